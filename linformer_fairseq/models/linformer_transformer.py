@@ -165,10 +165,11 @@ class LinformerTransformerModel(TransformerModel):
                     "give the --linformer-attention and --linformer-projection that it was trained with"
                 )
             for key, weight in own.items():
-                if weight.shape != found[key].shape:
+                theirs, ours = tuple(found[key].shape), tuple(weight.shape)
+                if theirs != ours:
                     raise ValueError(
-                        f"the checkpoint's {key} is {tuple(found[key].shape)}, this model's {tuple(weight.shape)}: give "
-                        "the --linformer-k, --linformer-sharing and --max-source-positions that it was trained with"
+                        f"the checkpoint's {key} has shape {theirs}, this model's {ours}: give the "
+                        "--linformer-k, --linformer-sharing and --max-source-positions that it was trained with"
                     )
 
 
