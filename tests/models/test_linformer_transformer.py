@@ -182,6 +182,8 @@ def test_checkpointed_activations_change_nothing() -> None:
     losses, gradients = [], []
     for checkpoint in (False, True):
         model = toy_model(linformer_k="4", checkpoint_activations=checkpoint).train()
+        for layer in (*model.encoder.layers, *model.decoder.layers):
+            assert hasattr(layer, "precheckpoint_forward") == checkpoint
         loss = model(**sample, prev_output_tokens=previous_tokens(task, target))[0].log_softmax(-1)[..., 5].sum()
         loss.backward()
         losses.append(loss)
