@@ -2,7 +2,7 @@
 # Creates the virtual environment .venv with everything that the project needs, or leaves a good one alone.
 # usage: scripts/setup.sh [--stock]
 #   --stock   .venv-stock instead: Python 3.10 with fairseq 0.12.2, the last release of fairseq itself
-# PYTHON names the interpreter to use; without it the first fitting one is taken.
+# PYTHON names the interpreter of .venv; without it the first fitting one is taken.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -27,30 +27,32 @@ else
   venv=.venv
   fits="sys.version_info >= (3, 11)"
   wanted="Python 3.11 or newer"
-  candidates=(python3 python3.11 python3.12 python3.13 "${PYENV_ROOT:-$HOME/.pyenv}"/versions/3.1[1-3].*/bin/python)
+  candidates=(python3.11 python3.12 python3.13 python3 "${PYENV_ROOT:-$HOME/.pyenv}"/versions/3.1[1-3].*/bin/python)
+  if [ -n "${PYTHON:-}" ]; then candidates=("$PYTHON"); fi
 fi
 
 find_python() {
   local candidate
-  for candidate in ${PYTHON:+"$PYTHON"} "${candidates[@]}"; do
+  for candidate in "${candidates[@]}"; do
     # a name that is found need not run: pyenv puts a stub for every version it knows into PATH
     if "$candidate" -c "import sys; sys.exit(not ($fits))" 2>/dev/null; then
-      "$candidate" -c "import sys; print(sys.executable)"
+      # the interpreter itself, not that of an active environment, which may be the one to be made again
+      "$candidate" -c "import os, sys; print(os.path.realpath(sys._base_executable))"
       return
     fi
   done
-  echo "setup: no $wanted was found; install it or name it in PYTHON" >&2
+  echo "setup: no $wanted among ${candidates[*]}; install one, or name it in PYTHON" >&2
   return 3
 }
 
 python=$(find_python)
 # the environment is good if these are what it was made from, and it works
 made_from=$(sha256sum setup.py pyproject.toml constraints.txt scripts/setup.sh | sha256sum | cut -d' ' -f1)
-made_from="$made_from $python $PWD"
+made_from="$made_from $PWD"
 stamp=$venv/made-from
 if [ "$(cat "$stamp" 2>/dev/null)" = "$made_from" ]; then
-  if "$venv/bin/python" -c "import linformer_fairseq, matplotlib, pytest, sacrebleu, sacremoses, subword_nmt" \
-    >/dev/null 2>&1; then
+  if [ -x "$venv/bin/ruff" ] && [ -x "$venv/bin/shellcheck" ] &&
+    "$venv/bin/python" -c "import linformer_fairseq.recipe.report, hypothesis, pytest" >/dev/null 2>&1; then
     exit 0
   fi
   echo "setup: $venv is broken and is made again"

@@ -82,7 +82,7 @@ class LinformerConfig(FairseqDataclass):
     @property
     def places(self) -> set[str]:
         """The attentions that are projected."""
-        return {place.strip() for place in self.linformer_attention.split(",")}
+        return {place.strip() for place in _listed(self.linformer_attention).split(",")}
 
     def validate(self) -> None:
         """Refuses settings of which no model can be built, whatever its size."""
@@ -99,19 +99,25 @@ class LinformerConfig(FairseqDataclass):
         ):
             if value not in choices:
                 raise ValueError(f"{flag} is one of {', '.join(choices)}, not {value!r}")
+        if self.linformer_cross_k is not None and "cross" not in self.places:
+            raise ValueError("--linformer-cross-k needs cross among --linformer-attention")
         if self.linformer_projection != "linear" and self.linformer_init != "xavier":
             raise ValueError(
                 f"--linformer-init {self.linformer_init} needs --linformer-projection linear; "
                 f"{self.linformer_projection} has a start of its own"
             )
 
-    def projections(self, place: str, num_layers: int, num_heads: int, max_positions: int) -> list[LayerProjections]:
+    def projections(
+        self, place: str, num_layers: int, num_heads: int, max_positions: int, kept: str | None = None
+    ) -> list[LayerProjections]:
         """Builds E and F for every layer of a place, shared as asked for.
 
         Args:
             place: "encoder" or "cross".
             num_layers, num_heads: of the encoder, or of the decoder for cross-attention.
             max_positions: N, the longest source.
+            kept: the layers kept of a deeper model ("0,2,4", fairseq's `--encoder-layers-to-keep`); a list with a k
+                for each layer of that model is cut alike.
 
         Raises:
             ValueError: a k that is no number, below 1 or above N, or a list that does not fit the layers.
@@ -119,7 +125,9 @@ class LinformerConfig(FairseqDataclass):
         flag, text = "--linformer-k", self.linformer_k
         if place == "cross" and self.linformer_cross_k is not None:
             flag, text = "--linformer-cross-k", self.linformer_cross_k
-        dims = _projected_dims(flag, text, num_layers, max_positions)
+        elif place == "cross":
+            flag = "--linformer-k, taken for cross-attention without --linformer-cross-k:"
+        dims = _projected_dims(flag, _listed(text), num_layers, max_positions, kept)
         heads = num_heads if self.linformer_sharing == "none" else None
         if self.linformer_sharing == "layerwise":
             if len(set(dims)) > 1:
@@ -128,7 +136,8 @@ class LinformerConfig(FairseqDataclass):
         layers = []
         for k in dims:
             key_projection = self._projection(k, max_positions, heads)
-            shared = self.linformer_sharing == "key-value"
+            # without parameters one projection does the work of two
+            shared = self.linformer_sharing == "key-value" or not list(key_projection.parameters())
             layers.append((key_projection, key_projection if shared else self._projection(k, max_positions, heads)))
         return layers
 
@@ -141,10 +150,15 @@ class LinformerConfig(FairseqDataclass):
         return projection.requires_grad_(not self.linformer_freeze_projection)
 
 
-def _projected_dims(flag: str, text: str | int | list[int], num_layers: int, max_positions: int) -> list[int]:
-    """The k of every layer, from "64" or "128,64,32", or as YAML gives them."""
+def _listed(value: str | int | list[str | int]) -> str:
+    """A flag's list as text, where YAML may have given it as a list or a number."""
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _projected_dims(flag: str, text: str, num_layers: int, max_positions: int, kept: str | None) -> list[int]:
+    """The k of every layer, from "64" or "128,64,32"."""
     try:
-        dims = [int(k) for k in (text if isinstance(text, list) else str(text).split(","))]
+        dims = [int(k) for k in text.split(",")]
     except ValueError:
         raise ValueError(f"{flag} takes a whole number, or one for each layer (128,64,32), not {text!r}") from None
     if min(dims) < 1:
@@ -153,6 +167,8 @@ def _projected_dims(flag: str, text: str | int | list[int], num_layers: int, max
         raise ValueError(f"{flag} {max(dims)} is larger than --max-source-positions {max_positions}; choose k <= N")
     if len(dims) == 1:
         return dims * num_layers
+    if kept and len(dims) > max(layers := sorted(map(int, kept.split(",")))):
+        dims = [dims[layer] for layer in layers]
     if len(dims) != num_layers:
         raise ValueError(f"{flag} {text} gives {len(dims)} values for {num_layers} layers; give one, or one a layer")
     return dims

@@ -4,6 +4,7 @@ from typing import Any, TypeVar
 
 from fairseq.distributed import fsdp_wrap
 from fairseq.models.transformer import TransformerConfig
+from fairseq.modules import FairseqDropout
 from fairseq.modules.checkpoint_activations import checkpoint_wrapper
 from fairseq.modules.transformer_layer import TransformerDecoderLayerBase, TransformerEncoderLayerBase
 from torch import Tensor, nn
@@ -31,6 +32,7 @@ class LinformerEncoderLayer(TransformerEncoderLayerBase):
         self.projections = projections
         super().__init__(cfg, return_fc)
         del self.projections
+        name_dropout(self, "TransformerEncoderLayerBase")
         for name in FAST_PATH_PARAMETERS:
             if hasattr(self, name):
                 delattr(self, name)
@@ -66,6 +68,7 @@ class LinformerDecoderLayer(TransformerDecoderLayerBase):
         self.projections = projections
         super().__init__(cfg, no_encoder_attn)
         del self.projections
+        name_dropout(self, "TransformerDecoderLayerBase")
 
     def build_encoder_attention(self, embed_dim: int, cfg: TransformerConfig) -> nn.Module:
         if self.projections is None:
@@ -84,6 +87,13 @@ class LinformerDecoderLayer(TransformerDecoderLayerBase):
             key_projection=key_projection,
             value_projection=value_projection,
         )
+
+
+def name_dropout(module: nn.Module, name: str) -> None:
+    """Gives a subclass's dropout the name of fairseq's class, by which `--retain-dropout-modules` knows it."""
+    for child in module.children():
+        if isinstance(child, FairseqDropout):
+            child.module_name = name
 
 
 def wrap_layer(layer: Layer, cfg: TransformerConfig) -> Layer:

@@ -5,7 +5,9 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from fairseq import utils
+from fairseq.checkpoint_utils import prune_state_dict
 from fairseq.data import Dictionary
 from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq.models import register_model, register_model_architecture
@@ -27,7 +29,12 @@ from torch import Tensor, nn
 
 from linformer_fairseq.models.config import LayerProjections, LinformerConfig
 from linformer_fairseq.models.errors import one_sentence
-from linformer_fairseq.models.layers import LinformerDecoderLayer, LinformerEncoderLayer, wrap_layer
+from linformer_fairseq.models.layers import (
+    LinformerDecoderLayer,
+    LinformerEncoderLayer,
+    name_dropout,
+    wrap_layer,
+)
 from linformer_fairseq.models.padding import restore_padding, right_padding_order
 
 logger = logging.getLogger(__name__)
@@ -51,6 +58,7 @@ class LinformerTransformerEncoder(TransformerEncoderBase):
         self.layer_projections = iter(projections or [None] * cfg.encoder.layers)
         super().__init__(cfg, dictionary, embed_tokens)
         del self.layer_projections
+        name_dropout(self, "TransformerEncoder")
 
     def build_encoder_layer(self, cfg: TransformerConfig) -> nn.Module:
         return wrap_layer(LinformerEncoderLayer(cfg, next(self.layer_projections), self.return_fc), cfg)
@@ -88,6 +96,7 @@ class LinformerTransformerDecoder(TransformerDecoderBase):
         self.layer_projections = iter(projections or [None] * cfg.decoder.layers)
         super().__init__(cfg, dictionary, embed_tokens, no_encoder_attn)
         del self.layer_projections
+        name_dropout(self, "TransformerDecoder")
 
     def build_decoder_layer(self, cfg: TransformerConfig, no_encoder_attn: bool = False) -> nn.Module:
         return wrap_layer(LinformerDecoderLayer(cfg, next(self.layer_projections), no_encoder_attn), cfg)
@@ -125,7 +134,8 @@ class LinformerTransformerModel(TransformerModel):
     @classmethod
     def build_model(cls, args: Namespace | DictConfig, task: FairseqTask) -> "LinformerTransformerModel":
         with one_sentence():
-            if utils.eval_bool(str(getattr(task.cfg, "left_pad_target", False))):
+            settings = getattr(task, "cfg", None) or getattr(task, "args", None)
+            if utils.eval_bool(str(getattr(settings, "left_pad_target", False))):
                 raise ValueError("--left-pad-target is not supported: leave it out, targets are padded on the right")
         if isinstance(args, DictConfig):  # from fairseq-hydra-train
             args = Namespace(**OmegaConf.to_container(args, resolve=True))
@@ -147,30 +157,50 @@ class LinformerTransformerModel(TransformerModel):
             projections = _projections(cfg, "cross", cfg.decoder.layers, cfg.decoder.attention_heads)
             return LinformerTransformerDecoder(cfg, tgt_dict, embed_tokens, projections, cfg.no_cross_attention)
 
-    def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
+    def load_state_dict(
+        self,
+        state_dict: dict[str, Tensor],
+        strict: bool = True,
+        model_cfg: Namespace | DictConfig | None = None,
+        args: Namespace | None = None,
+    ) -> Any:
         """Lets the projections start fresh where a plain `transformer` is loaded (`--finetune-from-model`), and
         refuses a checkpoint whose projections are not this model's."""
-        super().upgrade_state_dict_named(state_dict, name)
-        own = projection_weights(self.state_dict())
-        found = projection_weights(state_dict)
+        state_dict = dict(prune_state_dict(state_dict, model_cfg))  # fairseq's `--encoder-layers-to-keep`
+        own, found = projection_weights(self.state_dict()), projection_weights(state_dict)
         if own and not found:
-            logger.info("the checkpoint has no Linformer projections: they start fresh")
+            logger.warning("the checkpoint has no Linformer projections: they start fresh")
             state_dict.update(own)
-            return
-        with one_sentence():
-            for key in sorted(own.keys() ^ found.keys()):
-                where = "has no" if key in own else "has a"
-                raise ValueError(
-                    f"the checkpoint {where} {key}, unlike this model: "
-                    "give the --linformer-attention and --linformer-projection that it was trained with"
-                )
-            for key, weight in own.items():
-                theirs, ours = tuple(found[key].shape), tuple(weight.shape)
-                if theirs != ours:
-                    raise ValueError(
-                        f"the checkpoint's {key} has shape {theirs}, this model's {ours}: give the "
-                        "--linformer-k, --linformer-sharing and --max-source-positions that it was trained with"
-                    )
+        else:
+            with one_sentence():
+                _check_projections(own, found)
+        return super().load_state_dict(state_dict, strict, model_cfg, args)
+
+
+def _check_projections(own: dict[str, Tensor], found: dict[str, Tensor]) -> None:
+    """Refuses projections `found` in a checkpoint that are not those of the model.
+
+    Raises:
+        ValueError: other places, layers, shapes or sharing.
+    """
+    for key in sorted(own.keys() ^ found.keys()):
+        raise ValueError(
+            f"{key} is in the {'model' if key in own else 'checkpoint'} only: give the --linformer-attention, "
+            "--linformer-projection and number of layers that the checkpoint was trained with"
+        )
+    shared: dict[int, Tensor] = {}
+    for key, weight in own.items():
+        theirs, ours = tuple(found[key].shape), tuple(weight.shape)
+        if theirs != ours:
+            raise ValueError(
+                f"the checkpoint's {key} has shape {theirs}, this model's {ours}: give the "
+                "--linformer-k, --linformer-sharing and --max-source-positions that it was trained with"
+            )
+        if not torch.equal(shared.setdefault(weight.data_ptr(), found[key]), found[key]):
+            raise ValueError(
+                f"the checkpoint's {key} is not shared as in this model: give the --linformer-sharing that it was "
+                "trained with"
+            )
 
 
 def projection_weights(state_dict: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -182,7 +212,12 @@ def projection_weights(state_dict: dict[str, Tensor]) -> dict[str, Tensor]:
 def _projections(cfg: TransformerConfig, place: str, layers: int, heads: int) -> list[LayerProjections] | None:
     """E and F of every layer, or None where the attention of `place` stays whole."""
     config = LinformerConfig.from_namespace(cfg)
-    return config.projections(place, layers, heads, cfg.max_source_positions) if place in config.places else None
+    if place not in config.places:
+        return None
+    if config.linformer_sharing == "none" and cfg.quant_noise.scalar > 0:
+        raise ValueError("--quant-noise-scalar needs another --linformer-sharing than none")
+    kept = (cfg.encoder if place == "encoder" else cfg.decoder).layers_to_keep
+    return config.projections(place, layers, heads, cfg.max_source_positions, kept)
 
 
 def _with_linformer_defaults(

@@ -2,6 +2,7 @@
 
 import torch
 import torch.nn.functional as F
+from fairseq.data import Dictionary
 from fairseq.modules import MultiheadAttention
 from torch import Tensor
 
@@ -23,8 +24,8 @@ class LinformerMultiheadAttention(MultiheadAttention):
     key mixes all positions, later ones too.
 
     Args:
-        embed_dim, num_heads, kdim, vdim, dropout, bias, self_attention, encoder_decoder_attention, q_noise,
-            qn_block_size: as in fairseq. Quantisation noise falls on the four linear layers, as there.
+        embed_dim, num_heads, kdim, vdim, dropout, bias, self_attention, encoder_decoder_attention, dictionary,
+            q_noise, qn_block_size: as in fairseq. Quantisation noise falls on the four linear layers, as there.
         key_projection: E.
         value_projection: F; None takes E for the values as well (key-value sharing).
 
@@ -45,6 +46,7 @@ class LinformerMultiheadAttention(MultiheadAttention):
         add_zero_attn: bool = False,
         self_attention: bool = False,
         encoder_decoder_attention: bool = False,
+        dictionary: Dictionary | None = None,
         q_noise: float = 0.0,
         qn_block_size: int = 8,
         xformers_att_config: str | None = None,
@@ -88,6 +90,9 @@ class LinformerMultiheadAttention(MultiheadAttention):
             q_noise=q_noise,
             qn_block_size=qn_block_size,
         )
+        self.dropout_module.module_name = MultiheadAttention.__name__  # as `--retain-dropout-modules` knows it
+        if dictionary is not None:  # what newer fairseq's attention takes and keeps
+            self.dictionary = dictionary
         self.key_projection = key_projection
         self.value_projection = value_projection
 
@@ -135,8 +140,9 @@ class LinformerMultiheadAttention(MultiheadAttention):
             slot_keys, slot_values = cached["prev_key"], cached["prev_value"]
             key_padding_mask = cached["prev_key_padding_mask"]
         else:
+            padded = key_padding_mask is not None
             key, value, key_padding_mask = self._key_value_mask(query, key, value, key_padding_mask)
-            slot_keys, slot_values = self._project(key, value, key_padding_mask)
+            slot_keys, slot_values = self._project(key, value, key_padding_mask, padded)
             if incremental_state is not None:
                 buffer = {
                     "prev_key": slot_keys,
@@ -175,8 +181,7 @@ class LinformerMultiheadAttention(MultiheadAttention):
             key = query
         if value is None:
             value = key
-        shared_by_beam = self.encoder_decoder_attention and self.beam_size > 1 and key.size(1) == query.size(1)
-        if shared_by_beam:
+        if self.encoder_decoder_attention and self.beam_size > 1 and key.size(1) == query.size(1):
             key, value = key[:, :: self.beam_size], value[:, :: self.beam_size]
             mask = None if mask is None else mask[:: self.beam_size]
         n, longest = key.size(0), self.key_projection.max_positions
@@ -188,13 +193,16 @@ class LinformerMultiheadAttention(MultiheadAttention):
             )
         return key, value, mask
 
-    def _project(self, key: Tensor, value: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """Projects (n, B, C) keys and values onto (B, H, s, d) slots."""
+    def _project(self, key: Tensor, value: Tensor, mask: Tensor, padded: bool) -> tuple[Tensor, Tensor]:
+        """Projects (n, B, C) keys and values onto (B, H, s, d) slots; what stands in padding is replaced by zero."""
         longest = self.key_projection.max_positions
         lengths = mask.size(1) - mask.sum(1)
-        padded = mask.t()[:longest, :, None]
-        clean_key = key[:longest].masked_fill(padded, 0.0)
-        clean_value = clean_key if value is key else value[:longest].masked_fill(padded, 0.0)
+
+        def clean(x: Tensor) -> Tensor:
+            return x[:longest].masked_fill(mask.t()[:longest, :, None], 0.0) if padded else x
+
+        clean_key = clean(key)
+        clean_value = clean_key if value is key else clean(value)
         if self.key_projection.num_heads is not None:
             return (
                 self._project_heads(self.key_projection, self.k_proj, clean_key, lengths),

@@ -1,0 +1,64 @@
+"""Everything that the README names exists."""
+
+import re
+from argparse import ArgumentParser
+from pathlib import Path
+
+import pytest
+from fairseq import options
+from fairseq.models import ARCH_MODEL_REGISTRY
+from linformer_fairseq.recipe.arguments import build_parser
+
+from linformer_fairseq.models.linformer_transformer import ARCHITECTURES
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+ELSEWHERE = {"--config-dir"}  # a flag of hydra itself
+
+
+def flags(parser: ArgumentParser) -> set[str]:
+    return {flag for action in parser._actions for flag in action.option_strings}
+
+
+@pytest.fixture(scope="module")
+def known_flags() -> set[str]:
+    """Flags of fairseq-train with our model and the README's choices, of fairseq-generate, and of the recipe."""
+    train = options.get_training_parser()
+    chosen = ["DATA", "--arch", "linformer_transformer_wmt_en_de", "--task", "translation"]
+    chosen += ["--optimizer", "adam", "--lr-scheduler", "inverse_sqrt", "--criterion", "label_smoothed_cross_entropy"]
+    options.parse_args_and_arch(train, chosen)
+    generate = options.get_generation_parser()
+    options.parse_args_and_arch(generate, ["DATA", "--path", "checkpoint.pt", "--remove-bpe"])
+    return flags(train) | flags(generate) | flags(build_parser()) | ELSEWHERE
+
+
+def test_flags(known_flags: set[str]) -> None:
+    named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", README))
+    assert "--linformer-k" in named
+    assert named <= known_flags
+    ours = {flag for flag in known_flags if flag.startswith("--linformer-")} - {"--linformer-args"}
+    assert ours <= named, "the README leaves out a flag"
+
+
+def test_commands_and_files() -> None:
+    for script in re.findall(r"(?:scripts|examples)/[\w/]+\.sh", README):
+        assert (ROOT / script).stat().st_mode & 0o100, f"{script} cannot be run"
+    for folder in re.findall(r"`((?:linformer_fairseq|examples|scripts|tests)/[\w/]*)`", README):
+        assert (ROOT / folder).is_dir(), folder
+    for picture in re.findall(r"!\[[^]]*\]\(([^)]+)\)", README):
+        assert (ROOT / picture).is_file(), picture
+    for command in re.findall(r"^    fairseq-(\w+)", README, re.MULTILINE):
+        __import__(f"fairseq_cli.{command}" if command != "hydra" else "fairseq_cli.hydra_train")
+
+
+def test_architectures() -> None:
+    assert set(re.findall(r"^\| `(linformer_transformer\w*)` \|", README, re.MULTILINE)) == set(ARCHITECTURES)
+    assert set(re.findall(r"(?<!linformer_)\btransformer_\w+", README)) <= set(ARCH_MODEL_REGISTRY)
+
+
+def test_python_examples_run() -> None:
+    code = README[README.index("    from linformer_fairseq import LinformerMultiheadAttention") :]
+    code = code[: code.index("\n\n## ")]
+    namespace: dict[str, object] = {}
+    exec(re.sub(r"^    ", "", code, flags=re.MULTILINE), namespace)
+    assert namespace["attention"].key_projection.weight.shape == (64, 1024)
