@@ -1,0 +1,27 @@
+"""`python -m linformer_fairseq.recipe`: from raw text to a report on Transformer and Linformer."""
+
+import sys
+
+from .arguments import parse
+from .errors import RecipeError
+from .pipeline import run
+
+
+def main() -> int:
+    """Returns the exit status: 0, 2 for what the user can put right, 130 when interrupted."""
+    try:
+        run(parse(sys.argv[1:]))
+    except RecipeError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:  # a full disk, a folder that vanished
+        print(f"error: {error.filename or 'the output folder'}: {error.strerror}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("interrupted: the same command goes on from here", file=sys.stderr)
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
