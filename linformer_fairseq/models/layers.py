@@ -1,0 +1,93 @@
+"""Transformer layers whose self- or cross-attention may be projected."""
+
+from typing import Any, TypeVar
+
+from fairseq.distributed import fsdp_wrap
+from fairseq.models.transformer import TransformerConfig
+from fairseq.modules.checkpoint_activations import checkpoint_wrapper
+from fairseq.modules.transformer_layer import TransformerDecoderLayerBase, TransformerEncoderLayerBase
+from torch import Tensor, nn
+
+from linformer_fairseq.models.config import LayerProjections
+from linformer_fairseq.modules import LinformerMultiheadAttention
+
+Layer = TypeVar("Layer", bound=nn.Module)
+
+FAST_PATH_PARAMETERS = tuple(
+    f"{name}_{kind}" for name in ("in_proj", "out_proj", "fc1", "fc2") for kind in ("weight", "bias")
+)
+"""Copies of the layer's weights that fairseq 0.12.2 keeps for a fused kernel."""
+
+
+class LinformerEncoderLayer(TransformerEncoderLayerBase):
+    """Encoder layer with Linformer self-attention, or fairseq's own where `projections` is None.
+
+    fairseq 0.12.2 computes a loaded layer with a fused kernel that knows full attention only; here that path is
+    closed and its copies of the weights are dropped, so that checkpoints are the same on every fairseq.
+    """
+
+    def __init__(self, cfg: TransformerConfig, projections: LayerProjections | None, return_fc: bool = False) -> None:
+        self.projections = projections
+        super().__init__(cfg, return_fc)
+        del self.projections
+        self.can_use_fastpath = False
+        for name in FAST_PATH_PARAMETERS:
+            if hasattr(self, name):
+                delattr(self, name)
+
+    def build_self_attention(self, embed_dim: int, cfg: TransformerConfig) -> nn.Module:
+        if self.projections is None:
+            return super().build_self_attention(embed_dim, cfg)
+        key_projection, value_projection = self.projections
+        return LinformerMultiheadAttention(
+            embed_dim,
+            cfg.encoder.attention_heads,
+            dropout=cfg.attention_dropout,
+            self_attention=True,
+            q_noise=self.quant_noise,
+            qn_block_size=self.quant_noise_block_size,
+            xformers_att_config=cfg.encoder.xformers_att_config,
+            key_projection=key_projection,
+            value_projection=value_projection,
+        )
+
+    def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *args: Any) -> None:
+        for name in FAST_PATH_PARAMETERS:
+            state_dict.pop(prefix + name, None)
+        nn.Module._load_from_state_dict(self, state_dict, prefix, *args)
+
+
+class LinformerDecoderLayer(TransformerDecoderLayerBase):
+    """Decoder layer with Linformer cross-attention, or fairseq's own where `projections` is None."""
+
+    def __init__(
+        self, cfg: TransformerConfig, projections: LayerProjections | None, no_encoder_attn: bool = False
+    ) -> None:
+        self.projections = projections
+        super().__init__(cfg, no_encoder_attn)
+        del self.projections
+
+    def build_encoder_attention(self, embed_dim: int, cfg: TransformerConfig) -> nn.Module:
+        if self.projections is None:
+            return super().build_encoder_attention(embed_dim, cfg)
+        key_projection, value_projection = self.projections
+        return LinformerMultiheadAttention(
+            embed_dim,
+            cfg.decoder.attention_heads,
+            kdim=cfg.encoder.embed_dim,
+            vdim=cfg.encoder.embed_dim,
+            dropout=cfg.attention_dropout,
+            encoder_decoder_attention=True,
+            q_noise=self.quant_noise,
+            qn_block_size=self.quant_noise_block_size,
+            xformers_att_config=cfg.encoder.xformers_att_config,
+            key_projection=key_projection,
+            value_projection=value_projection,
+        )
+
+
+def wrap_layer(layer: Layer, cfg: TransformerConfig) -> Layer:
+    """What fairseq does to a new layer: `--checkpoint-activations`, `--offload-activations`, fully sharded DDP."""
+    if not cfg.checkpoint_activations:
+        return fsdp_wrap(layer, min_num_params=cfg.min_params_to_wrap)
+    return fsdp_wrap(checkpoint_wrapper(layer, offload_to_cpu=cfg.offload_activations), min_num_params=0)

@@ -1,0 +1,248 @@
+"""Multi-head attention over projected keys and values."""
+
+import torch
+import torch.nn.functional as F
+from fairseq.modules import MultiheadAttention
+from torch import Tensor
+
+from linformer_fairseq.modules.projection import Projection
+
+IncrementalState = dict[str, dict[str, Tensor | None]]
+
+
+class LinformerMultiheadAttention(MultiheadAttention):
+    r"""Linformer attention (Wang et al., 2020, equation 7), a drop-in for fairseq's `MultiheadAttention`.
+
+    For one sentence of n tokens `X` and one head, with learned or pooling projections `E`, `F` of the length axis:
+
+        K̄ = (E X) W_K + b_K        V̄ = (F X) W_V + b_V        both (k, d)
+        out = softmax(Q K̄ᵀ / √d) V̄
+
+    It costs O(T k) for T queries instead of O(T n). The biases come after the projection, so that the key bias
+    drops out of the softmax as it does in full attention. Causal self-attention is not offered here: a projected
+    key mixes all positions, later ones too.
+
+    Args:
+        embed_dim, num_heads, kdim, vdim, dropout, bias, self_attention, encoder_decoder_attention, q_noise,
+            qn_block_size: as in fairseq. Quantisation noise falls on the four linear layers, as there.
+        key_projection: E.
+        value_projection: F; None takes E for the values as well (key-value sharing).
+
+    Raises:
+        ValueError: for what Linformer attention cannot do (`add_bias_kv`, `add_zero_attn`, xFormers), for heads
+            with projections of their own under quantisation noise, and for E and F that do not fit together.
+    """
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        kdim: int | None = None,
+        vdim: int | None = None,
+        dropout: float = 0.0,
+        bias: bool = True,
+        add_bias_kv: bool = False,
+        add_zero_attn: bool = False,
+        self_attention: bool = False,
+        encoder_decoder_attention: bool = False,
+        q_noise: float = 0.0,
+        qn_block_size: int = 8,
+        xformers_att_config: str | None = None,
+        *,
+        key_projection: Projection,
+        value_projection: Projection | None = None,
+    ) -> None:
+        for name, given in {
+            "add_bias_kv": add_bias_kv,
+            "add_zero_attn": add_zero_attn,
+            "xformers_att_config": xformers_att_config is not None,
+        }.items():
+            if given:
+                raise ValueError(f"Linformer attention does not support {name}; leave it out")
+        if value_projection is None:
+            value_projection = key_projection
+        for projection in (key_projection, value_projection):
+            if projection.num_heads not in (None, num_heads):
+                raise ValueError(
+                    f"the projection was made for {projection.num_heads} heads, but the attention has {num_heads}"
+                )
+        if (type(key_projection), key_projection.extra_repr()) != (
+            type(value_projection),
+            value_projection.extra_repr(),
+        ):
+            raise ValueError("the key and value projections must agree in kind, k, N and sharing of heads")
+        if q_noise > 0 and key_projection.num_heads is not None:
+            raise ValueError(
+                "quantisation noise (--quant-noise-pq) needs projections that the heads share; "
+                "choose another --linformer-sharing than none"
+            )
+        super().__init__(
+            embed_dim,
+            num_heads,
+            kdim=kdim,
+            vdim=vdim,
+            dropout=dropout,
+            bias=bias,
+            self_attention=self_attention,
+            encoder_decoder_attention=encoder_decoder_attention,
+            q_noise=q_noise,
+            qn_block_size=qn_block_size,
+        )
+        self.key_projection = key_projection
+        self.value_projection = value_projection
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor | None,
+        value: Tensor | None,
+        key_padding_mask: Tensor | None = None,
+        incremental_state: IncrementalState | None = None,
+        need_weights: bool = True,
+        static_kv: bool = False,
+        attn_mask: Tensor | None = None,
+        before_softmax: bool = False,
+        need_head_weights: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Attends from every query to the projected keys and values.
+
+        Args:
+            query: (T, B, C).
+            key, value: (n, B, kdim) and (n, B, vdim), right-padded, n <= N; None once `static_kv` keys are cached.
+            key_padding_mask: (B, n), true at padded positions, whose contents never matter.
+            incremental_state: fairseq's cache; the projected keys and values of `static_kv` are kept in it.
+            need_weights: return the attention weights, averaged over heads.
+            need_head_weights: return those of each head.
+            static_kv: key and value are the same at every step (cross-attention).
+
+        Returns:
+            The output (T, B, C), and None or the weights over source tokens, P̄ F: (B, T, n), or (H, B, T, n) by
+            head.
+
+        Raises:
+            ValueError: for an `attn_mask`, `before_softmax`, an `incremental_state` without `static_kv` (which
+                means causal self-attention), and keys longer than N.
+        """
+        if attn_mask is not None:
+            raise ValueError("Linformer attention does not support attn_mask: a slot mixes all positions")
+        if before_softmax:
+            raise ValueError("Linformer attention does not support before_softmax")
+        if incremental_state is not None and not static_kv:
+            raise ValueError("Linformer attention does not support incremental_state without static_kv")
+
+        cached = {} if incremental_state is None else self._get_input_buffer(incremental_state)
+        if "prev_key" in cached:
+            slot_keys, slot_values = cached["prev_key"], cached["prev_value"]
+            key_padding_mask = cached["prev_key_padding_mask"]
+        else:
+            key, value, key_padding_mask = self._key_value_mask(query, key, value, key_padding_mask)
+            slot_keys, slot_values = self._project(key, value, key_padding_mask)
+            if incremental_state is not None:
+                buffer = {
+                    "prev_key": slot_keys,
+                    "prev_value": slot_values,
+                    "prev_key_padding_mask": key_padding_mask,
+                }
+                self._set_input_buffer(incremental_state, buffer)
+
+        lengths = key_padding_mask.size(1) - key_padding_mask.sum(1)
+        slot_mask = self._slot_mask(slot_keys.size(2), lengths)
+        q = self._split_heads(self.q_proj(query))
+        copies = q.size(0) // slot_keys.size(0)  # hypotheses of one sentence that share its keys (set_beam_size)
+        if copies > 1:
+            slot_keys, slot_values, key_padding_mask, lengths, slot_mask = (
+                x if x is None else x.repeat_interleave(copies, 0)
+                for x in (slot_keys, slot_values, key_padding_mask, lengths, slot_mask)
+            )
+        if need_weights or need_head_weights:
+            out, weights = self._attend_with_weights(q, slot_keys, slot_values, slot_mask, lengths, key_padding_mask)
+            weights = weights.transpose(0, 1) if need_head_weights else weights.mean(dim=1)
+        else:
+            dropping = self.training or self.dropout_module.apply_during_inference
+            dropout = self.dropout_module.p if dropping else 0.0
+            out = F.scaled_dot_product_attention(q, slot_keys, slot_values, attn_mask=slot_mask, dropout_p=dropout)
+            weights = None
+        out = out.permute(2, 0, 1, 3).reshape(query.shape)
+        return self.out_proj(out), weights
+
+    def _key_value_mask(
+        self, query: Tensor, key: Tensor | None, value: Tensor | None, mask: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Fills in what the caller left out, and cuts padding that stands beyond N."""
+        if key is None:
+            if not self.self_attention:
+                raise ValueError("Linformer attention needs a key; only cached static keys can be left out")
+            key = query
+        if value is None:
+            value = key
+        shared_by_beam = self.encoder_decoder_attention and self.beam_size > 1 and key.size(1) == query.size(1)
+        if shared_by_beam:
+            key, value = key[:, :: self.beam_size], value[:, :: self.beam_size]
+            mask = None if mask is None else mask[:: self.beam_size]
+        n, longest = key.size(0), self.key_projection.max_positions
+        mask = key.new_zeros(key.size(1), n, dtype=torch.bool) if mask is None else mask.bool()
+        if n > longest and not mask[:, longest:].all():
+            raise ValueError(
+                f"a source of {n} tokens is longer than the {longest} positions that the Linformer projection was "
+                "built for; shorten it or train with a larger --max-source-positions"
+            )
+        return key, value, mask
+
+    def _project(self, key: Tensor, value: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """Projects (n, B, C) keys and values onto (B, H, s, d) slots."""
+        longest = self.key_projection.max_positions
+        lengths = mask.size(1) - mask.sum(1)
+        padded = mask.t()[:longest, :, None]
+        clean_key = key[:longest].masked_fill(padded, 0.0)
+        clean_value = clean_key if value is key else value[:longest].masked_fill(padded, 0.0)
+        if self.key_projection.num_heads is not None:
+            return (
+                self._project_heads(self.key_projection, self.k_proj, clean_key, lengths),
+                self._project_heads(self.value_projection, self.v_proj, clean_value, lengths),
+            )
+        slot_keys = self.key_projection(clean_key.unsqueeze(2), lengths).squeeze(2)
+        if self.value_projection is self.key_projection and clean_value is clean_key:
+            slot_values = slot_keys
+        else:
+            slot_values = self.value_projection(clean_value.unsqueeze(2), lengths).squeeze(2)
+        return self._split_heads(self.k_proj(slot_keys)), self._split_heads(self.v_proj(slot_values))
+
+    def _project_heads(self, projection: Projection, linear: torch.nn.Linear, x: Tensor, lengths: Tensor) -> Tensor:
+        """Projects with a matrix for each head, which stands between the weight and the bias of `linear`."""
+        heads = F.linear(x, linear.weight).unflatten(2, (self.num_heads, self.head_dim))
+        slots = projection(heads, lengths)
+        if linear.bias is not None:
+            slots = slots + linear.bias.view(self.num_heads, self.head_dim)
+        return slots.permute(1, 2, 0, 3)
+
+    def _split_heads(self, x: Tensor) -> Tensor:
+        """(T, B, C) to (B, H, T, d)."""
+        return x.unflatten(2, (self.num_heads, self.head_dim)).permute(1, 2, 0, 3)
+
+    def _slot_mask(self, slots: int, lengths: Tensor) -> Tensor | None:
+        """(B, 1, 1, s), true where a slot takes part in the softmax; None where all do."""
+        if not self.key_projection.masks_empty_slots:
+            return None
+        filled = self.key_projection.filled_slots(lengths).clamp(min=1)
+        return (torch.arange(slots, device=lengths.device) < filled[:, None])[:, None, None]
+
+    def _attend_with_weights(
+        self,
+        q: Tensor,
+        slot_keys: Tensor,
+        slot_values: Tensor,
+        slot_mask: Tensor | None,
+        lengths: Tensor,
+        mask: Tensor,
+    ) -> tuple[Tensor, Tensor]:
+        """The explicit softmax; weights over tokens are (B, H, T, n), in float32 as fairseq's."""
+        scores = (q * self.scaling) @ slot_keys.transpose(2, 3)
+        if slot_mask is not None:
+            scores = scores.masked_fill(~slot_mask, -torch.inf)
+        probabilities = torch.softmax(scores, dim=-1, dtype=torch.float32)
+        out = self.dropout_module(probabilities.type_as(q)) @ slot_values
+        n = mask.size(1)
+        longest = min(n, self.value_projection.max_positions)
+        weights = probabilities @ self.value_projection.matrix(longest, lengths, torch.float32)
+        weights = weights.masked_fill(mask[:, None, None, :longest], 0.0)
+        return out, F.pad(weights, (0, n - longest))

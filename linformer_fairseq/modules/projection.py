@@ -1,0 +1,231 @@
+"""Projections of the length axis: n tokens in, at most k slots out (Wang et al., 2020, section 4).
+
+Every kind but max-pooling is a matrix `E` with `out = E @ x`; a kind says what that matrix is, which may depend
+on the length of the sentence, but never on the batch it stands in.
+"""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+INITS = ("xavier", "normal", "identity")
+
+
+class Projection(nn.Module):
+    """Base of all kinds.
+
+    Args:
+        projected_dim: k, the number of slots, at least 1.
+        max_positions: N, the longest sentence in tokens, at least k.
+        num_heads: H for a projection of its own in every head, None for one that the heads share.
+
+    Raises:
+        ValueError: k < 1 or k > N.
+
+    Shapes: n is the padded length, B the batch, G = 1 where the heads share the projection and H where they do
+    not, D the features of a group (C/G), s <= k the slots that `num_slots` gives for n.
+    """
+
+    masks_empty_slots = True
+    """Whether slots that no token of a sentence fills are kept out of its softmax."""
+
+    def __init__(self, projected_dim: int, max_positions: int, num_heads: int | None = None) -> None:
+        super().__init__()
+        if projected_dim < 1:
+            raise ValueError(f"the projected dimension k must be at least 1, not {projected_dim}")
+        if projected_dim > max_positions:
+            raise ValueError(
+                f"the projected dimension k = {projected_dim} is larger than the longest length "
+                f"N = {max_positions}; choose k <= N"
+            )
+        self.projected_dim = projected_dim
+        self.max_positions = max_positions
+        self.num_heads = num_heads
+
+    def matrix(self, n: int, lengths: Tensor, dtype: torch.dtype) -> Tensor:
+        """The matrix of `dtype` that maps tokens to slots, broadcastable to (B, G, s, n).
+
+        Args:
+            n: padded length, at most N.
+            lengths: tokens of each sentence, (B,).
+        """
+        raise NotImplementedError
+
+    def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
+        """Projects `x`.
+
+        Args:
+            x: (n, B, G, D), right-padded and zero at padded positions.
+            lengths: tokens of each sentence, (B,).
+
+        Returns:
+            (s, B, G, D).
+        """
+        matrix = self.matrix(x.size(0), lengths, x.dtype)
+        return torch.matmul(matrix, x.permute(1, 2, 0, 3)).permute(2, 0, 1, 3)
+
+    def num_slots(self, n: int) -> int:
+        """Slots that a batch of padded length n needs: k, or fewer where the others would be masked anyway."""
+        return min(self.projected_dim, n) if self.masks_empty_slots else self.projected_dim
+
+    def filled_slots(self, lengths: Tensor) -> Tensor:
+        """Number of slots that the tokens of each sentence fill, (B,)."""
+        return lengths.clamp(max=self.projected_dim)
+
+    def extra_repr(self) -> str:
+        empty = "masked" if self.masks_empty_slots else "kept"
+        return f"k={self.projected_dim}, N={self.max_positions}, num_heads={self.num_heads}, empty_slots={empty}"
+
+    def _new_weight(self, *shape: int) -> nn.Parameter:
+        heads = () if self.num_heads is None else (self.num_heads,)
+        return nn.Parameter(torch.empty(*heads, *shape))
+
+    def _columns(self, n: int) -> Tensor:
+        """The part of a (k, N) or (H, k, N) weight that n tokens meet, (1, G, s, n)."""
+        weight = self.weight[..., : self.num_slots(n), :n]
+        return weight[None, None] if self.num_heads is None else weight[None]
+
+
+class LinearProjection(Projection):
+    """Learned E of shape (k, N), or (H, k, N): slot c of a sentence of n tokens is `E[c, :n] @ x`.
+
+    The paper's projection. All k slots take part in the softmax unless `mask_empty_slots` is set: then slot c
+    counts from length c + 1 on.
+
+    Args:
+        init: "xavier" (uniform; the default), "normal" (variance 1/k, the random projection of the paper's
+            Theorem 1) or "identity" (slot c takes token c; the later tokens start small and random, so that with
+            empty slots masked the attention starts as full attention for n <= k).
+        mask_empty_slots: keep slots that a short sentence cannot fill out of the softmax.
+    """
+
+    def __init__(
+        self,
+        projected_dim: int,
+        max_positions: int,
+        num_heads: int | None = None,
+        init: str = "xavier",
+        mask_empty_slots: bool = False,
+    ) -> None:
+        super().__init__(projected_dim, max_positions, num_heads)
+        if init not in INITS:
+            raise ValueError(f"unknown start {init!r} of the projection; choose one of {', '.join(INITS)}")
+        self.masks_empty_slots = mask_empty_slots
+        self.weight = self._new_weight(projected_dim, max_positions)
+        self.init = init
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        k = self.projected_dim
+        for matrix in self.weight.view(-1, k, self.max_positions):
+            if self.init == "normal":
+                nn.init.normal_(matrix, std=k**-0.5)
+                continue
+            nn.init.xavier_uniform_(matrix)
+            if self.init == "identity":
+                matrix[:, :k] = torch.eye(k)
+
+    def matrix(self, n: int, lengths: Tensor, dtype: torch.dtype) -> Tensor:
+        return self._columns(n).to(dtype)
+
+    def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
+        if self.num_heads is not None:
+            return super().forward(x, lengths)
+        # the whole batch in one product, without a copy
+        n = x.size(0)
+        return (self.weight[: self.num_slots(n), :n] @ x.reshape(n, -1)).view(-1, *x.shape[1:])
+
+
+class MeanPool(Projection):
+    """Means over min(k, n) windows of neighbouring tokens whose sizes differ by one at most; no parameters.
+
+    For n <= k every token has a slot of its own, and the attention is full attention.
+    """
+
+    def windows(self, n: int, lengths: Tensor) -> Tensor:
+        """Slot of each token, (B, n); token j of a sentence of m tokens falls into slot floor(j min(k, m) / m).
+
+        Padded positions get a slot like any other: what stands there is zero and weighs nothing.
+        """
+        tokens = torch.arange(n, device=lengths.device)
+        lengths = lengths.clamp(min=1)[:, None]
+        slots = tokens * self.filled_slots(lengths) // lengths
+        return slots.clamp(max=self.num_slots(n) - 1)
+
+    def matrix(self, n: int, lengths: Tensor, dtype: torch.dtype) -> Tensor:
+        slots = torch.arange(self.num_slots(n), device=lengths.device)
+        tokens = torch.arange(n, device=lengths.device)
+        members = self.windows(n, lengths)[:, None, :] == slots[:, None]  # (B, s, n)
+        members = members & (tokens < lengths[:, None])[:, None, :]
+        sizes = members.sum(-1, keepdim=True).clamp(min=1)
+        return (members.to(dtype) / sizes.to(dtype))[:, None]
+
+
+class MaxPool(MeanPool):
+    """Maximum of every feature over the same windows as `MeanPool`; no parameters.
+
+    It has no matrix: `matrix` gives that of the means, which spreads a slot's attention weight evenly over the
+    tokens of its window.
+    """
+
+    def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
+        n, batch, groups, features = x.shape
+        tokens = torch.arange(n, device=x.device)
+        # padded rows hold zeros, which would win against negative features
+        x = x.masked_fill((tokens[:, None] >= lengths)[:, :, None, None], -torch.inf)
+        index = self.windows(n, lengths).t()[:, :, None, None].expand_as(x)
+        slots = x.new_full((self.num_slots(n), batch, groups, features), -torch.inf)
+        slots = slots.scatter_reduce(0, index, x, "amax")
+        return slots.masked_fill(slots.isneginf(), 0.0)
+
+
+class PooledLinear(MeanPool):
+    """`MeanPool` plus a learned E of shape (k, N), or (H, k, N), that starts at zero.
+
+    It starts as mean-pooling, hence as full attention for n <= k: a trained Transformer can be turned into it.
+    """
+
+    def __init__(self, projected_dim: int, max_positions: int, num_heads: int | None = None) -> None:
+        super().__init__(projected_dim, max_positions, num_heads)
+        self.weight = self._new_weight(projected_dim, max_positions)
+        nn.init.zeros_(self.weight)
+
+    def matrix(self, n: int, lengths: Tensor, dtype: torch.dtype) -> Tensor:
+        return super().matrix(n, lengths, dtype) + self._columns(n).to(dtype)
+
+
+class ConvProjection(Projection):
+    """Convolution along the length with kernel = stride = ceil(N / k), one kernel (w,), or (H, w), for all features.
+
+    Slot c is the weighted sum of tokens cw ... cw + w - 1; a sentence of n tokens fills ceil(n / w) slots. The
+    kernel starts as the mean.
+    """
+
+    def __init__(self, projected_dim: int, max_positions: int, num_heads: int | None = None) -> None:
+        super().__init__(projected_dim, max_positions, num_heads)
+        self.kernel_size = math.ceil(max_positions / projected_dim)
+        self.weight = self._new_weight(self.kernel_size)
+        nn.init.constant_(self.weight, 1 / self.kernel_size)
+
+    def num_slots(self, n: int) -> int:
+        return math.ceil(n / self.kernel_size)
+
+    def filled_slots(self, lengths: Tensor) -> Tensor:
+        return torch.div(lengths + self.kernel_size - 1, self.kernel_size, rounding_mode="floor")
+
+    def matrix(self, n: int, lengths: Tensor, dtype: torch.dtype) -> Tensor:
+        kernels = self.weight.view(-1, 1, self.kernel_size).to(dtype)
+        slots = torch.eye(self.num_slots(n), dtype=dtype, device=kernels.device)
+        return torch.kron(slots, kernels)[None, :, :, :n]
+
+
+KINDS: dict[str, type[Projection]] = {
+    "linear": LinearProjection,
+    "pooled-linear": PooledLinear,
+    "mean-pool": MeanPool,
+    "max-pool": MaxPool,
+    "conv": ConvProjection,
+}
+"""The kinds of projection by the names of `--linformer-projection`."""

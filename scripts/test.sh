@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# Lints the project and runs its tests on the current fairseq, and on fairseq 0.12.2 where there is a Python 3.10.
+# usage: scripts/test.sh [PYTEST ARGUMENTS]
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+scripts/setup.sh
+.venv/bin/ruff check .
+.venv/bin/ruff format --check .
+mapfile -t shell_files < <(find scripts examples .ci -type f \( -name '*.sh' -o -path '.ci/run' \) | sort)
+.venv/bin/shellcheck "${shell_files[@]}"
+echo "test: current fairseq"
+.venv/bin/python -m pytest "$@"
+
+status=0
+scripts/setup.sh --stock || status=$?
+if [ "$status" -eq 3 ]; then
+  echo "test: no Python 3.10 here, so the tests did not run on fairseq 0.12.2"
+elif [ "$status" -ne 0 ]; then
+  exit "$status"
+else
+  echo "test: fairseq 0.12.2"
+  .venv-stock/bin/python -m pytest "$@"
+fi
