@@ -1,16 +1,17 @@
 """`python -m linformer_fairseq.recipe`: from raw text to a report on Transformer and Linformer."""
 
 import sys
+from collections.abc import Sequence
 
 from .arguments import parse
 from .errors import RecipeError
 from .pipeline import run
 
 
-def main() -> int:
+def main(argv: Sequence[str]) -> int:
     """Returns the exit status: 0, 2 for what the user can put right, 130 when interrupted."""
     try:
-        run(parse(sys.argv[1:]))
+        run(parse(argv))
     except RecipeError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -24,4 +25,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -8,12 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
+from fairseq.models import ARCH_MODEL_REGISTRY
+
+from linformer_fairseq.models.config import PLACES
+
 from .errors import RecipeError
 from .machine import cpu_count
 from .prepare import check_data
 from .settings import Model, Settings
 
-PLACES = ("encoder", "cross", "decoder")
 Number = TypeVar("Number", int, float)
 
 
@@ -145,6 +148,11 @@ def parse(argv: Sequence[str]) -> Run:
         raise RecipeError(f"--source-lang and --target-lang are both {args.source_lang}: name two languages.")
     if args.dim % args.heads:
         raise RecipeError(f"--dim {args.dim} is not divisible by --heads {args.heads}: change one of them.")
+    if args.arch and not {args.arch, f"linformer_{args.arch}"} <= set(ARCH_MODEL_REGISTRY):
+        raise RecipeError(
+            f"--arch {args.arch} is not a translation Transformer of fairseq's that has a Linformer: name one such "
+            "as transformer_iwslt_de_en."
+        )
     out = args.out.expanduser().resolve()
     return Run(out, _settings(args, extra), _models(args), args.jobs)
 

@@ -298,9 +298,7 @@ class Grammar:
             present = _join("do" if plural else "does", "not", verb.en)
             if not negated:
                 present = verb.en if plural else verb.en_third
-            return Verbal(
-                present, verb.particle, finite, _join(no_de, verb.prefix), _join(no_de, verb.prefix + finite)
-            )
+            return Verbal(present, verb.particle, finite, _join(no_de, verb.prefix), _join(no_de, verb.prefix + finite))
         if tense < 0.75:
             has_en, has_de = ("have", "haben") if plural else ("has", "hat")
             return Verbal(

@@ -35,6 +35,7 @@ def run_fairseq(
     """Run one command to its end, appending all it says to `log` and handing each line to `on_line`."""
     count = str(threads)
     environment = {
+        "OMP_WAIT_POLICY": "PASSIVE",  # threads that spin for each other starve where cores are shared
         **os.environ,
         **{name: count for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")},
         "PYTHONUNBUFFERED": "1",

@@ -6,6 +6,7 @@ from pathlib import Path
 from .arguments import Run
 from .errors import RecipeError
 from .evaluate import evaluate
+from .flags import check_flags
 from .prepare import prepare
 from .report import write_report
 from .settings import keep
@@ -15,14 +16,14 @@ from .train import train
 
 def run(run: Run) -> None:
     """Do what is not done yet, and write the report on all that is."""
+    for model in run.models:
+        check_flags(model, run.settings, run.out)
     make_writable(run.out)
     with locked(run.out) as lock:
         keep(run.settings, run.out)
         prepare(run.settings, run.out, lock)
         with ThreadPoolExecutor(run.jobs) as pool:
-            trainings = [
-                pool.submit(train, model, run.settings, run.out, run.jobs, lock) for model in run.models
-            ]
+            trainings = [pool.submit(train, model, run.settings, run.out, run.jobs, lock) for model in run.models]
             try:
                 for training in trainings:
                     training.result()
@@ -43,6 +44,4 @@ def make_writable(out: Path) -> None:
         probe.touch()
         probe.unlink()
     except OSError as error:
-        raise RecipeError(
-            f"{out} cannot be written ({error.strerror}): name another folder with --out."
-        ) from None
+        raise RecipeError(f"{out} cannot be written ({error.strerror}): name another folder with --out.") from None

@@ -1,5 +1,8 @@
 """From raw text to fairseq's binary data: Moses tokens, joint BPE, one dictionary for both languages."""
 
+import io
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from joblib import Parallel, delayed
@@ -10,11 +13,10 @@ from subword_nmt.learn_bpe import learn_bpe
 from . import corpus, texts
 from .errors import RecipeError
 from .fairseq_command import run_fairseq
-from .settings import Settings
+from .settings import FAIRSEQ_MAX_POSITIONS, Settings
 from .steps import build_folder, read_json, say, write_json
 
-CHUNK = 2000
-FAIRSEQ_MAX_POSITIONS = 1024  # fairseq's default for --max-source-positions and --max-target-positions
+CHUNK = 5000  # lines that one process takes at a time
 
 
 def prepare(settings: Settings, out: Path, lock: int) -> None:
@@ -83,17 +85,21 @@ def _collect(settings: Settings, to: Path) -> None:
     write_json(to / "sizes.json", sizes)
 
 
+def _in_chunks(work: Callable[[list[str]], list[str]], lines: list[str], parallel: Parallel) -> list[str]:
+    """Apply `work` to all lines, in several processes."""
+    chunks = (lines[start : start + CHUNK] for start in range(0, len(lines), CHUNK))
+    return [line for done in parallel(delayed(work)(chunk) for chunk in chunks) for line in done]
+
+
 def _tokenise(raw: Path, to: Path, langs: tuple[str, str], threads: int) -> None:
     with Parallel(n_jobs=threads) as parallel:
         for lang in langs:
             for split in texts.SPLITS:
                 lines = texts.read_lines(raw / f"{split}.{lang}")
-                chunks = [lines[start : start + CHUNK] for start in range(0, len(lines), CHUNK)]
-                tokenised = parallel(delayed(_tokenise_lines)(lang, chunk) for chunk in chunks)
-                texts.write_lines(to / f"{split}.{lang}", (line for chunk in tokenised for line in chunk))
+                texts.write_lines(to / f"{split}.{lang}", _in_chunks(partial(_moses, lang), lines, parallel))
 
 
-def _tokenise_lines(lang: str, lines: list[str]) -> list[str]:
+def _moses(lang: str, lines: list[str]) -> list[str]:
     tokenizer = MosesTokenizer(lang)
     return [tokenizer.tokenize(line, return_str=True) for line in lines]
 
@@ -104,20 +110,26 @@ def _segment(tok: Path, to: Path, settings: Settings) -> None:
     training = [line for lang in langs for line in texts.read_lines(tok / f"train.{lang}")]
     with open(to / "codes", "w", encoding="utf-8") as codes:
         learn_bpe(training, codes, settings.bpe_merges)
-    with open(to / "codes", encoding="utf-8") as codes:
-        bpe = BPE(codes)
+    codes_text = (to / "codes").read_text(encoding="utf-8")
     source_lengths: list[int] = []
-    for lang in langs:
-        for split in texts.SPLITS:
-            lines = [bpe.process_line(line) for line in texts.read_lines(tok / f"{split}.{lang}")]
-            lengths = [len(line.split()) + 1 for line in lines]  # with the end-of-sentence symbol
-            if split != "train":
-                _check_lengths(lengths, f"{split}.{lang}", settings)
-            elif lang == langs[0]:
-                source_lengths = lengths
-            texts.write_lines(to / f"{split}.{lang}", lines)
+    with Parallel(n_jobs=settings.threads) as parallel:
+        for lang in langs:
+            for split in texts.SPLITS:
+                lines = texts.read_lines(tok / f"{split}.{lang}")
+                lines = _in_chunks(partial(_subwords, codes_text), lines, parallel)
+                lengths = [len(line.split()) + 1 for line in lines]  # with the end-of-sentence symbol
+                if split != "train":
+                    _check_lengths(lengths, f"{split}.{lang}", settings)
+                elif lang == langs[0]:
+                    source_lengths = lengths
+                texts.write_lines(to / f"{split}.{lang}", lines)
     mean = sum(source_lengths) / len(source_lengths)
     write_json(to / "lengths.json", {"source_mean": round(mean, 1), "source_max": max(source_lengths)})
+
+
+def _subwords(codes: str, lines: list[str]) -> list[str]:
+    bpe = BPE(io.StringIO(codes))
+    return [bpe.process_line(line) for line in lines]
 
 
 def _check_lengths(lengths: list[int], name: str, settings: Settings) -> None:

@@ -1,6 +1,7 @@
 """What one output folder holds still: the settings that all its models share."""
 
 import dataclasses
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,8 @@ from .errors import RecipeError
 from .steps import read_json, write_json
 
 FILE_NAME = "settings.json"
+FAIRSEQ_MAX_POSITIONS = 1024  # fairseq's default for --max-source-positions and --max-target-positions
+PREPARED_FOLDERS = ("raw", "tok", "bpe", "bin", "models")
 
 
 @dataclass(frozen=True)
@@ -42,19 +45,26 @@ class Settings:
 
 
 def keep(settings: Settings, out: Path) -> None:
-    """Store the settings with the results, and refuse to mix results of different settings."""
+    """Store the settings with the results, and refuse to mix results of different settings.
+
+    They bind from the first saved checkpoint on; what was only prepared with other settings is made anew.
+    """
     path = out / FILE_NAME
     now = dataclasses.asdict(settings)
-    if not path.exists():
-        write_json(path, now)
-        return
-    before = read_json(path)
-    for name, value in now.items():
-        if before.get(name) != value:
+    if path.exists():
+        before = read_json(path)
+        changed = [name for name in now if before.get(name) != now[name]]
+        if not changed:
+            return
+        if any(out.glob("models/*/checkpoints/*.pt")):
+            name = changed[0]
             raise RecipeError(
-                f"{out} was made with {name} = {before.get(name)!r}, not {value!r}: all rows of a report "
-                "need the same settings, so use another --out."
+                f"{out} was made with {name} = {before.get(name)!r}, not {now[name]!r}: all rows of a report need "
+                "the same settings, so use another --out."
             )
+        for folder in PREPARED_FOLDERS:
+            shutil.rmtree(out / folder, ignore_errors=True)
+    write_json(path, now)
 
 
 @dataclass(frozen=True)
