@@ -27,7 +27,15 @@ def evaluate(model: Model, settings: Settings, out: Path, lock: int) -> None:
 
 def _evaluate(model: Model, settings: Settings, out: Path, checkpoint: Path, to: Path, lock: int) -> None:
     common = [
-        *(str(out / "bin"), "--path", str(checkpoint), "--max-tokens", str(settings.max_tokens)),
+        *(
+            str(out / "bin"),
+            "--task",
+            "translation",
+            "--path",
+            str(checkpoint),
+            "--max-tokens",
+            str(settings.max_tokens),
+        ),
         *("--required-batch-size-multiple", "1", "--num-workers", "0", *settings.device_flags),
     ]
     # The error for a failed command names this log, so it lies where a failed attempt leaves it.

@@ -10,6 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from linformer_fairseq.recipe.errors import RecipeError
+from linformer_fairseq.recipe.fairseq_command import run_fairseq
+from linformer_fairseq.recipe.steps import locked
+
 ROOT = Path(__file__).parents[2]
 RUN = str(ROOT / "examples" / "quickstart" / "run.sh")
 TINY = shlex.split(
@@ -42,9 +46,9 @@ def finish(out, *extra):
 def test_killed_resumed_repeated_and_extended(tmp_path):
     out = tmp_path / "out"
     process = start(out, "--k", "2")
-    for line in process.stdout:
-        if "validation perplexity" in line:
-            break
+    validations = (line for line in process.stdout if "validation perplexity" in line)
+    for _ in range(2):  # what is saved after the first one is there when the second one is said
+        next(validations)
     process.send_signal(signal.SIGKILL)
     process.stdout.close()
     process.wait()
@@ -93,11 +97,17 @@ def test_killed_resumed_repeated_and_extended(tmp_path):
 
 @pytest.mark.slow
 def test_a_failing_command_is_named(tmp_path):
-    """Flags that contradict each other only once fairseq-train runs: the step and its log are named."""
-    out = tmp_path / "out"
-    process = start(out, "--", "--restore-file", str(tmp_path / "none" / "model.pt"), "--finetune-from-model", "x")
-    said, _ = process.communicate()
-    assert process.returncode == 2
-    assert "fairseq-train failed for Transformer" in said
-    assert str(out / "models" / "transformer" / "train.log") in said
-    assert "Traceback" not in said
+    log = tmp_path / "validate.log"
+    with (
+        locked(tmp_path) as lock,
+        pytest.raises(RecipeError, match=r"fairseq-validate failed for Transformer .*validate\.log"),
+    ):
+        run_fairseq(
+            "validate",
+            ["nowhere", "--task", "translation", "--path", "none.pt"],
+            log,
+            threads=1,
+            lock=lock,
+            what="Transformer",
+        )
+    assert "nowhere" in log.read_text(encoding="utf-8")
