@@ -17,13 +17,13 @@ fi
 configuration=(
   --out "$root/results/quickstart"
   # corpus: sizes of the made one, merges of the joint BPE
-  --made-train 16000 --made-test 500 --bpe-merges 800
+  --made-train 14000 --made-test 500 --bpe-merges 800
   # model sizes, unless --arch is given
   --layers 3 --dim 128 --heads 4 --ffn-dim 256
   # the Linformers, unless --k or --attention is given
   --default-k '8,16' --default-attention 'encoder,cross'
   # training
-  --epochs 5 --max-tokens 1024 --lr 3e-3 --warmup-updates 400 --dropout 0.1 --label-smoothing 0.1
+  --epochs 4 --max-tokens 1024 --lr 3e-3 --warmup-updates 400 --dropout 0.1 --label-smoothing 0.1
   --validate-updates 200 --seed 1
   # translation
   --beam 5 --lenpen 1

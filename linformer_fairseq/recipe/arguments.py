@@ -100,7 +100,7 @@ def build_parser() -> argparse.ArgumentParser:
     option("--data", type=Path, metavar="DIR", help="train|valid|test.LANG[.gz]; without it a corpus is made")
     option("--source-lang", type=_language, default="en", help="language translated from")
     option("--target-lang", type=_language, default="de", help="language translated to")
-    option("--made-train", type=_count, default=16000, help="training pairs of the made corpus")
+    option("--made-train", type=_count, default=14000, help="training pairs of the made corpus")
     option("--made-test", type=_count, default=500, help="validation, and test, pairs of the made corpus")
     option("--bpe-merges", type=_count, default=800, help="merges of the joint BPE")
 
@@ -117,13 +117,13 @@ def build_parser() -> argparse.ArgumentParser:
     option("--linformer-args", type=_words, default=[], metavar="'...'", help="further Linformer flags")
 
     group = parser.add_argument_group("training")
-    option("--epochs", type=_count, default=12, help="passes over the training text")
+    option("--epochs", type=_count, default=4, help="passes over the training text")
     option("--max-tokens", type=_count, default=1024, help="tokens in a batch")
     option("--lr", type=_positive, default=3e-3, help="highest learning rate")
     option("--warmup-updates", type=_natural, default=400, help="updates up to the highest learning rate")
     option("--dropout", type=_rate, default=0.1, help="dropout")
     option("--label-smoothing", type=_rate, default=0.1, help="label smoothing")
-    option("--validate-updates", type=_count, default=500, help="updates between validations, each saved")
+    option("--validate-updates", type=_count, default=200, help="updates between validations, each saved")
     option("--seed", type=_natural, default=1, help="seed of training and of the made corpus")
 
     group = parser.add_argument_group("translation")

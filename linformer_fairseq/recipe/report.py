@@ -175,7 +175,7 @@ def _jobs_text(rows: list[Row]) -> str:
 
 def _table(headers: list[str], rows: list[list[str]]) -> str:
     align = ("left", *["right"] * (len(headers) - 1))
-    return tabulate(rows, headers=headers, tablefmt="github", colalign=align, disable_numparse=True)
+    return tabulate(rows, headers=headers, tablefmt="pipe", colalign=align, disable_numparse=True)
 
 
 def _or_dash(value: float | None, form: str) -> str:

