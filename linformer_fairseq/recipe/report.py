@@ -159,7 +159,7 @@ def _corpus_text(settings: Settings, facts: dict[str, int | float]) -> str:
         f"Corpus: {origin}. Training {facts['train']:,} sentence pairs{dropped}, validation {facts['valid']:,}, "
         f"test {facts['test']:,}. A training source has {facts['source_mean']:g} subwords on average and "
         f"{facts['source_max']:,} at most, its end symbol included; {settings.bpe_merges:,} joint BPE merges. "
-        f"All models were trained for {settings.epochs} epochs with the same settings."
+        f"All models were trained for at most {settings.epochs} epochs with the same settings."
     )
 
 

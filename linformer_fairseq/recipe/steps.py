@@ -4,6 +4,7 @@ import fcntl
 import json
 import os
 import shutil
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,8 +17,9 @@ LOCK_PATIENCE_SECONDS = 30.0
 
 
 def say(message: str) -> None:
-    """One line of progress."""
-    print(message, flush=True)
+    """One line of progress, in one piece: trainings that run side by side both talk."""
+    sys.stdout.write(message + "\n")
+    sys.stdout.flush()
 
 
 def build_folder(target: Path, what: str, build: Callable[[Path], None]) -> None:
