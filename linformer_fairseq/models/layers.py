@@ -22,15 +22,15 @@ FAST_PATH_PARAMETERS = tuple(
 class LinformerEncoderLayer(TransformerEncoderLayerBase):
     """Encoder layer with Linformer self-attention, or fairseq's own where `projections` is None.
 
-    fairseq 0.12.2 computes a loaded layer with a fused kernel that knows full attention only; here that path is
-    closed and its copies of the weights are dropped, so that checkpoints are the same on every fairseq.
+    fairseq 0.12.2 computes a loaded layer with a fused kernel that knows full attention only. Here that path stays
+    closed: it opens in fairseq's `_load_from_state_dict`, which is overridden. The copies of the weights that it
+    would use are dropped, so that checkpoints are the same on every fairseq.
     """
 
     def __init__(self, cfg: TransformerConfig, projections: LayerProjections | None, return_fc: bool = False) -> None:
         self.projections = projections
         super().__init__(cfg, return_fc)
         del self.projections
-        self.can_use_fastpath = False
         for name in FAST_PATH_PARAMETERS:
             if hasattr(self, name):
                 delattr(self, name)

@@ -125,7 +125,7 @@ class LinformerTransformerModel(TransformerModel):
     @classmethod
     def build_model(cls, args: Namespace | DictConfig, task: FairseqTask) -> "LinformerTransformerModel":
         with one_sentence():
-            if utils.eval_bool(getattr(getattr(task, "cfg", None), "left_pad_target", False)):
+            if utils.eval_bool(str(getattr(task.cfg, "left_pad_target", False))):
                 raise ValueError("--left-pad-target is not supported: leave it out, targets are padded on the right")
         if isinstance(args, DictConfig):  # from fairseq-hydra-train
             args = Namespace(**OmegaConf.to_container(args, resolve=True))

@@ -235,14 +235,14 @@ class LinformerMultiheadAttention(MultiheadAttention):
         lengths: Tensor,
         mask: Tensor,
     ) -> tuple[Tensor, Tensor]:
-        """The explicit softmax; weights over tokens are (B, H, T, n), in float32 as fairseq's."""
+        """The explicit softmax; weights over tokens are (B, H, T, n), in float32 or better, as fairseq's."""
         scores = (q * self.scaling) @ slot_keys.transpose(2, 3)
         if slot_mask is not None:
             scores = scores.masked_fill(~slot_mask, -torch.inf)
-        probabilities = torch.softmax(scores, dim=-1, dtype=torch.float32)
+        probabilities = torch.softmax(scores, dim=-1, dtype=torch.promote_types(scores.dtype, torch.float32))
         out = self.dropout_module(probabilities.type_as(q)) @ slot_values
         n = mask.size(1)
         longest = min(n, self.value_projection.max_positions)
-        weights = probabilities @ self.value_projection.matrix(longest, lengths, torch.float32)
+        weights = probabilities @ self.value_projection.matrix(longest, lengths, probabilities.dtype)
         weights = weights.masked_fill(mask[:, None, None, :longest], 0.0)
         return out, F.pad(weights, (0, n - longest))

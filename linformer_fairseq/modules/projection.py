@@ -216,9 +216,10 @@ class ConvProjection(Projection):
         return torch.div(lengths + self.kernel_size - 1, self.kernel_size, rounding_mode="floor")
 
     def matrix(self, n: int, lengths: Tensor, dtype: torch.dtype) -> Tensor:
-        kernels = self.weight.view(-1, 1, self.kernel_size).to(dtype)
-        slots = torch.eye(self.num_slots(n), dtype=dtype, device=kernels.device)
-        return torch.kron(slots, kernels)[None, :, :, :n]
+        slots = torch.arange(self.num_slots(n), device=lengths.device)
+        members = torch.arange(n, device=lengths.device) // self.kernel_size == slots[:, None]
+        taps = self.weight.view(-1, 1, self.kernel_size).to(dtype).repeat(1, 1, len(slots))[..., :n]
+        return (members * taps)[None]
 
 
 KINDS: dict[str, type[Projection]] = {

@@ -1,0 +1,126 @@
+"""A toy corpus, binarised and learned once, and a way to run fairseq's own commands on it."""
+
+import os
+import random
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PLUGIN = ["--user-dir", "linformer_fairseq"]
+
+
+@dataclass
+class Result:
+    """What a command printed, and how it ended."""
+
+    status: int
+    output: str
+
+    def ok(self) -> str:
+        assert self.status == 0, self.output[-3000:]
+        return self.output
+
+    def sentence(self) -> str:
+        """The one sentence that a command ended with, where it had to fail."""
+        assert self.status != 0, self.output[-3000:]
+        assert "Traceback" not in self.output, self.output[-3000:]
+        return self.output.strip().splitlines()[-1]
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""}
+
+
+def fairseq_command(command: str, *arguments: object) -> list[str]:
+    return [sys.executable, "-m", f"fairseq_cli.{command}", *map(str, arguments)]
+
+
+def run(command: str, *arguments: object, text: str | None = None) -> Result:
+    """Runs `fairseq-COMMAND` from the root of the project."""
+    done = subprocess.run(
+        fairseq_command(command, *arguments),
+        cwd=ROOT,
+        env=environment(),
+        input=text,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=300,
+    )
+    return Result(done.returncode, done.stdout)
+
+
+@pytest.fixture(scope="session")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Sentences of 1 to 24 words whose translation is the words in capitals, backwards; binarised."""
+    folder = tmp_path_factory.mktemp("toy")
+    random.seed(1)
+    words = [f"w{i}" for i in range(30)]
+    for split, size in (("train", 300), ("valid", 30), ("test", 30)):
+        sources = [[random.choice(words) for _ in range(random.randint(1, 24))] for _ in range(size)]
+        (folder / f"{split}.en").write_text("".join(" ".join(s) + "\n" for s in sources))
+        (folder / f"{split}.de").write_text("".join(" ".join(s[::-1]).upper() + "\n" for s in sources))
+    prefixes = [argument for split in ("train", "valid", "test") for argument in (f"--{split}pref", folder / split)]
+    arguments = ["-s", "en", "-t", "de", *prefixes, "--destdir", folder / "bin", "--joined-dictionary"]
+    run("preprocess", *arguments).ok()
+    for language in ("en", "de"):
+        source = folder / "bin" / f"dict.{language}.txt"
+        assert source.exists()
+    return folder
+
+
+def train_arguments(
+    data: Path, save_dir: Path, *more: object, arch: str = "linformer_transformer_tiny"
+) -> list[object]:
+    """A small training on the CPU; `more` overrides."""
+    return [
+        data / "bin",
+        *PLUGIN,
+        *("--arch", arch, "--share-all-embeddings", "--save-dir", save_dir, "--cpu"),
+        *("--max-source-positions", 64, "--max-target-positions", 64),
+        *("--optimizer", "adam", "--lr", "0.003", "--criterion", "label_smoothed_cross_entropy"),
+        *("--label-smoothing", 0.1, "--max-tokens", 400, "--max-epoch", 2, "--no-epoch-checkpoints"),
+        *("--required-batch-size-multiple", 1, "--no-progress-bar", "--log-interval", 5, "--num-workers", 0),
+        *(["--linformer-k", 8] if arch.startswith("linformer") and "--linformer-k" not in more else []),
+        *more,
+    ]
+
+
+def generate_arguments(data: Path, checkpoint: Path, *more: object) -> list[object]:
+    return [
+        data / "bin",
+        *PLUGIN,
+        *("--path", checkpoint, "--beam", 4, "--max-len-b", 30, "--cpu", "--required-batch-size-multiple", 1),
+        *more,
+    ]
+
+
+def valid_losses(output: str) -> list[float]:
+    return [float(loss) for loss in re.findall(r"valid on 'valid' subset \| loss ([\d.]+)", output)]
+
+
+@pytest.fixture(scope="session")
+def trained(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The checkpoint of a small Linformer."""
+    folder = tmp_path_factory.mktemp("trained")
+    output = run("train", *train_arguments(data, folder)).ok()
+    first, second = valid_losses(output)
+    assert second < first
+    return folder / "checkpoint_best.pt"
+
+
+@pytest.fixture(scope="session")
+def trained_transformer(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The checkpoint of fairseq's own Transformer of the same size."""
+    folder = tmp_path_factory.mktemp("transformer")
+    run("train", *train_arguments(data, folder, arch="transformer_tiny")).ok()
+    return folder / "checkpoint_best.pt"
+
+
+Run = Callable[..., Result]

@@ -1,0 +1,160 @@
+"""`fairseq-train` with the plugin: resuming, two processes, fine-tuning, hydra, and what it refuses."""
+
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from linformer_fairseq.models.linformer_transformer import projection_weights
+from tests.commands.conftest import (
+    ROOT,
+    Result,
+    environment,
+    fairseq_command,
+    generate_arguments,
+    run,
+    train_arguments,
+    valid_losses,
+)
+
+pytestmark = pytest.mark.slow
+
+
+def state(checkpoint: Path) -> dict[str, torch.Tensor]:
+    return torch.load(checkpoint, map_location="cpu")["model"]
+
+
+def test_killed_training_resumes(data: Path, tmp_path: Path) -> None:
+    every = ["--save-interval-updates", 4, "--keep-interval-updates", 1, "--max-epoch", 4]
+    arguments = train_arguments(data, tmp_path / "killed", *every)
+    log = tmp_path / "killed.log"
+    with log.open("w") as file:
+        process = subprocess.Popen(
+            fairseq_command("train", *arguments), cwd=ROOT, env=environment(), stdout=file, stderr=file
+        )
+        while "Saved checkpoint" not in log.read_text():
+            assert process.poll() is None, log.read_text()[-3000:]
+            time.sleep(0.01)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    assert "done training" not in log.read_text()
+    resumed = run("train", *arguments).ok()
+    assert "Loaded checkpoint" in resumed
+    assert "done training" in resumed
+    undisturbed = run("train", *train_arguments(data, tmp_path / "whole", *every)).ok()
+    assert valid_losses(resumed)[-1] == pytest.approx(valid_losses(undisturbed)[-1], abs=1e-3)
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+def train_on_two(data: Path, save_dir: Path, *more: object) -> list[Result]:
+    """Two processes on the CPU that train one model."""
+    together = [
+        *("--distributed-backend", "gloo", "--ddp-backend", "legacy_ddp", "--distributed-world-size", 2),
+        *("--distributed-init-method", f"tcp://127.0.0.1:{free_port()}", "--distributed-no-spawn"),
+    ]
+    processes = []
+    for rank in range(2):
+        arguments = train_arguments(data, save_dir, *together, "--distributed-rank", rank, *more)
+        command = [sys.executable, "-m", "tests.commands.train_and_dump", *map(str, arguments)]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+        processes.append(subprocess.Popen(command, cwd=ROOT, env=environment(), **pipes))
+    outputs = [process.communicate(timeout=300)[0] for process in processes]
+    return [Result(process.returncode, output) for process, output in zip(processes, outputs, strict=True)]
+
+
+def test_two_processes_train_as_one_and_resume(data: Path, tmp_path: Path) -> None:
+    """With layerwise sharing, so that one parameter stands in all layers on both processes."""
+    options = ["--linformer-sharing", "layerwise", "--dropout", 0]
+    for save_dir, epochs in ((tmp_path / "two", 1), (tmp_path / "two", 2)):
+        save_dir.mkdir(exist_ok=True)
+        first, second = train_on_two(data, save_dir, *options, "--max-epoch", epochs)
+        second.ok()
+        assert ("Loaded checkpoint" in first.ok()) == (epochs == 2)
+        assert f"| epoch 00{epochs} | valid" in first.output
+        weights = [torch.load(save_dir / f"weights-of-rank-{rank}.pt") for rank in range(2)]
+        assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+        shared = projection_weights(weights[0])
+        for place in ("self_attn", "encoder_attn"):
+            copies = [weight for name, weight in shared.items() if place in name]
+            assert len(copies) == 4
+            assert all(torch.equal(copies[0], copy) for copy in copies)
+    alone = run("train", *train_arguments(data, tmp_path / "one", *options, "--update-freq", 2)).ok()
+    assert valid_losses(first.output)[-1] == pytest.approx(valid_losses(alone)[-1], abs=1e-3)
+
+
+def test_finetuning_a_transformer(data: Path, tmp_path: Path, trained_transformer: Path) -> None:
+    """One update with a learning rate of zero: the projections start fresh, and translations stay the same."""
+    nothing = ["--max-update", 1, "--lr", 0, "--linformer-k", 32, "--linformer-projection", "pooled-linear"]
+    arguments = train_arguments(data, tmp_path, "--finetune-from-model", trained_transformer, *nothing)
+    output = run("train", *arguments).ok()
+    assert "the checkpoint has no Linformer projections: they start fresh" in output
+    translations = [
+        run("generate", *generate_arguments(data, checkpoint)).ok()
+        for checkpoint in (trained_transformer, tmp_path / "checkpoint_last.pt")
+    ]
+    hypotheses = [
+        [line.split("\t") for line in output.splitlines() if line.startswith("H-")] for output in translations
+    ]
+    assert len(hypotheses[0]) == len(hypotheses[1]) == 30
+    for before, after in zip(*hypotheses, strict=True):
+        assert (before[0], before[2]) == (after[0], after[2])
+        assert float(before[1]) == pytest.approx(float(after[1]), abs=1e-4)
+
+
+def test_hydra(data: Path, tmp_path: Path) -> None:
+    folder = ROOT / "linformer_fairseq"
+    result = run(
+        "hydra_train",
+        *("--config-dir", folder / "config", "model=linformer_transformer_tiny", f"common.user_dir={folder}"),
+        *("task=translation", f"task.data={data / 'bin'}", "task.source_lang=en", "task.target_lang=de"),
+        *("task.max_source_positions=64", "+model.max_source_positions=64", "+model.encoder_embed_dim=32"),
+        *("model.linformer_k='8,4'", "model.linformer_sharing=key-value"),
+        *("criterion=label_smoothed_cross_entropy", "optimizer=adam", "optimizer.adam_betas='(0.9,0.98)'"),
+        *("lr_scheduler=fixed", "optimization.lr=[0.001]", "optimization.max_epoch=1", "dataset.max_tokens=400"),
+        *("common.cpu=true", f"checkpoint.save_dir={tmp_path}", f"hydra.run.dir={tmp_path}"),
+    )
+    result.ok()
+    weights = state(tmp_path / "checkpoint_best.pt")
+    assert weights["encoder.layers.0.self_attn.key_projection.weight"].shape == (8, 64)
+    assert weights["encoder.layers.1.self_attn.key_projection.weight"].shape == (4, 64)
+    assert weights["decoder.embed_tokens.weight"].size(1) == 32
+    run("generate", *generate_arguments(data, tmp_path / "checkpoint_best.pt")).ok()
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        (["--linformer-k", 65], "error: --linformer-k 65 is larger than --max-source-positions 64; choose k <= N"),
+        (["--linformer-attention", "decoder"], "error: --linformer-attention decoder is not offered"),
+        (["--left-pad-target"], "error: --left-pad-target is not supported"),
+        (["--linformer-sharing", "all"], "argument --linformer-sharing: invalid choice: 'all'"),
+    ],
+)
+def test_bad_flags_end_in_one_sentence(data: Path, tmp_path: Path, flags: list[object], sentence: str) -> None:
+    assert sentence in run("train", *train_arguments(data, tmp_path, *flags)).sentence()
+
+
+def test_checkpoint_of_another_k(data: Path, trained: Path) -> None:
+    arguments = train_arguments(data, trained.parent, "--linformer-k", 4, "--max-epoch", 5)
+    sentence = run("train", *arguments).sentence()
+    assert "has shape (8, 64), this model's (4, 64): give the --linformer-k" in sentence
+
+
+def test_long_sources(data: Path, tmp_path: Path) -> None:
+    """fairseq's own check, and its flag to skip what is too long, work as ever."""
+    short = ["--max-source-positions", 16, "--max-epoch", 1]
+    result = run("train", *train_arguments(data, tmp_path / "a", *short))
+    assert result.status != 0
+    assert "max_positions=(16, 64)" in result.output
+    skipping = train_arguments(data, tmp_path / "b", *short, "--skip-invalid-size-inputs-valid-test")
+    assert "done training" in run("train", *skipping).ok()

@@ -1,0 +1,67 @@
+"""`fairseq-generate`, `-interactive`, `-validate`, `-score-reference` and the hub interface on a trained model."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from linformer_fairseq import LinformerTransformerModel
+from tests.commands.conftest import generate_arguments, run
+
+pytestmark = pytest.mark.slow
+
+
+def hypotheses(output: str) -> dict[int, tuple[float, str]]:
+    """Score and text of every hypothesis by its sentence."""
+    found = re.findall(r"^H-(\d+)\t(\S+)\t(.*)$", output, re.MULTILINE)
+    return {int(index): (float(score), text) for index, score, text in found}
+
+
+def test_generate_does_not_depend_on_the_batch(data: Path, trained: Path) -> None:
+    together = hypotheses(run("generate", *generate_arguments(data, trained)).ok())
+    alone = hypotheses(run("generate", *generate_arguments(data, trained, "--batch-size", 1)).ok())
+    assert len(together) == len(alone) == 30
+    for index, (score, text) in together.items():
+        assert alone[index][1] == text
+        assert alone[index][0] == pytest.approx(score, abs=1e-4)
+
+
+def test_score_reference_agrees_with_the_search(data: Path, trained: Path, tmp_path: Path) -> None:
+    found = hypotheses(run("generate", *generate_arguments(data, trained)).ok())
+    (tmp_path / "test.en").write_text((data / "test.en").read_text())
+    (tmp_path / "test.de").write_text("".join(found[index][1] + "\n" for index in range(30)))
+    dictionary = data / "bin" / "dict.en.txt"
+    run(
+        "preprocess",
+        *("-s", "en", "-t", "de", "--testpref", tmp_path / "test", "--destdir", tmp_path / "bin"),
+        *("--srcdict", dictionary, "--tgtdict", dictionary),
+    ).ok()
+    scored = hypotheses(run("generate", *generate_arguments(tmp_path, trained, "--score-reference")).ok())
+    for index, (score, text) in found.items():
+        assert scored[index][1] == text
+        assert scored[index][0] == pytest.approx(score, abs=1e-4)
+
+
+def test_alignment_is_printed(data: Path, trained: Path) -> None:
+    output = run("generate", *generate_arguments(data, trained, "--print-alignment")).ok()
+    pairs = re.findall(r"^A-\d+\t(.*)$", output, re.MULTILINE)
+    assert len(pairs) == 30
+    assert any(re.search(r"\d+-\d+", line) for line in pairs)
+
+
+def test_validate(data: Path, trained: Path) -> None:
+    arguments = [data / "bin", "--user-dir", "linformer_fairseq", "--path", trained, "--max-tokens", 400, "--cpu"]
+    arguments += ["--task", "translation"]
+    output = run("validate", *arguments, "--required-batch-size-multiple", 1, "--valid-subset", "valid").ok()
+    assert "ppl" in output
+
+
+def test_interactive_and_hub_say_what_generate_says(data: Path, trained: Path) -> None:
+    lines = (data / "test.en").read_text().splitlines()[:4]
+    found = hypotheses(run("generate", *generate_arguments(data, trained)).ok())
+    expected = [found[index][1] for index in range(4)]
+    arguments = generate_arguments(data, trained, "--buffer-size", 4, "-s", "en", "-t", "de")
+    spoken = hypotheses(run("interactive", *arguments, text="\n".join(lines) + "\n").ok())
+    assert [spoken[index][1] for index in range(4)] == expected
+    model = LinformerTransformerModel.from_pretrained(str(trained.parent), trained.name, str(data / "bin"))
+    assert model.translate(lines, beam=4, max_len_b=30) == expected

@@ -1,0 +1,283 @@
+"""The model as fairseq builds and runs it."""
+
+import io
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_NAME_REGISTRY
+from fairseq.modules import MultiheadAttention
+from fairseq.sequence_scorer import SequenceScorer
+
+import linformer_fairseq
+from linformer_fairseq import LinformerMultiheadAttention, LinformerTransformerModel
+from linformer_fairseq.models.config import SHARINGS, LinformerConfig
+from linformer_fairseq.models.linformer_transformer import ARCHITECTURES, projection_weights
+from linformer_fairseq.modules import KINDS
+from tests.models.toy import (
+    batch,
+    each_hypothesis,
+    previous_tokens,
+    sentence,
+    toy_args,
+    toy_model,
+    toy_task,
+    translate,
+)
+
+every_sharing = pytest.mark.parametrize("sharing", SHARINGS)
+every_kind = pytest.mark.parametrize("kind", KINDS)
+
+
+def encode(model: LinformerTransformerModel, sample: dict) -> torch.Tensor:
+    with torch.no_grad():
+        return model.encoder(**sample["net_input"])["encoder_out"][0]
+
+
+@every_sharing
+@every_kind
+def test_a_sentence_does_not_depend_on_batch_or_padding_side(sharing: str, kind: str) -> None:
+    task = toy_task()
+    model = toy_model(linformer_k="4", linformer_sharing=sharing, linformer_projection=kind)
+    short, long = sentence(task, 9, 1), sentence(task, 45, 2)
+    alone = encode(model, batch(task, [short], left_pad=False))
+    expected = translate(task, model, batch(task, [short], left_pad=False))[0]
+    for left_pad in (True, False):
+        sample = batch(task, [long, short], left_pad)
+        torch.testing.assert_close(encode(model, sample)[:9, 1:], alone, rtol=0, atol=1e-5)
+        hypotheses = translate(task, model, sample)[1]
+        assert len(hypotheses) == len(expected) == 4
+        for found, wanted in zip(hypotheses, expected, strict=True):
+            assert torch.equal(found["tokens"], wanted["tokens"])
+            torch.testing.assert_close(found["positional_scores"], wanted["positional_scores"], rtol=0, atol=1e-5)
+
+
+@every_sharing
+@every_kind
+def test_beam_search_gives_the_scores_of_a_parallel_pass(sharing: str, kind: str) -> None:
+    task = toy_task()
+    model = toy_model(linformer_k="4", linformer_sharing=sharing, linformer_projection=kind)
+    sources = [sentence(task, 12, 1), sentence(task, 5, 2), sentence(task, 30, 3)]
+    hypotheses = translate(task, model, batch(task, sources, left_pad=True))
+    best = [beams[0]["tokens"].tolist() for beams in hypotheses]
+    assert len({tuple(tokens) for tokens in best}) > 1, "the toy model should not say the same of everything"
+    scorer = SequenceScorer(task.target_dictionary)
+    for index, hypothesis in each_hypothesis(hypotheses):
+        sample = batch(task, [sources[index]], left_pad=True)
+        target = hypothesis["tokens"][None]
+        sample["target"] = target
+        sample["net_input"]["prev_output_tokens"] = previous_tokens(task, target)
+        scored = scorer.generate([model], sample)[0][0]
+        torch.testing.assert_close(
+            scored["positional_scores"], hypothesis["positional_scores"], rtol=0, atol=1e-5, check_dtype=False
+        )
+
+
+def test_attention_weights_follow_the_padding_of_the_task() -> None:
+    task = toy_task()
+    model = toy_model(linformer_k="4")
+    short, long = sentence(task, 9, 1), sentence(task, 20, 2)
+    target = sentence(task, 6, 3)[None].expand(2, -1)
+    weights = {}
+    for left_pad in (True, False):
+        sample = batch(task, [long, short], left_pad)["net_input"]
+        _, extra = model(**sample, prev_output_tokens=previous_tokens(task, target))
+        weights[left_pad] = extra["attn"][0]
+    assert weights[True].shape == (2, 6, 20)
+    assert (weights[True][1, :, :11] == 0).all()
+    torch.testing.assert_close(weights[True][1, :, 11:], weights[False][1, :, :9])
+    torch.testing.assert_close(weights[True][0], weights[False][0])
+
+
+def test_given_embeddings_are_moved_with_their_tokens() -> None:
+    task = toy_task()
+    model = toy_model(linformer_k="4")
+    sample = batch(task, [sentence(task, 20, 1), sentence(task, 9, 2)], left_pad=True)["net_input"]
+    embeddings = model.encoder.embed_tokens(sample["src_tokens"])
+    expected = model.encoder(**sample)["encoder_out"][0]
+    out = model.encoder(**sample, token_embeddings=embeddings)["encoder_out"][0]
+    torch.testing.assert_close(out, expected)
+
+
+@pytest.mark.parametrize(("sharing", "matrices"), [("none", 96), ("headwise", 12), ("key-value", 6), ("layerwise", 1)])
+def test_number_of_projection_matrices(sharing: str, matrices: int) -> None:
+    flags = {"encoder_layers": 6, "encoder_attention_heads": 8, "linformer_k": "4", "linformer_sharing": sharing}
+    model = toy_model(**flags)
+    weights = {weight for name, weight in model.encoder.named_parameters() if "projection" in name}
+    assert sum(weight.size(0) if weight.dim() == 3 else 1 for weight in weights) == matrices
+
+
+@every_sharing
+def test_save_and_load(sharing: str) -> None:
+    """Loading into a model that never trained must not fall back on full attention, as fairseq 0.12.2 would."""
+    task = toy_task()
+    model = toy_model(linformer_k="4", linformer_sharing=sharing)
+    sample = batch(task, [sentence(task, 12, 1), sentence(task, 5, 2)], left_pad=True)
+    buffer = io.BytesIO()
+    torch.save(model.state_dict(), buffer)
+    buffer.seek(0)
+    loaded = toy_model(linformer_k="4", linformer_sharing=sharing, random=False)
+    loaded.load_state_dict(torch.load(buffer), strict=True)
+    torch.testing.assert_close(encode(loaded, sample), encode(model, sample), rtol=0, atol=0)
+    if sharing == "layerwise":
+        weights = projection_weights(loaded.state_dict())
+        assert len(weights) == 8  # K and V, encoder and cross-attention, two layers
+        assert len({weight.data_ptr() for weight in weights.values()}) == 2
+
+
+def test_state_is_the_same_on_every_fairseq() -> None:
+    names = set(toy_model(linformer_k="4").state_dict())
+    assert not {name for name in names if name.rsplit(".", 1)[-1] in {"in_proj_weight", "fc1_weight", "out_proj_bias"}}
+
+
+@pytest.mark.parametrize("kind", ["pooled-linear", "mean-pool"])
+@every_sharing
+def test_a_transformer_becomes_a_linformer_without_loss(kind: str, sharing: str) -> None:
+    task = toy_task()
+    transformer = toy_model("transformer")
+    flags = {"linformer_k": "16", "linformer_projection": kind, "linformer_sharing": sharing}
+    model = toy_model(random=False, **flags)
+    model.load_state_dict(transformer.state_dict(), strict=True)
+    model.eval()
+    sample = batch(task, [sentence(task, 16, 1), sentence(task, 5, 2)], left_pad=True)
+    found, wanted = (list(each_hypothesis(translate(task, m, sample))) for m in (model, transformer))
+    for (_, hypothesis), (_, reference) in zip(found, wanted, strict=True):
+        assert torch.equal(hypothesis["tokens"], reference["tokens"])
+        torch.testing.assert_close(hypothesis["positional_scores"], reference["positional_scores"], rtol=0, atol=1e-5)
+
+
+def test_places_and_k_of_every_layer() -> None:
+    model = toy_model(linformer_k="8,4", linformer_cross_k="3", linformer_attention="encoder,cross")
+    assert [layer.self_attn.key_projection.projected_dim for layer in model.encoder.layers] == [8, 4]
+    assert [layer.encoder_attn.key_projection.projected_dim for layer in model.decoder.layers] == [3, 3]
+    encoder_only = toy_model(linformer_attention="encoder", linformer_k="4")
+    assert all(type(layer.encoder_attn) is MultiheadAttention for layer in encoder_only.decoder.layers)
+    cross_only = toy_model(linformer_attention="cross", linformer_k="4")
+    assert all(type(layer.self_attn) is MultiheadAttention for layer in cross_only.encoder.layers)
+    assert all(type(layer.encoder_attn) is LinformerMultiheadAttention for layer in cross_only.decoder.layers)
+    assert all(type(layer.self_attn) is MultiheadAttention for layer in cross_only.decoder.layers)
+
+
+def test_defaults_are_the_papers_model() -> None:
+    model = toy_model(random=False)
+    attention = model.encoder.layers[0].self_attn
+    assert attention.key_projection.weight.shape == (64, 64)
+    assert attention.key_projection is not attention.value_projection
+    assert not attention.key_projection.masks_empty_slots
+    assert attention.key_projection.init == "xavier"
+
+
+def test_frozen_projections_do_not_train() -> None:
+    model = toy_model(linformer_freeze_projection=True, linformer_k="4", random=False)
+    frozen = {name for name, parameter in model.named_parameters() if not parameter.requires_grad}
+    assert frozen == {name for name, _ in model.named_parameters() if "_projection.weight" in name and "layers" in name}
+
+
+def test_checkpointed_activations_change_nothing() -> None:
+    task = toy_task()
+    sample = batch(task, [sentence(task, 12, 1), sentence(task, 5, 2)], left_pad=True)["net_input"]
+    target = sentence(task, 6, 3)[None].expand(2, -1)
+    losses, gradients = [], []
+    for checkpoint in (False, True):
+        model = toy_model(linformer_k="4", checkpoint_activations=checkpoint).train()
+        for layer in (*model.encoder.layers, *model.decoder.layers):
+            assert hasattr(layer, "precheckpoint_forward") == checkpoint
+        loss = model(**sample, prev_output_tokens=previous_tokens(task, target))[0].log_softmax(-1)[..., 5].sum()
+        loss.backward()
+        losses.append(loss)
+        gradients.append(model.encoder.layers[0].self_attn.key_projection.weight.grad)
+    assert torch.equal(*losses)
+    torch.testing.assert_close(*gradients)
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_architectures_mirror_fairseq(arch: str) -> None:
+    ours, theirs = Namespace(), Namespace()
+    ARCH_CONFIG_REGISTRY[arch](ours)
+    ARCH_CONFIG_REGISTRY[arch.removeprefix("linformer_")](theirs)
+    linformer = {name: value for name, value in vars(LinformerConfig()).items() if name != "_name"}
+    assert vars(ours) == {**vars(theirs), **linformer}
+    assert ARCH_MODEL_NAME_REGISTRY[arch] == "linformer_transformer"
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_hydra_configurations_hold_the_defaults(arch: str) -> None:
+    folder = Path(linformer_fairseq.__file__).parent / "config" / "model"
+    config = yaml.safe_load((folder / f"{arch}.yaml").read_text())
+    expected = {name: value for name, value in vars(LinformerConfig()).items() if name != "_name"}
+    expected["linformer_k"] = int(expected["linformer_k"])
+    assert config == {"_name": arch, **expected, "base_layers": 0}
+    assert {path.stem for path in folder.iterdir()} == set(ARCHITECTURES)
+
+
+def test_every_flag_has_a_help_text() -> None:
+    parser = ArgumentParser()
+    LinformerTransformerModel.add_args(parser)
+    ours = [action for action in parser._actions if action.dest.startswith("linformer")]
+    assert len(ours) == 8
+    assert all(action.help for action in ours)
+    assert {"--encoder-layers", "--max-source-positions"} <= set(parser._option_string_actions)
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence_start"),
+    [
+        ({"linformer_k": "0"}, "--linformer-k must be at least 1, not 0"),
+        ({"linformer_k": "65"}, "--linformer-k 65 is larger than --max-source-positions 64"),
+        ({"linformer_k": "8,4,2"}, "--linformer-k 8,4,2 gives 3 values for 2 layers"),
+        ({"linformer_k": "many"}, "--linformer-k takes a whole number"),
+        ({"linformer_cross_k": "-1", "linformer_k": "4"}, "--linformer-cross-k must be at least 1"),
+        ({"linformer_attention": "encoder,decoder"}, "--linformer-attention decoder is not offered"),
+        ({"linformer_attention": "encoder,middle"}, "--linformer-attention knows encoder and cross, not 'middle'"),
+        ({"linformer_attention": ""}, "--linformer-attention knows encoder and cross, not ''"),
+        ({"linformer_sharing": "some"}, "--linformer-sharing is one of none, headwise"),
+        ({"linformer_projection": "fft"}, "--linformer-projection is one of linear, pooled-linear"),
+        ({"linformer_init": "magic"}, "--linformer-init is one of xavier"),
+        ({"linformer_init": "normal", "linformer_projection": "conv"}, "--linformer-init normal needs"),
+        ({"linformer_k": "8,4", "linformer_sharing": "layerwise"}, "--linformer-sharing layerwise needs one"),
+        (
+            {"linformer_k": "8", "linformer_sharing": "none", "quant_noise_pq": 0.1},
+            r"quantisation noise \(--quant-noise-pq\)",
+        ),
+    ],
+)
+def test_bad_flags_end_in_one_sentence(flags: dict[str, object], sentence_start: str) -> None:
+    with pytest.raises(SystemExit, match=f"^error: {sentence_start}") as error:
+        toy_model(**flags)
+    assert "\n" not in str(error.value)
+
+
+def test_left_padded_targets_are_refused() -> None:
+    with pytest.raises(SystemExit, match=r"^error: --left-pad-target is not supported"):
+        toy_model(task=toy_task(left_pad_target=True))
+
+
+@pytest.mark.parametrize(
+    ("trained", "now", "sentence_start"),
+    [
+        (
+            {"linformer_k": "4"},
+            {"linformer_k": "8"},
+            r"the checkpoint's \S+ has shape \(4, 64\), this model's \(8, 64\)",
+        ),
+        ({"linformer_k": "4"}, {"linformer_k": "4", "linformer_sharing": "none"}, "the checkpoint's .* has shape"),
+        ({"linformer_attention": "encoder"}, {}, "the checkpoint has no decoder"),
+        ({}, {"linformer_attention": "cross"}, "the checkpoint has a encoder"),
+    ],
+)
+def test_checkpoints_of_another_model_are_refused(
+    trained: dict[str, object], now: dict[str, object], sentence_start: str
+) -> None:
+    state = toy_model(**trained).state_dict()
+    with pytest.raises(SystemExit, match=f"^error: {sentence_start}"):
+        toy_model(**now).load_state_dict(state)
+
+
+def test_flags_of_the_transformer_keep_their_meaning() -> None:
+    assert toy_args(encoder_embed_dim=8).decoder_embed_dim == 8
+    model = toy_model(linformer_k="4", max_source_positions=32, encoder_normalize_before=True)
+    assert model.encoder.max_positions() == 32
+    assert model.encoder.layer_norm is not None
+    assert model.encoder.layers[0].self_attn.key_projection.max_positions == 32

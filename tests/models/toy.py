@@ -1,0 +1,93 @@
+"""Small models with random weights, built as fairseq builds them."""
+
+from argparse import Namespace
+from collections.abc import Iterator
+
+import torch
+from fairseq import utils
+from fairseq.data import Dictionary, data_utils
+from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
+from fairseq.models.transformer import TransformerModelBase
+from fairseq.sequence_generator import SequenceGenerator
+from fairseq.tasks.translation import TranslationConfig, TranslationTask
+
+import linformer_fairseq  # noqa: F401
+
+SIZES = {
+    "encoder_embed_dim": 16,
+    "encoder_ffn_embed_dim": 16,
+    "encoder_attention_heads": 2,
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+    "decoder_attention_heads": 2,
+    "max_source_positions": 64,
+    "max_target_positions": 64,
+    "dropout": 0.0,
+    "share_all_embeddings": True,
+}
+
+
+def toy_task(left_pad_target: bool = False) -> TranslationTask:
+    """A translation task over twelve words."""
+    words = Dictionary()
+    for word in range(12):
+        words.add_symbol(f"w{word}")
+    return TranslationTask(TranslationConfig(left_pad_target=left_pad_target), words, words)
+
+
+def toy_args(arch: str = "linformer_transformer", **flags: object) -> Namespace:
+    """The namespace that fairseq's parser would give for `--arch ARCH` and the flags."""
+    args = Namespace(arch=arch, **{**SIZES, **flags})
+    ARCH_CONFIG_REGISTRY[arch](args)
+    return args
+
+
+def toy_model(
+    arch: str = "linformer_transformer", task: TranslationTask | None = None, *, random: bool = True, **flags: object
+) -> TransformerModelBase:
+    """A model in evaluation mode; `random` moves every weight far from its start, so that outputs are distinct."""
+    args = toy_args(arch, **flags)
+    model = ARCH_MODEL_REGISTRY[arch].build_model(args, task or toy_task())
+    if random:
+        torch.manual_seed(3)
+        for name, parameter in model.named_parameters():
+            if "layer_norm" not in name:
+                torch.nn.init.normal_(parameter, std=0.4)
+    return model.eval()
+
+
+def sentence(task: TranslationTask, length: int, seed: int = 0) -> torch.Tensor:
+    """`length` random tokens, the last of them the end of the sentence."""
+    generator = torch.Generator().manual_seed(seed)
+    words = torch.randint(4, len(task.source_dictionary), (length - 1,), generator=generator)
+    return torch.cat([words, torch.tensor([task.source_dictionary.eos()])])
+
+
+def batch(task: TranslationTask, sentences: list[torch.Tensor], left_pad: bool) -> dict[str, dict[str, torch.Tensor]]:
+    """What the task's dataset collates."""
+    tokens = data_utils.collate_tokens(sentences, task.source_dictionary.pad(), left_pad=left_pad)
+    lengths = torch.tensor([len(s) for s in sentences])
+    return {"net_input": {"src_tokens": tokens, "src_lengths": lengths}}
+
+
+def translate(
+    task: TranslationTask, model: TransformerModelBase, sample: dict, beam: int = 4
+) -> list[list[dict[str, torch.Tensor]]]:
+    """Beam search: for each sentence its hypotheses."""
+    generator = SequenceGenerator([model], task.target_dictionary, beam_size=beam, max_len_b=12)
+    return generator.generate([model], sample)
+
+
+def previous_tokens(task: TranslationTask, target: torch.Tensor) -> torch.Tensor:
+    """Decoder input for teacher forcing: the target moved by one, (B, T)."""
+    return torch.cat([target.new_full((len(target), 1), task.target_dictionary.eos()), target[:, :-1]], 1)
+
+
+def right_padded(task: TranslationTask, tokens: torch.Tensor) -> torch.Tensor:
+    return utils.convert_padding_direction(tokens, task.source_dictionary.pad(), left_to_right=True)
+
+
+def each_hypothesis(hypotheses: list[list[dict]]) -> Iterator[tuple[int, dict]]:
+    for index, beams in enumerate(hypotheses):
+        for hypothesis in beams:
+            yield index, hypothesis

@@ -1,0 +1,104 @@
+"""Every kind of projection against a matrix written down by hand."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from linformer_fairseq.modules import KINDS, LinearProjection
+from tests.reference import pooling_matrix
+
+LENGTHS = st.lists(st.integers(1, 24), min_size=1, max_size=4)
+
+
+def padded(lengths: list[int], groups: int, features: int) -> torch.Tensor:
+    """(n, B, G, D), zero behind the end of each sentence."""
+    x = torch.randn(max(lengths), len(lengths), groups, features, dtype=torch.float64)
+    for sentence, length in enumerate(lengths):
+        x[length:, sentence] = 0
+    return x
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("heads", [None, 2])
+def test_forward_is_the_product_with_matrix(kind: str, heads: int | None) -> None:
+    if kind == "max-pool":
+        pytest.skip("a maximum has no matrix")
+    torch.manual_seed(0)
+    projection = KINDS[kind](4, 24, heads).double()
+    for parameter in projection.parameters():
+        torch.nn.init.normal_(parameter)
+    lengths = torch.tensor([9, 3, 24])
+    x = padded(lengths.tolist(), heads or 1, 5)
+    matrix = projection.matrix(24, lengths, x.dtype).expand(3, heads or 1, -1, -1)
+    expected = torch.einsum("bgsn,nbgd->sbgd", matrix, x)
+    torch.testing.assert_close(projection(x, lengths), expected)
+
+
+@given(lengths=LENGTHS, k=st.integers(1, 24), groups=st.sampled_from([1, 3]))
+def test_mean_pool_takes_means_of_even_windows(lengths: list[int], k: int, groups: int) -> None:
+    x = padded(lengths, groups, 2)
+    out = KINDS["mean-pool"](k, 24)(x, torch.tensor(lengths))
+    for sentence, length in enumerate(lengths):
+        expected = torch.einsum("sn,ngd->sgd", pooling_matrix(k, length), x[:length, sentence])
+        torch.testing.assert_close(out[: min(k, length), sentence], expected)
+
+
+@given(lengths=LENGTHS, k=st.integers(1, 24))
+def test_max_pool_takes_maxima_of_the_same_windows(lengths: list[int], k: int) -> None:
+    x = padded(lengths, 1, 3)
+    out = KINDS["max-pool"](k, 24)(x, torch.tensor(lengths))
+    for sentence, length in enumerate(lengths):
+        for slot, row in enumerate(pooling_matrix(k, length)):
+            window = x[:length, sentence, 0][row > 0]
+            torch.testing.assert_close(out[slot, sentence, 0], window.amax(0))
+
+
+@given(length=st.integers(1, 64), k=st.integers(1, 64))
+def test_windows_differ_by_one_token_at_most(length: int, k: int) -> None:
+    sizes = (KINDS["mean-pool"](k, 64).windows(length, torch.tensor([length]))[0]).bincount()
+    assert len(sizes) == min(k, length)
+    assert sizes.min() >= 1
+    assert sizes.max() - sizes.min() <= 1
+
+
+@given(length=st.integers(1, 64), k=st.integers(1, 64))
+def test_conv_slides_its_kernel_by_its_width(length: int, k: int) -> None:
+    projection = KINDS["conv"](k, 64).double()
+    torch.nn.init.normal_(projection.weight)
+    x = padded([length], 1, 1)
+    width = projection.kernel_size
+    out = torch.nn.functional.pad(x.view(1, 1, -1), (0, -length % width))
+    expected = torch.nn.functional.conv1d(out, projection.weight.view(1, 1, -1), stride=width)
+    torch.testing.assert_close(projection(x, torch.tensor([length])).view(1, 1, -1), expected)
+    assert projection.num_slots(length) <= k
+    assert projection.filled_slots(torch.tensor([length])).item() == expected.size(2)
+
+
+def test_starts() -> None:
+    torch.manual_seed(0)
+    k, n = 16, 256
+    xavier = LinearProjection(k, n).weight
+    assert xavier.abs().max() <= (6 / (k + n)) ** 0.5
+    assert xavier.std().item() == pytest.approx((2 / (k + n)) ** 0.5, rel=0.05)
+    # each head starts as a matrix of its own would, not as one tensor of three axes
+    heads = LinearProjection(k, n, num_heads=3).weight
+    assert heads.std().item() == pytest.approx((2 / (k + n)) ** 0.5, rel=0.05)
+    assert LinearProjection(k, n, init="normal").weight.std().item() == pytest.approx(k**-0.5, rel=0.05)
+    identity = LinearProjection(k, n, init="identity").weight
+    assert torch.equal(identity[:, :k], torch.eye(k))
+    assert 0 < identity[:, k:].abs().max() <= (6 / (k + n)) ** 0.5
+    assert KINDS["pooled-linear"](k, n).weight.abs().max() == 0
+    assert torch.equal(KINDS["conv"](k, n).weight, torch.full((n // k,), k / n))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("k", "sentence"), [(0, "at least 1"), (-3, "at least 1"), (65, "larger than the longest")])
+def test_refuses_an_impossible_k(kind: str, k: int, sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        KINDS[kind](k, 64)
+
+
+def test_refuses_an_unknown_start() -> None:
+    with pytest.raises(ValueError, match="unknown start 'magic'"):
+        LinearProjection(4, 8, init="magic")

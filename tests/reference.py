@@ -1,0 +1,92 @@
+"""Linformer attention written down sentence by sentence, head by head, with E X explicit; slow and plain."""
+
+import torch
+from torch import Tensor
+
+from linformer_fairseq import LinformerMultiheadAttention
+from linformer_fairseq.modules import KINDS, ConvProjection, LinearProjection, MaxPool, Projection
+
+
+def pooling_matrix(k: int, n: int) -> Tensor:
+    """(min(k, n), n), the means over windows as one would write them in a loop."""
+    slots = min(k, n)
+    matrix = torch.zeros(slots, n, dtype=torch.float64)
+    for token in range(n):
+        matrix[token * slots // n, token] = 1
+    return matrix / matrix.sum(1, keepdim=True)
+
+
+def explicit_matrix(projection: Projection, head: int, n: int) -> Tensor:
+    """The matrix of one head for one sentence of n tokens, its empty slots left out."""
+    k = projection.projected_dim
+    if not hasattr(projection, "weight"):
+        return pooling_matrix(k, n)
+    weight = projection.weight if projection.num_heads is None else projection.weight[head]
+    if isinstance(projection, LinearProjection):
+        return weight[: min(k, n) if projection.masks_empty_slots else k, :n]
+    if isinstance(projection, ConvProjection):
+        width = projection.kernel_size
+        rows = []
+        for start in range(0, n, width):
+            taps = weight[: n - start]
+            rows.append(torch.cat([taps.new_zeros(start), taps, taps.new_zeros(n - start - len(taps))]))
+        return torch.stack(rows)
+    return pooling_matrix(k, n) + weight[: min(k, n), :n]
+
+
+def reference_attention(
+    attention: LinformerMultiheadAttention, query: Tensor, key: Tensor, lengths: list[int]
+) -> Tensor:
+    """Output (T, B, C) of `attention` for keys that are the values too, (n, B, C)."""
+    outputs = []
+    for sentence, n in enumerate(lengths):
+        x, heads = key[:n, sentence], []
+        q = attention.q_proj(query[:, sentence])
+        for head in range(attention.num_heads):
+            rows = slice(head * attention.head_dim, (head + 1) * attention.head_dim)
+            k = project(attention.key_projection, attention.k_proj, head, rows, x)
+            v = project(attention.value_projection, attention.v_proj, head, rows, x)
+            heads.append(torch.softmax(q[:, rows] @ k.t() * attention.head_dim**-0.5, -1) @ v)
+        outputs.append(attention.out_proj(torch.cat(heads, -1)))
+    return torch.stack(outputs, 1)
+
+
+def project(projection: Projection, linear: torch.nn.Linear, head: int, rows: slice, x: Tensor) -> Tensor:
+    """(E X) W + b, or for maxima max(X) W + b (heads share) and max(X W) + b (a maximum a head)."""
+    weight, bias = linear.weight[rows], linear.bias[rows]
+    if not isinstance(projection, MaxPool):
+        return explicit_matrix(projection, head, len(x)) @ x @ weight.t() + bias
+    windows = pooling_matrix(projection.projected_dim, len(x)) > 0
+    if projection.num_heads is None:
+        return torch.stack([x[window].amax(0) for window in windows]) @ weight.t() + bias
+    return torch.stack([(x @ weight.t())[window].amax(0) for window in windows]) + bias
+
+
+def make_attention(
+    kind: str = "linear",
+    sharing: str = "headwise",
+    k: int = 4,
+    n: int = 32,
+    embed_dim: int = 8,
+    num_heads: int = 2,
+    *,
+    random: bool = True,
+    dtype: torch.dtype = torch.float64,
+    mask_empty_slots: bool = False,
+    init: str = "xavier",
+    **options: object,
+) -> LinformerMultiheadAttention:
+    """An attention in evaluation mode, by the names of the flags; `random` moves every weight from its start."""
+    extra = {"mask_empty_slots": mask_empty_slots, "init": init} if kind == "linear" else {}
+    heads = num_heads if sharing == "none" else None
+    key_projection = KINDS[kind](k, n, heads, **extra)
+    value_projection = None if sharing in ("key-value", "layerwise") else KINDS[kind](k, n, heads, **extra)
+    if not options.get("encoder_decoder_attention"):
+        options.setdefault("self_attention", True)
+    attention = LinformerMultiheadAttention(
+        embed_dim, num_heads, key_projection=key_projection, value_projection=value_projection, **options
+    )
+    if random:
+        for parameter in attention.parameters():
+            torch.nn.init.normal_(parameter, std=0.5)
+    return attention.to(dtype).eval()

@@ -1,0 +1,49 @@
+"""The safe loader: what fairseq saves is admitted, code is not."""
+
+import argparse
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+import linformer_fairseq.checkpoints as checkpoints
+from tests.models.toy import toy_args, toy_model
+
+safe_by_default = pytest.mark.skipif(
+    not hasattr(torch.serialization, "get_safe_globals"), reason="this torch has no list of admitted types"
+)
+
+
+class Smuggled:
+    """Runs a command when it is unpickled."""
+
+    def __init__(self, marker: Path) -> None:
+        self.marker = marker
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return os.system, (f"touch {self.marker}",)
+
+
+@safe_by_default
+def test_fairseq_checkpoints_load_and_code_does_not(tmp_path: Path) -> None:
+    state = {"cfg": {"model": toy_args()}, "model": toy_model(linformer_k="4").state_dict()}
+    torch.save(state, tmp_path / "good.pt")
+    assert torch.load(tmp_path / "good.pt", weights_only=True)["cfg"]["model"].linformer_k == "64"
+    torch.save({**state, "extra": Smuggled(tmp_path / "ran")}, tmp_path / "bad.pt")
+    with pytest.raises(Exception, match="Weights only load failed"):
+        torch.load(tmp_path / "bad.pt", weights_only=True)
+    assert not (tmp_path / "ran").exists()
+
+
+@safe_by_default
+def test_admits_nothing_else() -> None:
+    admitted = {kind for kind in torch.serialization.get_safe_globals() if not kind.__module__.startswith("torch.")}
+    assert admitted == set(checkpoints.CHECKPOINT_TYPES)
+    assert (argparse.Namespace,) == checkpoints.FILE_TYPES
+
+
+def test_nothing_is_loaded_unsafely() -> None:
+    sources = [path for path in Path(checkpoints.__file__).parent.rglob("*.py")]
+    assert sources
+    assert not [path for path in sources if "weights_only=False" in path.read_text().replace(" ", "")]
