@@ -114,7 +114,13 @@ def build_parser() -> argparse.ArgumentParser:
     option("--dim", type=_count, default=128, help="model width")
     option("--heads", type=_count, default=4, help="attention heads")
     option("--ffn-dim", type=_count, default=256, help="width of the feed-forward layers")
-    option("--linformer-args", type=_words, default=[], metavar="'...'", help="further Linformer flags")
+    option(
+        "--linformer-args",
+        type=_words,
+        default=[],
+        metavar="'...'",
+        help="further flags of the Linformers alone (write it with =)",
+    )
 
     group = parser.add_argument_group("training")
     option("--epochs", type=_count, default=4, help="passes over the training text")
