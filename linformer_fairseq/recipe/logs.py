@@ -1,0 +1,113 @@
+"""Reading what fairseq's commands wrote."""
+
+import json
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+_JSON_LINE = re.compile(r"\| (train_inner|train|valid) \| (\{.*\})\s*$")
+_PARAMETERS = re.compile(r"num\. shared model params: ([\d,]+)")
+_TRANSLATED = re.compile(
+    r"Translated ([\d,]+) sentences \(([\d,]+) tokens\) in ([\d.]+)s \(([\d.]+) sentences/s, ([\d.]+) tokens/s\)"
+)
+
+
+def entry(line: str) -> tuple[str, dict[str, Any]] | None:
+    """The kind (train_inner, train, valid) and the values of a JSON log line; None for any other line.
+
+    fairseq writes most numbers as strings; they come back as numbers.
+    """
+    match = _JSON_LINE.search(line)
+    if not match:
+        return None
+    try:
+        raw = json.loads(match[2])
+    except ValueError:  # a line cut short by a kill
+        return None
+    return match[1], {key: _number(value) for key, value in raw.items()}
+
+
+def _number(value: Any) -> Any:
+    if isinstance(value, str):
+        try:
+            return float(value)
+        except ValueError:
+            return value
+    return value
+
+
+@dataclass
+class TrainingLog:
+    """A training's log. A resumed training repeats updates: the last word on an update counts."""
+
+    parameters: int = 0
+    validations: dict[int, dict[str, Any]] = field(default_factory=dict)
+    epochs: dict[int, dict[str, Any]] = field(default_factory=dict)
+
+    @property
+    def curve(self) -> list[tuple[int, float]]:
+        """(update, validation perplexity), in the order of updates."""
+        return [(update, values["valid_ppl"]) for update, values in sorted(self.validations.items())]
+
+    @property
+    def updates(self) -> int:
+        return max((int(values["train_num_updates"]) for values in self.epochs.values()), default=0)
+
+    @property
+    def seconds(self) -> float:
+        """Time spent in updates alone: without validation, saving and starting."""
+        return float(sum(values["train_train_wall"] for values in self.epochs.values()))
+
+    @property
+    def tokens(self) -> float:
+        """Target tokens trained on, counted once an epoch."""
+        total, before = 0.0, 0
+        for _, values in sorted(self.epochs.items()):
+            updates = int(values["train_num_updates"])
+            total += values["train_wpb"] * (updates - before)
+            before = updates
+        return total
+
+
+def read_training(text: str) -> TrainingLog:
+    log = TrainingLog()
+    for line in text.split("\n"):
+        if parameters := _PARAMETERS.search(line):
+            log.parameters = int(parameters[1].replace(",", ""))
+        found = entry(line)
+        if found and found[0] == "valid":
+            log.validations[int(found[1]["valid_num_updates"])] = found[1]
+        elif found and found[0] == "train":
+            log.epochs[int(found[1]["epoch"])] = found[1]
+    return log
+
+
+def read_perplexity(text: str) -> float:
+    """The perplexity that fairseq-validate ends with."""
+    values = [found[1]["valid_ppl"] for line in text.split("\n") if (found := entry(line))]
+    if not values:
+        raise ValueError("fairseq-validate gave no perplexity")
+    return float(values[-1])
+
+
+@dataclass(frozen=True)
+class Translation:
+    """What fairseq-generate printed: hypotheses by sentence id, and how long it took."""
+
+    hypotheses: dict[int, str]
+    seconds: float
+    sentences_per_second: float
+    tokens_per_second: float
+
+
+def read_translation(text: str) -> Translation:
+    hypotheses: dict[int, str] = {}
+    times = None
+    for line in text.split("\n"):
+        if line.startswith("H-"):
+            name, _, hypothesis = line.split("\t", 2)
+            hypotheses[int(name[2:])] = hypothesis
+        else:
+            times = _TRANSLATED.search(line) or times
+    seconds, sentences, tokens = (float(times[i]) for i in (3, 4, 5)) if times else (0.0, 0.0, 0.0)
+    return Translation(hypotheses, seconds, sentences, tokens)

@@ -1,0 +1,41 @@
+"""The machine and the versions behind a measured time."""
+
+import os
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import torch
+
+
+def cpu_count() -> int:
+    """The cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def describe_machine() -> str:
+    """One line: processor, cores, GPU, versions."""
+    parts = [f"{_processor()}, {cpu_count()} cores"]
+    if torch.cuda.is_available():
+        parts.append(f"{torch.cuda.device_count()} × {torch.cuda.get_device_name(0)}")
+    parts.append(f"Python {platform.python_version()}, torch {torch.__version__}, {_fairseq_version()}")
+    return "; ".join(parts)
+
+
+def _processor() -> str:
+    """The processor's name where Linux tells it, else the architecture."""
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        for line in info.read_text(encoding="utf-8", errors="replace").split("\n"):
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def _fairseq_version() -> str:
+    for package in ("fairseq-fixed", "fairseq"):
+        try:
+            return f"{package} {version(package)}"
+        except PackageNotFoundError:
+            continue
+    return "fairseq of unknown version"

@@ -1,0 +1,83 @@
+"""The report's two pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter, ScalarFormatter
+
+if TYPE_CHECKING:
+    from .report import Row
+
+BASELINE_STYLE = {"color": "black", "linestyle": "--"}
+DOTS_PER_INCH = 150
+
+
+def perplexity(rows: list[Row], path: Path) -> None:
+    """Validation perplexity against updates, all models in one picture."""
+    figure, axes = plt.subplots(figsize=(7.5, 4.8), layout="constrained")
+    for row in rows:
+        updates, values = zip(*row.log.curve, strict=True) if row.log.curve else ((), ())
+        style = {} if row.model.k else BASELINE_STYLE
+        axes.plot(updates, values, label=row.model.name, marker="o", markersize=3, linewidth=1.5, **style)
+    axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.yaxis.set_major_formatter(ScalarFormatter())
+    axes.yaxis.set_minor_formatter(NullFormatter())
+    axes.set_xlabel("updates")
+    axes.set_ylabel("validation perplexity (log scale)")
+    axes.grid(alpha=0.3)
+    axes.legend()
+    _save(figure, path)
+
+
+def comparison(rows: list[Row], path: Path) -> None:
+    """Quality and speed against k: a line for each choice of attention, the Transformer as a level."""
+    panels: list[tuple[str, Callable[[Row], float | None]]] = [
+        ("BLEU (test)", lambda row: row.scores["bleu"]),
+        ("perplexity (validation)", lambda row: row.scores["perplexity"]),
+        ("training, tokens a second", lambda row: row.per_second()),
+        ("translation, sentences a second", lambda row: row.scores["sentences_per_second"]),
+    ]
+    figure, grid = plt.subplots(2, 2, figsize=(9, 6.6), layout="constrained", sharex=True)
+    for axes, (title, value) in zip(grid.flat, panels, strict=True):
+        _panel(axes, rows, title, value)
+    handles, labels = grid.flat[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=min(3, len(labels)))
+    _save(figure, path)
+
+
+def _panel(axes: Axes, rows: list[Row], title: str, value: Callable[[Row], float | None]) -> None:
+    lines: dict[str, list[tuple[int, float | None]]] = {}
+    for row in rows:
+        if row.model.k:
+            lines.setdefault(row.model.attention, []).append((row.model.k, value(row)))
+        elif (level := value(row)) is not None:
+            axes.axhline(level, label=row.model.name, linewidth=1.5, **BASELINE_STYLE)
+    for attention, points in lines.items():
+        known = [(k, y) for k, y in points if y is not None]
+        axes.plot(
+            [k for k, _ in known], [y for _, y in known], marker="o", linewidth=1.5, label=f"Linformer ({attention})"
+        )
+    ks = sorted({row.model.k for row in rows if row.model.k})
+    if ks:
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(ks, labels=[str(k) for k in ks], minor=False)
+        axes.set_xticks([], minor=True)
+    axes.tick_params(labelbottom=True)
+    axes.set_title(title, fontsize=11)
+    axes.set_xlabel("k")
+    axes.margins(x=0.08, y=0.15)
+    axes.grid(alpha=0.3)
+
+
+def _save(figure: Figure, path: Path) -> None:
+    part = path.with_name(f"{path.stem}.part.png")
+    figure.savefig(part, dpi=DOTS_PER_INCH)
+    plt.close(figure)
+    part.replace(path)

@@ -1,0 +1,54 @@
+"""Reading and writing parallel text: one sentence a line, plain or gzipped."""
+
+import gzip
+from collections.abc import Iterable
+from pathlib import Path
+
+from .errors import RecipeError
+
+SPLITS = ("train", "valid", "test")
+
+
+def find_text(folder: Path, split: str, lang: str) -> Path:
+    """`folder/split.lang`, or the same gzipped."""
+    plain = folder / f"{split}.{lang}"
+    zipped = folder / f"{split}.{lang}.gz"
+    for path in (plain, zipped):
+        if path.is_file():
+            return path
+    raise RecipeError(f"{plain} is missing (and so is {zipped.name}): every split needs both languages.")
+
+
+def read_lines(path: Path) -> list[str]:
+    """The lines of a text file. Only a line feed ends a line, whatever else Unicode calls a line break."""
+    try:
+        data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        text = data.decode("utf-8-sig")
+    except (gzip.BadGzipFile, EOFError):
+        raise RecipeError(f"{path} is not a whole gzip file: unpack or fetch it again.") from None
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise RecipeError(f"{path} is not UTF-8 text: line {line} cannot be read.") from None
+    except OSError as error:
+        raise RecipeError(f"{path} cannot be read: {error.strerror}.") from None
+    return text.removesuffix("\n").replace("\r\n", "\n").split("\n") if text else []
+
+
+def write_lines(path: Path, lines: Iterable[str]) -> None:
+    with open(path, "w", encoding="utf-8", newline="\n") as file:
+        file.writelines(line + "\n" for line in lines)
+
+
+def read_parallel(folder: Path, split: str, source: str, target: str) -> tuple[list[str], list[str]]:
+    """Both sides of a split, refused unless they are line by line translations of each other."""
+    paths = [find_text(folder, split, lang) for lang in (source, target)]
+    sides = [read_lines(path) for path in paths]
+    for path, lines in zip(paths, sides, strict=True):
+        if not any(line.strip() for line in lines):
+            raise RecipeError(f"{path} is empty: give it one sentence a line.")
+    if len(sides[0]) != len(sides[1]):
+        raise RecipeError(
+            f"{paths[0]} has {len(sides[0])} lines but {paths[1]} has {len(sides[1])}: "
+            "line n of one must translate line n of the other."
+        )
+    return sides[0], sides[1]

@@ -1,0 +1,85 @@
+"""Reading fairseq's logs, those of interrupted trainings and bad lines too."""
+
+import zipfile
+
+import pytest
+
+from linformer_fairseq.recipe.logs import read_perplexity, read_training, read_translation
+from linformer_fairseq.recipe.train import repair_checkpoints
+
+
+def line(kind, **values):
+    fields = ", ".join(f'"{key}": "{value}"' for key, value in values.items())
+    return f"2026-01-01 00:00:00 | INFO | {kind} | {{{fields}}}\n"
+
+
+def valid(update, ppl):
+    return line("valid", epoch=1, valid_ppl=ppl, valid_num_updates=update)
+
+
+def epoch(number, updates, wall, wpb):
+    return line("train", epoch=number, train_num_updates=updates, train_train_wall=wall, train_wpb=wpb)
+
+
+def test_a_resumed_training_counts_every_update_once():
+    text = (
+        "| INFO | fairseq_cli.train | num. shared model params: 1,234 (num. trained: 1,234)\n"
+        + valid(10, 9.0)
+        + epoch(1, 20, 4, 100)
+        + valid(20, 8.0)
+        + valid(30, 7.5)
+        + '2026-01-01 00:00:00 | INFO | valid | {"valid_ppl": "7'  # cut by a kill, and the next run's line after it
+        + "\n"
+        + valid(30, 7.0)
+        + epoch(2, 50, 6, 110)
+        + epoch(2, 50, 7, 110)
+    )
+    log = read_training(text)
+    assert log.parameters == 1234
+    assert log.curve == [(10, 9.0), (20, 8.0), (30, 7.0)]
+    assert log.updates == 50
+    assert log.seconds == 11
+    assert log.tokens == pytest.approx(20 * 100 + 30 * 110)
+
+
+def test_an_empty_log():
+    log = read_training("")
+    assert (log.curve, log.updates, log.seconds, log.tokens) == ([], 0, 0, 0)
+
+
+def test_perplexity():
+    assert read_perplexity(line("valid", valid_ppl="inf") + line("valid", valid_ppl="3.25")) == 3.25
+    with pytest.raises(ValueError, match="no perplexity"):
+        read_perplexity("nothing\n")
+
+
+def test_translation():
+    text = (
+        "S-1\tb\nT-1\tB\nH-1\t-0.5\tB b\nD-1\t-0.5\tB b\nP-1\t-0.5\nH-0\t-1.5\t\n"
+        "2026 | INFO | fairseq_cli.generate | Translated 1,002 sentences (12,345 tokens) in 12.3s "
+        "(81.46 sentences/s, 1003.10 tokens/s)\n"
+    )
+    found = read_translation(text)
+    assert found.hypotheses == {1: "B b", 0: ""}
+    assert (found.seconds, found.sentences_per_second, found.tokens_per_second) == (12.3, 81.46, 1003.1)
+
+
+def make_checkpoint(path, content):
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("data", content)
+
+
+def test_half_copied_checkpoints_are_mended(tmp_path):
+    make_checkpoint(tmp_path / "checkpoint_1_10.pt", "old")
+    make_checkpoint(tmp_path / "checkpoint_1_20.pt", "new" * 1000)
+    whole = (tmp_path / "checkpoint_1_20.pt").read_bytes()
+    (tmp_path / "checkpoint_last.pt").write_bytes(whole[: len(whole) // 2])
+    assert repair_checkpoints(tmp_path)
+    assert (tmp_path / "checkpoint_last.pt").read_bytes() == whole
+
+
+def test_nothing_to_go_on_from(tmp_path):
+    assert not repair_checkpoints(tmp_path / "none")
+    (tmp_path / "checkpoint_last.pt").write_bytes(b"PK")
+    assert not repair_checkpoints(tmp_path)
+    assert not (tmp_path / "checkpoint_last.pt").exists()

@@ -1,0 +1,170 @@
+"""What a user can get wrong ends in one sentence and status 2, before anything is trained."""
+
+import gzip
+import json
+
+import pytest
+
+from linformer_fairseq.recipe.__main__ import main
+from linformer_fairseq.recipe.arguments import parse
+from linformer_fairseq.recipe.errors import RecipeError
+from linformer_fairseq.recipe.evaluate import in_order, score
+from linformer_fairseq.recipe.prepare import prepare
+from linformer_fairseq.recipe.settings import keep
+from linformer_fairseq.recipe.steps import locked
+
+SPLITS = ("train", "valid", "test")
+
+
+@pytest.fixture
+def data(tmp_path):
+    """A folder of text in which nothing is wrong."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    for split in SPLITS:
+        (folder / f"{split}.en").write_text("A man waits.\nThe dog sleeps.\n", encoding="utf-8")
+        (folder / f"{split}.de").write_text("Ein Mann wartet.\nDer Hund schläft.\n", encoding="utf-8")
+    return folder
+
+
+def refuse(capsys, *argv):
+    """Run the recipe, and return the one sentence it refuses with."""
+    assert main([str(arg) for arg in argv]) == 2
+    error = capsys.readouterr().err
+    progress, _, sentence = error.rpartition("error: ")
+    assert "\n" not in progress.strip()  # the BPE learner's progress bar at most
+    assert sentence.count("\n") == 1
+    assert sentence.endswith(".\n")
+    return sentence
+
+
+def test_missing_file(capsys, data, tmp_path):
+    (data / "valid.de").unlink()
+    assert "valid.de is missing" in refuse(capsys, "--data", data, "--out", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_missing_folder(capsys, tmp_path):
+    assert "nowhere is not a folder" in refuse(capsys, "--data", tmp_path / "nowhere", "--out", tmp_path / "out")
+
+
+def test_empty_file(capsys, data, tmp_path):
+    (data / "test.en").write_text("\n\n", encoding="utf-8")
+    assert "test.en is empty" in refuse(capsys, "--data", data, "--out", tmp_path / "out")
+
+
+def test_unequal_lengths_name_both_files_and_counts(capsys, data, tmp_path):
+    (data / "train.de").write_text("Ein Mann wartet.\n", encoding="utf-8")
+    error = refuse(capsys, "--data", data, "--out", tmp_path / "out")
+    assert "train.en has 2 lines" in error
+    assert "train.de has 1" in error
+
+
+def test_mended_data_is_taken_in_the_same_folder(capsys, data, tmp_path):
+    (data / "train.de").write_text("Ein Mann wartet.\n", encoding="utf-8")
+    refuse(capsys, "--data", data, "--out", tmp_path / "out")
+    (data / "train.de").write_text("Ein Mann wartet.\nDer Hund schläft.\n", encoding="utf-8")
+    keep(parse(["--data", str(data)]).settings, tmp_path / "out")
+
+
+def test_not_utf8(capsys, data, tmp_path):
+    (data / "train.en").write_bytes(b"A man waits.\nThe d\xf6g sleeps.\n")
+    assert "train.en is not UTF-8 text: line 2" in refuse(capsys, "--data", data, "--out", tmp_path / "out")
+
+
+def test_cut_gzip(capsys, data, tmp_path):
+    (data / "train.en").unlink()
+    (data / "train.en.gz").write_bytes(gzip.compress(b"A man waits.\n" * 200)[:-12])
+    assert "train.en.gz is not a whole gzip file" in refuse(capsys, "--data", data, "--out", tmp_path / "out")
+
+
+def test_output_that_cannot_be_written(capsys, tmp_path):
+    (tmp_path / "file").touch()
+    error = refuse(capsys, "--out", tmp_path / "file" / "out")
+    assert "out cannot be written" in error
+
+
+def test_line_too_long_to_translate(capsys, data, tmp_path):
+    (data / "test.en").write_text("A man waits.\n" + "dog " * 300 + "\n", encoding="utf-8")
+    error = refuse(capsys, "--data", data, "--out", tmp_path / "out", "--max-tokens", 100, "--bpe-merges", 1)
+    assert "Line 2 of test.en" in error
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (["--k", "0"], "whole number"),
+        (["--k", "8,x"], "'x'"),
+        (["--k", "5000"], "--linformer-k 5000"),
+        (["--epochs", "-1"], "whole number"),
+        (["--epochs", "many"], "'many'"),
+        (["--dropout", "1.5"], "'1.5'"),
+        (["--lr", "nan"], "'nan'"),
+        (["--attention", "encoder,sideways"], "encoder,sideways"),
+        (["--arch", "transformer_of_nobody"], "transformer_of_nobody"),
+        (["--heads", "3"], "--heads 3"),
+        (["--source-lang", "fr"], "--data"),
+        (["--source-lang", "de"], "both de"),
+        (["--source-lang", "../en"], "language code"),
+        (["--linformer-args", "--linformer-sharing nobody"], "linformer-sharing"),
+        (["--linformer-args", "'"], "cannot be split"),
+        (["--nonsense"], "--nonsense"),
+        (["--", "--nonsense"], "--nonsense"),
+    ],
+)
+def test_values(capsys, tmp_path, argv, said):
+    assert said in refuse(capsys, "--out", tmp_path / "out", *argv)
+    assert not (tmp_path / "out").exists()
+
+
+def test_other_settings_in_the_same_folder(tmp_path):
+    keep(parse(["--epochs", "3"]).settings, tmp_path)
+    keep(parse(["--epochs", "3", "--k", "4"]).settings, tmp_path)
+    checkpoints = tmp_path / "models" / "transformer" / "checkpoints"
+    checkpoints.mkdir(parents=True)
+    (checkpoints / "checkpoint_last.pt").touch()
+    with pytest.raises(RecipeError, match=r"epochs = 3, not 4.*another --out"):
+        keep(parse(["--epochs", "4"]).settings, tmp_path)
+
+
+def test_two_runs_in_one_folder(tmp_path):
+    with (
+        locked(tmp_path),
+        pytest.raises(RecipeError, match="Another run"),
+        locked(tmp_path, patience=0),
+    ):
+        pass
+
+
+def test_missing_hypotheses_are_no_score():
+    with pytest.raises(RecipeError, match="gave 1 translations for 2"):
+        in_order({1: "a"}, 2, "Transformer")
+    with pytest.raises(RecipeError, match="2 translations cannot be scored against 1"):
+        score(["a", "b"], ["a"], ["a", "b"], ["a"])
+
+
+def test_score():
+    lines = ["Der Hund hat heute den kleinen Apfel gefunden.", "Ein Mann wartet."]
+    scores = score(lines, lines, lines, lines)
+    assert scores["bleu"] == 100
+    assert "tok:13a" in scores["signature"]
+
+
+def test_text_is_prepared_line_by_line(data, tmp_path):
+    """Empty training pairs go, valid and test stay as they are, and odd line breaks of Unicode break nothing."""
+    (data / "train.en").unlink()
+    (data / "train.en.gz").write_bytes(gzip.compress("A\u2028man\x85waits.\r\n\nThe dog sleeps.\n".encode()))
+    (data / "train.de").write_text("Ein Mann wartet.\nDer Hund schläft.\n \n", encoding="utf-8")
+    (data / "test.en").write_text("A man waits.\n\n", encoding="utf-8")
+    out = tmp_path / "out"
+    out.mkdir()
+    run = parse(["--data", str(data), "--threads", "1", "--bpe-merges", "10"])
+    with locked(out) as lock:
+        prepare(run.settings, out, lock)
+    sizes = json.loads((out / "raw" / "sizes.json").read_text(encoding="utf-8"))
+    assert sizes == {"train": 1, "dropped": 2, "valid": 2, "test": 2}
+    for split in SPLITS:
+        for lang in ("en", "de"):
+            text = (out / "bpe" / f"{split}.{lang}").read_text(encoding="utf-8")
+            assert len(text.splitlines()) == sizes[split]
+    assert (out / "bin" / "train.en-de.en.bin").exists()
