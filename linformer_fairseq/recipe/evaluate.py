@@ -1,5 +1,6 @@
 """Translating the test set with a trained model, and scoring the translation."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,17 +29,12 @@ def evaluate(model: Model, settings: Settings, out: Path, lock: int) -> None:
 
 def _evaluate(model: Model, settings: Settings, out: Path, checkpoint: Path, to: Path, lock: int) -> None:
     common = [
-        *(
-            str(out / "bin"),
-            "--task",
-            "translation",
-            "--path",
-            str(checkpoint),
-            "--max-tokens",
-            str(settings.max_tokens),
-        ),
-        *("--required-batch-size-multiple", "1", "--num-workers", "0", *settings.device_flags, *_plain_encoder()),
+        *(str(out / "bin"), "--task", "translation", "--path", str(checkpoint)),
+        *("--max-tokens", str(settings.max_tokens), "--required-batch-size-multiple", "1", "--num-workers", "0"),
+        *settings.device_flags,
+        *_plain_encoder(),
     ]
+    references = texts.read_lines(out / "raw" / f"test.{settings.target_lang}")
     # The error for a failed command names this log, so it lies where a failed attempt leaves it.
     validate_log, generate_log = to / "validate.log", to / "generate.log"
     run_fairseq(
@@ -60,10 +56,10 @@ def _evaluate(model: Model, settings: Settings, out: Path, checkpoint: Path, to:
         log=generate_log,
         threads=settings.threads,
         lock=lock,
+        on_line=_progress(model, len(references)),
         what=model.name,
     )
     translation = logs.read_translation(generate_log.read_text(encoding="utf-8"))
-    references = texts.read_lines(out / "raw" / f"test.{settings.target_lang}")
     tokenised = in_order(translation.hypotheses, len(references), model.name)
     detokenizer = MosesDetokenizer(settings.target_lang)
     detokenised = [detokenizer.detokenize(line.split()) for line in tokenised]
@@ -82,7 +78,23 @@ def _evaluate(model: Model, settings: Settings, out: Path, checkpoint: Path, to:
         "tokens_per_second": translation.tokens_per_second,
     }
     write_json(to / "scores.json", scores)
-    say(f"  {model.name}: BLEU {scores['bleu']:.2f}, perplexity {scores['perplexity']:.2f}")
+    say(
+        f"  {model.name}: perplexity {scores['perplexity']:.2f}, sacreBLEU {scores['bleu']:.2f} ({scores['signature']})"
+    )
+
+
+def _progress(model: Model, sentences: int) -> Callable[[str], None]:
+    """Says after every tenth of the test set how far fairseq-generate has come."""
+    done = 0
+
+    def on_line(line: str) -> None:
+        nonlocal done
+        if line.startswith("H-"):
+            done += 1
+            if 10 * done // sentences > 10 * (done - 1) // sentences:
+                say(f"  {model.name}: {done:,} of {sentences:,} sentences translated")
+
+    return on_line
 
 
 def _plain_encoder() -> list[str]:

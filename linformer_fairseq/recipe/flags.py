@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fairseq import options
 
-from linformer_fairseq.models.config import PLACES, LinformerConfig
+from linformer_fairseq.models.config import LinformerConfig
 
 from .errors import RecipeError
 from .settings import FAIRSEQ_MAX_POSITIONS, Model, Settings
@@ -23,8 +23,10 @@ def check_flags(model: Model, settings: Settings, out: Path) -> None:
             if model.k:
                 config = LinformerConfig.from_namespace(args)
                 limit = getattr(args, "max_source_positions", None) or FAIRSEQ_MAX_POSITIONS
-                for place in PLACES:
-                    config.projections(place, args.encoder_layers, args.encoder_attention_heads, limit)
+                for place, side in (("encoder", "encoder"), ("cross", "decoder")):
+                    if place in config.places:
+                        layers, heads = getattr(args, f"{side}_layers"), getattr(args, f"{side}_attention_heads")
+                        config.projections(place, layers, heads, limit)
     except (SystemExit, ValueError) as error:
         lines = said.getvalue().strip().split("\n")
         reason = lines[-1] if lines[-1] else str(error)

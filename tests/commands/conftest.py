@@ -5,7 +5,6 @@ import random
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -121,6 +120,3 @@ def trained_transformer(data: Path, tmp_path_factory: pytest.TempPathFactory) ->
     folder = tmp_path_factory.mktemp("transformer")
     run("train", *train_arguments(data, folder, arch="transformer_tiny")).ok()
     return folder / "checkpoint_best.pt"
-
-
-Run = Callable[..., Result]

@@ -8,7 +8,8 @@ import pytest
 import torch
 import yaml
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_NAME_REGISTRY
-from fairseq.modules import MultiheadAttention
+from fairseq.modules import FairseqDropout, MultiheadAttention
+from fairseq.sequence_generator import SequenceGenerator
 from fairseq.sequence_scorer import SequenceScorer
 
 import linformer_fairseq
@@ -229,6 +230,10 @@ def test_every_flag_has_a_help_text() -> None:
         ({"linformer_k": "8,4,2"}, "--linformer-k 8,4,2 gives 3 values for 2 layers"),
         ({"linformer_k": "many"}, "--linformer-k takes a whole number"),
         ({"linformer_cross_k": "-1", "linformer_k": "4"}, "--linformer-cross-k must be at least 1"),
+        ({"linformer_k": "8,4", "decoder_layers": 3}, "--linformer-k, taken for cross-attention without --linformer-c"),
+        ({"linformer_attention": "encoder", "linformer_cross_k": "4"}, "--linformer-cross-k needs cross"),
+        ({"linformer_k": []}, "--linformer-k takes a whole number"),
+        ({"linformer_k": [4.7, 3.2]}, "--linformer-k takes a whole number"),
         ({"linformer_attention": "encoder,decoder"}, "--linformer-attention decoder is not offered"),
         ({"linformer_attention": "encoder,middle"}, "--linformer-attention knows encoder and cross, not 'middle'"),
         ({"linformer_attention": ""}, "--linformer-attention knows encoder and cross, not ''"),
@@ -250,8 +255,11 @@ def test_bad_flags_end_in_one_sentence(flags: dict[str, object], sentence_start:
 
 
 def test_left_padded_targets_are_refused() -> None:
-    with pytest.raises(SystemExit, match=r"^error: --left-pad-target is not supported"):
-        toy_model(task=toy_task(left_pad_target=True))
+    older = toy_task()
+    older.cfg, older.args = None, Namespace(left_pad_target="True")  # as tasks that parse their own arguments have it
+    for task in (toy_task(left_pad_target=True), older):
+        with pytest.raises(SystemExit, match=r"^error: --left-pad-target is not supported"):
+            toy_model(task=task)
 
 
 @pytest.mark.parametrize(
@@ -263,8 +271,11 @@ def test_left_padded_targets_are_refused() -> None:
             r"the checkpoint's \S+ has shape \(4, 64\), this model's \(8, 64\)",
         ),
         ({"linformer_k": "4"}, {"linformer_k": "4", "linformer_sharing": "none"}, "the checkpoint's .* has shape"),
-        ({"linformer_attention": "encoder"}, {}, "the checkpoint has no decoder"),
-        ({}, {"linformer_attention": "cross"}, "the checkpoint has a encoder"),
+        ({"linformer_attention": "encoder"}, {}, r"\S+ is in the model only: give the --linformer-attention"),
+        ({}, {"linformer_attention": "cross"}, r"\S+ is in the checkpoint only: give the --linformer-attention"),
+        ({"encoder_layers": 3}, {}, r"\S+ is in the checkpoint only: .* number of layers"),
+        ({}, {"linformer_sharing": "key-value"}, r"the checkpoint's \S+ is not shared as in this model"),
+        ({}, {"linformer_sharing": "layerwise"}, r"the checkpoint's \S+ is not shared as in this model"),
     ],
 )
 def test_checkpoints_of_another_model_are_refused(
@@ -275,9 +286,70 @@ def test_checkpoints_of_another_model_are_refused(
         toy_model(**now).load_state_dict(state)
 
 
-def test_flags_of_the_transformer_keep_their_meaning() -> None:
+@pytest.mark.parametrize(
+    "flags",
+    [
+        {"encoder_normalize_before": True, "decoder_normalize_before": True},
+        {"encoder_learned_pos": True, "decoder_learned_pos": True},
+        {"no_token_positional_embeddings": True},
+        {"layernorm_embedding": True},
+        {"checkpoint_activations": True},
+        {"encoder_layerdrop": 0.5, "decoder_layerdrop": 0.5},
+        {"cross_self_attention": True},
+        {"cross_self_attention": True, "no_cross_attention": True},
+        {"activation_fn": "gelu", "share_all_embeddings": False, "decoder_embed_dim": 8, "decoder_output_dim": 8},
+    ],
+)
+def test_flags_of_the_transformer_keep_their_meaning(flags: dict[str, object]) -> None:
+    """With as many slots as positions, mean-pooling leaves every attention as it is: the model is `transformer`."""
+    task = toy_task()
+    transformer = toy_model("transformer", task, **flags)
+    model = toy_model(task=task, linformer_projection="mean-pool", linformer_k="64", random=False, **flags)
+    model.load_state_dict(transformer.state_dict())
+    sample = batch(task, [sentence(task, 12, 1), sentence(task, 5, 2)], left_pad=True)["net_input"]
+    tokens = previous_tokens(task, sentence(task, 6, 3)[None].expand(2, -1))
+    outputs = [m.train(False)(**sample, prev_output_tokens=tokens)[0] for m in (model, transformer)]
+    torch.testing.assert_close(*outputs, rtol=0, atol=1e-5)
+
+
+def test_architectures_follow_the_encoder() -> None:
     assert toy_args(encoder_embed_dim=8).decoder_embed_dim == 8
-    model = toy_model(linformer_k="4", max_source_positions=32, encoder_normalize_before=True)
-    assert model.encoder.max_positions() == 32
-    assert model.encoder.layer_norm is not None
-    assert model.encoder.layers[0].self_attn.key_projection.max_positions == 32
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_pruned_layers(kind: str) -> None:
+    """fairseq's `--encoder-layers-to-keep` takes the projections of the layers that it keeps."""
+    deep = toy_model(encoder_layers=3, linformer_projection=kind, linformer_k="8,4,2", linformer_cross_k="4")
+    keep = {"encoder_layers": 3, "encoder_layers_to_keep": "0,2"}
+    flags = {"linformer_projection": kind, "linformer_k": "8,4,2", "linformer_cross_k": "4"}
+    shallow = toy_model(random=False, **keep, **flags)
+    shallow.load_state_dict(deep.state_dict(), model_cfg=toy_args(**keep, **flags))
+    assert [layer.self_attn.key_projection.projected_dim for layer in shallow.encoder.layers] == [8, 2]
+    for ours, theirs in zip(shallow.encoder.layers, (deep.encoder.layers[0], deep.encoder.layers[2]), strict=True):
+        for name, weight in ours.state_dict().items():
+            assert torch.equal(weight, theirs.state_dict()[name])
+
+
+def test_dropout_keeps_fairseqs_names() -> None:
+    def names(model: torch.nn.Module) -> list[str]:
+        return sorted(module.module_name for module in model.modules() if isinstance(module, FairseqDropout))
+
+    assert names(toy_model(linformer_k="4")) == names(toy_model("transformer"))
+
+
+def test_ensemble_of_linformer_and_transformer() -> None:
+    task = toy_task()
+    models = [toy_model(linformer_k="4"), toy_model("transformer")]
+    short, long = sentence(task, 9, 1), sentence(task, 30, 2)
+    generator = SequenceGenerator(models, task.target_dictionary, beam_size=4, max_len_b=12)
+    alone = generator.generate(models, batch(task, [short], left_pad=True))[0]
+    together = generator.generate(models, batch(task, [long, short], left_pad=True))[1]
+    for found, wanted in zip(together, alone, strict=True):
+        assert torch.equal(found["tokens"], wanted["tokens"])
+        torch.testing.assert_close(found["positional_scores"], wanted["positional_scores"], rtol=0, atol=1e-5)
+
+
+def test_settings_may_be_lists_as_yaml_has_them() -> None:
+    model = toy_model(linformer_k=[8, 4], linformer_attention=["encoder", "cross"], linformer_cross_k=4)
+    assert [layer.self_attn.key_projection.projected_dim for layer in model.encoder.layers] == [8, 4]
+    assert [layer.encoder_attn.key_projection.projected_dim for layer in model.decoder.layers] == [4, 4]

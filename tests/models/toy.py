@@ -4,7 +4,6 @@ from argparse import Namespace
 from collections.abc import Iterator
 
 import torch
-from fairseq import utils
 from fairseq.data import Dictionary, data_utils
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 from fairseq.models.transformer import TransformerModelBase
@@ -81,10 +80,6 @@ def translate(
 def previous_tokens(task: TranslationTask, target: torch.Tensor) -> torch.Tensor:
     """Decoder input for teacher forcing: the target moved by one, (B, T)."""
     return torch.cat([target.new_full((len(target), 1), task.target_dictionary.eos()), target[:, :-1]], 1)
-
-
-def right_padded(task: TranslationTask, tokens: torch.Tensor) -> torch.Tensor:
-    return utils.convert_padding_direction(tokens, task.source_dictionary.pad(), left_to_right=True)
 
 
 def each_hypothesis(hypotheses: list[list[dict]]) -> Iterator[tuple[int, dict]]:

@@ -132,6 +132,19 @@ def test_weights_are_probabilities_times_f(sharing: str) -> None:
     torch.testing.assert_close(mean, by_head.mean(0))
 
 
+@pytest.mark.parametrize("kind", ["pooled-linear", "mean-pool", "conv"])
+@everything
+def test_weights_over_tokens_of_the_other_kinds(kind: str, sharing: str) -> None:
+    """They reproduce the output as above, for sentences shorter and longer than k."""
+    attention = make_attention(kind, sharing, k=3, n=12)
+    x, mask = torch.randn(12, 2, 8, dtype=torch.float64), padding_mask([12, 2])
+    _, weights = attention(x, x, x, key_padding_mask=mask, need_head_weights=True)
+    values = torch.nn.functional.linear(x, attention.v_proj.weight).view(12, 2, 2, 4)
+    out = torch.einsum("hbtn,nbhd->tbhd", weights, values).reshape(12, 2, 8) + attention.v_proj.bias
+    expected, _ = attention(x, x, x, key_padding_mask=mask)
+    torch.testing.assert_close(attention.out_proj(out), expected)
+
+
 def test_static_keys_are_projected_once_and_reordered() -> None:
     attention = make_attention(k=4, encoder_decoder_attention=True, kdim=6, vdim=6)
     lengths = [20, 7, 11]
