@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from fairseq import options
 from fairseq.models import ARCH_MODEL_REGISTRY
-from linformer_fairseq.recipe.arguments import build_parser
 
 from linformer_fairseq.models.linformer_transformer import ARCHITECTURES
+from linformer_fairseq.recipe.arguments import build_parser
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -33,7 +33,7 @@ def known_flags() -> set[str]:
 
 
 def test_flags(known_flags: set[str]) -> None:
-    named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", README))
+    named = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]+", README))
     assert "--linformer-k" in named
     assert named <= known_flags
     ours = {flag for flag in known_flags if flag.startswith("--linformer-")} - {"--linformer-args"}

@@ -32,7 +32,7 @@ def _evaluate(model: Model, settings: Settings, out: Path, checkpoint: Path, to:
         *(str(out / "bin"), "--task", "translation", "--path", str(checkpoint)),
         *("--max-tokens", str(settings.max_tokens), "--required-batch-size-multiple", "1", "--num-workers", "0"),
         *settings.device_flags,
-        *_plain_encoder(),
+        *plain_encoder(),
     ]
     references = texts.read_lines(out / "raw" / f"test.{settings.target_lang}")
     # The error for a failed command names this log, so it lies where a failed attempt leaves it.
@@ -97,7 +97,7 @@ def _progress(model: Model, sentences: int) -> Callable[[str], None]:
     return on_line
 
 
-def _plain_encoder() -> list[str]:
+def plain_encoder() -> list[str]:
     """Keep fairseq 0.12.2 from computing a loaded Transformer's encoder with torch's fused kernel.
 
     The kernel refuses left-padded batches ("Mask Type should be defined"), and times of a fused baseline would

@@ -3,10 +3,10 @@
 from pathlib import Path
 from typing import Any
 
+import fairseq_cli.train  # first, as it sets up logging before fairseq does
 import torch
 from fairseq import checkpoint_utils
 from fairseq.trainer import Trainer
-from fairseq_cli.train import cli_main
 
 fairseqs_own = checkpoint_utils.save_checkpoint
 
@@ -19,4 +19,4 @@ def save_checkpoint(cfg: Any, trainer: Trainer, *args: Any) -> Any:
 
 if __name__ == "__main__":
     checkpoint_utils.save_checkpoint = save_checkpoint
-    cli_main()
+    fairseq_cli.train.cli_main()

@@ -320,7 +320,8 @@ def test_architectures_follow_the_encoder() -> None:
 def test_pruned_layers(kind: str) -> None:
     """fairseq's `--encoder-layers-to-keep` takes the projections of the layers that it keeps."""
     deep = toy_model(encoder_layers=3, linformer_projection=kind, linformer_k="8,4,2", linformer_cross_k="4")
-    keep = {"encoder_layers": 3, "encoder_layers_to_keep": "0,2"}
+    # fairseq drops the decoder's layers where only the encoder's are named
+    keep = {"encoder_layers": 3, "encoder_layers_to_keep": "0,2", "decoder_layers_to_keep": "0,1"}
     flags = {"linformer_projection": kind, "linformer_k": "8,4,2", "linformer_cross_k": "4"}
     shallow = toy_model(random=False, **keep, **flags)
     shallow.load_state_dict(deep.state_dict(), model_cfg=toy_args(**keep, **flags))
