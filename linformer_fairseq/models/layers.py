@@ -40,18 +40,7 @@ class LinformerEncoderLayer(TransformerEncoderLayerBase):
     def build_self_attention(self, embed_dim: int, cfg: TransformerConfig) -> nn.Module:
         if self.projections is None:
             return super().build_self_attention(embed_dim, cfg)
-        key_projection, value_projection = self.projections
-        return LinformerMultiheadAttention(
-            embed_dim,
-            cfg.encoder.attention_heads,
-            dropout=cfg.attention_dropout,
-            self_attention=True,
-            q_noise=self.quant_noise,
-            qn_block_size=self.quant_noise_block_size,
-            xformers_att_config=cfg.encoder.xformers_att_config,
-            key_projection=key_projection,
-            value_projection=value_projection,
-        )
+        return _linformer_attention(self, embed_dim, cfg.encoder.attention_heads, cfg, self_attention=True)
 
     def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *args: Any) -> None:
         for name in FAST_PATH_PARAMETERS:
@@ -73,20 +62,31 @@ class LinformerDecoderLayer(TransformerDecoderLayerBase):
     def build_encoder_attention(self, embed_dim: int, cfg: TransformerConfig) -> nn.Module:
         if self.projections is None:
             return super().build_encoder_attention(embed_dim, cfg)
-        key_projection, value_projection = self.projections
-        return LinformerMultiheadAttention(
-            embed_dim,
-            cfg.decoder.attention_heads,
-            kdim=cfg.encoder.embed_dim,
-            vdim=cfg.encoder.embed_dim,
-            dropout=cfg.attention_dropout,
-            encoder_decoder_attention=True,
-            q_noise=self.quant_noise,
-            qn_block_size=self.quant_noise_block_size,
-            xformers_att_config=cfg.encoder.xformers_att_config,
-            key_projection=key_projection,
-            value_projection=value_projection,
-        )
+        kv_dim = cfg.encoder.embed_dim
+        options = {"kdim": kv_dim, "vdim": kv_dim, "encoder_decoder_attention": True}
+        return _linformer_attention(self, embed_dim, cfg.decoder.attention_heads, cfg, **options)
+
+
+def _linformer_attention(
+    layer: LinformerEncoderLayer | LinformerDecoderLayer,
+    embed_dim: int,
+    num_heads: int,
+    cfg: TransformerConfig,
+    **options: Any,
+) -> LinformerMultiheadAttention:
+    """Linformer attention with the layer's projections, and with fairseq's settings for all attention."""
+    key_projection, value_projection = layer.projections
+    return LinformerMultiheadAttention(
+        embed_dim,
+        num_heads,
+        dropout=cfg.attention_dropout,
+        q_noise=layer.quant_noise,
+        qn_block_size=layer.quant_noise_block_size,
+        xformers_att_config=cfg.encoder.xformers_att_config,
+        key_projection=key_projection,
+        value_projection=value_projection,
+        **options,
+    )
 
 
 def name_dropout(module: nn.Module, name: str) -> None:
