@@ -22,11 +22,13 @@ if $stock; then
   venv=.venv-stock
   fits="(3, 10) == sys.version_info[:2]"
   wanted="Python 3.10"
+  without="it is needed for fairseq 0.12.2 alone, which is left out"
   candidates=(python3.10 python3 "${PYENV_ROOT:-$HOME/.pyenv}"/versions/3.10.*/bin/python)
 else
   venv=.venv
   fits="sys.version_info >= (3, 11)"
   wanted="Python 3.11 or newer"
+  without="install one, or name it in PYTHON"
   candidates=(python3.11 python3.12 python3.13 python3 "${PYENV_ROOT:-$HOME/.pyenv}"/versions/3.1[1-3].*/bin/python)
   if [ -n "${PYTHON:-}" ]; then candidates=("$PYTHON"); fi
 fi
@@ -41,7 +43,7 @@ find_python() {
       return
     fi
   done
-  echo "setup: no $wanted among ${candidates[*]}; install one, or name it in PYTHON" >&2
+  echo "setup: there is no $wanted here ($without)" >&2
   return 3
 }
 

@@ -91,6 +91,20 @@ def train_arguments(
     ]
 
 
+def hydra_arguments(data: Path, save_dir: Path, *more: str, arch: str = "linformer_transformer_tiny") -> list[object]:
+    """An epoch of the same training for fairseq-hydra-train; `more` overrides."""
+    folder = ROOT / "linformer_fairseq"
+    return [
+        *("--config-dir", folder / "config", f"model={arch}", f"common.user_dir={folder}"),
+        *("task=translation", f"task.data={data / 'bin'}", "task.source_lang=en", "task.target_lang=de"),
+        *("task.max_source_positions=64", "+model.max_source_positions=64", "+model.share_all_embeddings=true"),
+        *("criterion=label_smoothed_cross_entropy", "optimizer=adam", "optimizer.adam_betas='(0.9,0.98)'"),
+        *("lr_scheduler=fixed", "optimization.lr=[0.001]", "optimization.max_epoch=1", "dataset.max_tokens=400"),
+        *(f"checkpoint.save_dir={save_dir}", f"hydra.run.dir={save_dir}"),
+        *more,
+    ]
+
+
 def generate_arguments(data: Path, checkpoint: Path, *more: object) -> list[object]:
     return [
         data / "bin",

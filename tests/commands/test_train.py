@@ -18,6 +18,7 @@ from tests.commands.conftest import (
     environment,
     fairseq_command,
     generate_arguments,
+    hydra_arguments,
     run,
     train_arguments,
     valid_losses,
@@ -115,23 +116,19 @@ def test_finetuning_a_transformer(data: Path, tmp_path: Path, trained_transforme
 
 
 def test_hydra(data: Path, tmp_path: Path) -> None:
-    folder = ROOT / "linformer_fairseq"
-    result = run(
-        "hydra_train",
-        *("--config-dir", folder / "config", "model=linformer_transformer_tiny", f"common.user_dir={folder}"),
-        *("task=translation", f"task.data={data / 'bin'}", "task.source_lang=en", "task.target_lang=de"),
-        *("task.max_source_positions=64", "+model.max_source_positions=64", "+model.encoder_embed_dim=32"),
-        *("model.linformer_k='8,4'", "model.linformer_sharing=key-value"),
-        *("criterion=label_smoothed_cross_entropy", "optimizer=adam", "optimizer.adam_betas='(0.9,0.98)'"),
-        *("lr_scheduler=fixed", "optimization.lr=[0.001]", "optimization.max_epoch=1", "dataset.max_tokens=400"),
-        *("common.cpu=true", f"checkpoint.save_dir={tmp_path}", f"hydra.run.dir={tmp_path}"),
-    )
-    result.ok()
+    options = ["model.linformer_k='8,4'", "model.linformer_sharing=key-value", "+model.encoder_embed_dim=32"]
+    run("hydra_train", *hydra_arguments(data, tmp_path, *options, "common.cpu=true")).ok()
     weights = state(tmp_path / "checkpoint_best.pt")
     assert weights["encoder.layers.0.self_attn.key_projection.weight"].shape == (8, 64)
     assert weights["encoder.layers.1.self_attn.key_projection.weight"].shape == (4, 64)
     assert weights["decoder.embed_tokens.weight"].size(1) == 32
     run("generate", *generate_arguments(data, tmp_path / "checkpoint_best.pt")).ok()
+
+
+def test_bfloat16(data: Path, tmp_path: Path) -> None:
+    options = ["common.bf16=true", "common.cpu=true", "model.linformer_k=8", "optimization.max_epoch=2"]
+    first, second = valid_losses(run("hydra_train", *hydra_arguments(data, tmp_path, *options)).ok())
+    assert second < first
 
 
 @pytest.mark.parametrize(
