@@ -174,7 +174,7 @@ class LinformerMultiheadAttention(MultiheadAttention):
     def _key_value_mask(
         self, query: Tensor, key: Tensor | None, value: Tensor | None, mask: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Fills in what the caller left out, and cuts padding that stands beyond N."""
+        """Fills in what the caller left out, and refuses tokens (padding may be there) beyond N."""
         if key is None:
             if not self.self_attention:
                 raise ValueError("Linformer attention needs a key; only cached static keys can be left out")
