@@ -22,14 +22,15 @@ def flags(parser: ArgumentParser) -> set[str]:
 
 @pytest.fixture(scope="module")
 def known_flags() -> set[str]:
-    """Flags of fairseq-train with our model and the README's choices, of fairseq-generate, and of the recipe."""
+    """Flags of fairseq-train with our model and the README's choices, of the other commands, and of the recipe."""
     train = options.get_training_parser()
     chosen = ["DATA", "--arch", "linformer_transformer_wmt_en_de", "--task", "translation"]
     chosen += ["--optimizer", "adam", "--lr-scheduler", "inverse_sqrt", "--criterion", "label_smoothed_cross_entropy"]
     options.parse_args_and_arch(train, chosen)
     generate = options.get_generation_parser()
     options.parse_args_and_arch(generate, ["DATA", "--path", "checkpoint.pt", "--remove-bpe"])
-    return flags(train) | flags(generate) | flags(build_parser()) | ELSEWHERE
+    parsers = (train, generate, options.get_preprocessing_parser(), build_parser())
+    return set().union(*map(flags, parsers)) | ELSEWHERE
 
 
 def test_flags(known_flags: set[str]) -> None:

@@ -199,7 +199,7 @@ def _settings(args: argparse.Namespace, extra: list[str]) -> Settings:
 def _data(args: argparse.Namespace) -> dict[str, Any]:
     if args.data is not None:
         folder = args.data.expanduser().resolve()
-        return {"folder": str(folder), "sizes": check_data(folder, args.source_lang, args.target_lang)}
+        return {"folder": str(folder), "sha256": check_data(folder, args.source_lang, args.target_lang)}
     if {args.source_lang, args.target_lang} != {"en", "de"}:
         raise RecipeError("The made corpus is in en and de only: name your own text with --data.")
     return {"made": {"train": args.made_train, "valid": args.made_test, "test": args.made_test}}

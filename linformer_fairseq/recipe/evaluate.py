@@ -31,6 +31,7 @@ def _evaluate(model: Model, settings: Settings, out: Path, checkpoint: Path, to:
     common = [
         *(str(out / "bin"), "--task", "translation", "--path", str(checkpoint)),
         *("--max-tokens", str(settings.max_tokens), "--required-batch-size-multiple", "1", "--num-workers", "0"),
+        *(part for flag, longest in settings.longest.items() for part in (flag, str(longest))),
         *settings.device_flags,
         *plain_encoder(),
     ]
@@ -70,6 +71,7 @@ def _evaluate(model: Model, settings: Settings, out: Path, checkpoint: Path, to:
         references,
         tokenised,
         texts.read_lines(out / "tok" / f"test.{settings.target_lang}"),
+        settings.target_lang,
     )
     scores |= {
         "perplexity": logs.read_perplexity(validate_log.read_text(encoding="utf-8")),
@@ -113,13 +115,17 @@ def in_order(hypotheses: dict[int, str], expected: int, name: str) -> list[str]:
     if sorted(hypotheses) != list(range(expected)):
         raise RecipeError(
             f"{name} gave {len(hypotheses)} translations for {expected} test sentences, so there is no score: "
-            "remove its folder and run the same command again."
+            "run the same command again."
         )
     return [hypotheses[i] for i in range(expected)]
 
 
 def score(
-    hypotheses: list[str], references: list[str], tokenised: list[str], tokenised_references: list[str]
+    hypotheses: list[str],
+    references: list[str],
+    tokenised: list[str],
+    tokenised_references: list[str],
+    language: str,
 ) -> dict[str, Any]:
     """BLEU of the plain text with sacreBLEU's own tokeniser, and BLEU of the Moses tokens."""
     counts = {len(side) for side in (hypotheses, references, tokenised, tokenised_references)}
@@ -128,7 +134,7 @@ def score(
             f"{len(hypotheses)} translations cannot be scored against {len(references)} references: "
             "the numbers of lines must be equal."
         )
-    bleu, tokenised_bleu = BLEU(), BLEU(tokenize="none", force=True)
+    bleu, tokenised_bleu = BLEU(trg_lang=language), BLEU(tokenize="none", force=True)
     return {
         "sentences": len(references),
         "bleu": round(bleu.corpus_score(hypotheses, [references]).score, 2),

@@ -14,6 +14,7 @@ from .errors import RecipeError
 
 PLUGIN = str(Path(linformer_fairseq.__file__).parent)
 _PR_SET_PDEATHSIG = 1
+_running: set[subprocess.Popen[str]] = set()
 _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
@@ -57,6 +58,7 @@ def run_fairseq(
         ) as process,
     ):
         assert process.stdout is not None
+        _running.add(process)
         try:
             for line in process.stdout:
                 file.write(line)
@@ -66,11 +68,19 @@ def run_fairseq(
         except BaseException:
             process.kill()
             raise
+        finally:
+            _running.discard(process)
     if process.returncode:
         raise RecipeError(
             f"fairseq-{command} failed{f' for {what}' if what else ''} (exit status {process.returncode}): "
             f"its last lines are in {log}; put right what they name and run the same command again."
         )
+
+
+def kill_running() -> None:
+    """End the commands that other threads run."""
+    for process in tuple(_running):
+        process.kill()
 
 
 def _die_with_parent() -> None:

@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+from argparse import Namespace
 from pathlib import Path
 
 from fairseq import options
@@ -9,8 +10,33 @@ from fairseq import options
 from linformer_fairseq.models.config import LinformerConfig
 
 from .errors import RecipeError
-from .settings import FAIRSEQ_MAX_POSITIONS, Model, Settings
+from .settings import Model, Settings
 from .train import training_arguments
+
+
+def _check_unchanged(args: Namespace, model: Model, settings: Settings, out: Path) -> None:
+    """Refuse flags of the user's that undo what the recipe counts on.
+
+    Raises:
+        ValueError: naming the flag.
+    """
+    own = {
+        "arch": f"linformer_{settings.arch}" if model.k else settings.arch,
+        "save_dir": str(out / "checkpoints"),
+        "log_format": "json",
+        "max_epoch": settings.epochs,
+        "no_save": False,
+        "source_lang": settings.source_lang,
+        "target_lang": settings.target_lang,
+    }
+    if model.k:
+        own |= {"linformer_k": str(model.k), "linformer_attention": model.attention}
+    for name, value in own.items():
+        if getattr(args, name) != value:
+            raise ValueError(
+                f"--{name.replace('_', '-')} is set by the recipe, so leave it out of --linformer-args and of what "
+                "follows --"
+            )
 
 
 def check_flags(model: Model, settings: Settings, out: Path) -> None:
@@ -20,9 +46,10 @@ def check_flags(model: Model, settings: Settings, out: Path) -> None:
         with contextlib.redirect_stderr(said):
             arguments = training_arguments(model, settings, out, out)
             args = options.parse_args_and_arch(options.get_training_parser(), input_args=arguments)
+            _check_unchanged(args, model, settings, out)
             if model.k:
                 config = LinformerConfig.from_namespace(args)
-                limit = getattr(args, "max_source_positions", None) or FAIRSEQ_MAX_POSITIONS
+                limit = settings.longest["--max-source-positions"]
                 for place, side in (("encoder", "encoder"), ("cross", "decoder")):
                     if place in config.places:
                         layers, heads = getattr(args, f"{side}_layers"), getattr(args, f"{side}_attention_heads")

@@ -1,17 +1,19 @@
 """The order of the steps."""
 
-from concurrent.futures import ThreadPoolExecutor
+import time
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from pathlib import Path
 
 from .arguments import Run
 from .errors import RecipeError
 from .evaluate import evaluate
+from .fairseq_command import kill_running
 from .flags import check_flags
 from .prepare import prepare
 from .report import write_report
 from .settings import keep
 from .steps import locked, say
-from .train import train
+from .train import train, trained
 
 
 def run(run: Run) -> None:
@@ -22,18 +24,32 @@ def run(run: Run) -> None:
     with locked(run.out) as lock:
         keep(run.settings, run.out)
         prepare(run.settings, run.out, lock)
-        with ThreadPoolExecutor(run.jobs) as pool:
-            trainings = [pool.submit(train, model, run.settings, run.out, run.jobs, lock) for model in run.models]
-            try:
-                for training in trainings:
-                    training.result()
-            except BaseException:
-                pool.shutdown(wait=False, cancel_futures=True)
-                raise
+        train_all(run, lock)
         for model in run.models:  # one at a time and never beside a training, so that times compare
             evaluate(model, run.settings, run.out, lock)
         write_report(run.settings, run.out)
     say(f"The report is in {run.out / 'report.md'}.")
+
+
+def train_all(run: Run, lock: int) -> None:
+    """Train every model, `run.jobs` at a time; the first failure, or an interrupt, ends the others."""
+    waiting = [model for model in run.models if not trained(model, run.out)]
+    jobs = max(1, min(run.jobs, len(waiting)))
+    if jobs == 1:
+        for model in run.models:
+            train(model, run.settings, run.out, jobs, lock)
+        return
+    with ThreadPoolExecutor(jobs) as pool:
+        trainings = [pool.submit(train, model, run.settings, run.out, jobs, lock) for model in run.models]
+        try:
+            for training in wait(trainings, return_when=FIRST_EXCEPTION).done:
+                training.result()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            while not all(training.done() for training in trainings):  # one may be about to start
+                kill_running()
+                time.sleep(0.1)
+            raise
 
 
 def make_writable(out: Path) -> None:

@@ -1,5 +1,6 @@
 """From raw text to fairseq's binary data: Moses tokens, joint BPE, one dictionary for both languages."""
 
+import hashlib
 import io
 from collections.abc import Callable
 from functools import partial
@@ -13,7 +14,7 @@ from subword_nmt.learn_bpe import learn_bpe
 from . import corpus, texts
 from .errors import RecipeError
 from .fairseq_command import run_fairseq
-from .settings import FAIRSEQ_MAX_POSITIONS, Settings
+from .settings import Settings
 from .steps import build_folder, read_json, say, write_json
 
 CHUNK = 5000  # lines that one process takes at a time
@@ -50,12 +51,12 @@ def prepare(settings: Settings, out: Path, lock: int) -> None:
     )
 
 
-def check_data(folder: Path, source: str, target: str) -> dict[str, int]:
-    """The size of each file of the user's own text; refuses a folder that lacks one."""
+def check_data(folder: Path, source: str, target: str) -> dict[str, str]:
+    """The digest of each file of the user's own text; refuses a folder that lacks one."""
     if not folder.is_dir():
         raise RecipeError(f"--data {folder} is not a folder.")
     paths = [texts.find_text(folder, split, lang) for split in texts.SPLITS for lang in (source, target)]
-    return {path.name: path.stat().st_size for path in paths}
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
 
 
 def _collect(settings: Settings, to: Path) -> None:
@@ -119,7 +120,8 @@ def _segment(tok: Path, to: Path, settings: Settings) -> None:
                 lines = _in_chunks(partial(_subwords, codes_text), lines, parallel)
                 lengths = [len(line.split()) + 1 for line in lines]  # with the end-of-sentence symbol
                 if split != "train":
-                    _check_lengths(lengths, f"{split}.{lang}", settings)
+                    side = "source" if lang == langs[0] else "target"
+                    _check_lengths(lengths, f"{split}.{lang}", settings, f"--max-{side}-positions")
                 elif lang == langs[0]:
                     source_lengths = lengths
                 texts.write_lines(to / f"{split}.{lang}", lines)
@@ -132,16 +134,14 @@ def _subwords(codes: str, lines: list[str]) -> list[str]:
     return [bpe.process_line(line) for line in lines]
 
 
-def _check_lengths(lengths: list[int], name: str, settings: Settings) -> None:
+def _check_lengths(lengths: list[int], name: str, settings: Settings, flag: str) -> None:
     """A sentence that fairseq could not validate or translate is refused now, not after the training."""
-    limit = settings.max_tokens
-    if not any(arg.endswith("-positions") for arg in settings.train_args):
-        limit = min(limit, FAIRSEQ_MAX_POSITIONS)
+    limit = min(settings.max_tokens, settings.longest[flag])
     longest = max(lengths)
     if longest > limit:
         raise RecipeError(
             f"Line {lengths.index(longest) + 1} of {name} has {longest} subwords, more than the {limit} that fit "
-            "into a batch or the model: shorten it, or raise --max-tokens."
+            f"into a batch or the model: shorten it, or raise --max-tokens and (behind --) {flag}."
         )
 
 

@@ -111,13 +111,13 @@ def report_text(settings: Settings, rows: list[Row], facts: dict[str, int | floa
         "with the lowest validation loss.",
         "## Training time",
         _table(
-            ["Model", "Seconds", "Updates", "Seconds an update", "Tokens a second"],
+            ["Model", "Seconds", "Updates", "Milliseconds an update", "Tokens a second"],
             [
                 [
                     row.model.name,
                     f"{row.log.seconds:,.0f}",
                     f"{row.log.updates:,}",
-                    _or_dash(row.per_update(), ".4f"),
+                    _or_dash(1000 * row.per_update() if row.per_update() else None, ".0f"),
                     _or_dash(row.per_second(), ",.0f"),
                 ]
                 for row in rows
@@ -139,7 +139,8 @@ def report_text(settings: Settings, rows: list[Row], facts: dict[str, int | floa
             ],
         ),
         f"The whole test set with beam {settings.beam} and length penalty {settings.lenpen:g}, as fairseq-generate "
-        "reports it; one model at a time, with nothing else of this recipe running.",
+        "reports it; one model at a time, with nothing else of this recipe running. Each was measured once, its start "
+        "included, which weighs on small test sets.",
         "## Plots",
         f"![Validation perplexity against updates]({PERPLEXITY_PLOT})",
         f"![BLEU, perplexity and speed against k]({COMPARISON_PLOT})",
@@ -159,7 +160,8 @@ def _corpus_text(settings: Settings, facts: dict[str, int | float]) -> str:
         f"Corpus: {origin}. Training {facts['train']:,} sentence pairs{dropped}, validation {facts['valid']:,}, "
         f"test {facts['test']:,}. A training source has {facts['source_mean']:g} subwords on average and "
         f"{facts['source_max']:,} at most, its end symbol included; {settings.bpe_merges:,} joint BPE merges. "
-        f"All models were trained for at most {settings.epochs} epochs with the same settings."
+        f"All models were trained for at most {settings.epochs} epoch{'s' * (settings.epochs > 1)}, "
+        "with the same settings."
     )
 
 

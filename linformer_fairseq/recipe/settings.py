@@ -1,5 +1,6 @@
 """What one output folder holds still: the settings that all its models share."""
 
+import argparse
 import dataclasses
 import shutil
 from dataclasses import dataclass
@@ -10,7 +11,8 @@ from .errors import RecipeError
 from .steps import read_json, write_json
 
 FILE_NAME = "settings.json"
-FAIRSEQ_MAX_POSITIONS = 1024  # fairseq's default for --max-source-positions and --max-target-positions
+POSITION_FLAGS = ("--max-source-positions", "--max-target-positions")
+FAIRSEQ_MAX_POSITIONS = 1024  # fairseq's default for both
 PREPARED_FOLDERS = ("raw", "tok", "bpe", "bin", "models")
 
 
@@ -18,7 +20,7 @@ PREPARED_FOLDERS = ("raw", "tok", "bpe", "bin", "models")
 class Settings:
     """Everything that has to be equal for two rows of the report to be comparable."""
 
-    data: dict[str, Any]  # where the text comes from: a folder and its files' sizes, or the made corpus' sizes
+    data: dict[str, Any]  # where the text comes from: a folder and its files' digests, or the made corpus' sizes
     source_lang: str
     target_lang: str
     bpe_merges: int
@@ -43,16 +45,28 @@ class Settings:
         """Flags for fairseq-train that the other commands need too."""
         return [flag for flag in ("--cpu", "--fp16") if flag in self.train_args]
 
+    @property
+    def longest(self) -> dict[str, int]:
+        """The longest source and target that the models take, by fairseq's flags."""
+        parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+        for flag in POSITION_FLAGS:
+            parser.add_argument(flag, dest=flag, type=int, default=FAIRSEQ_MAX_POSITIONS)
+        return vars(parser.parse_known_args(self.train_args)[0])
+
 
 def keep(settings: Settings, out: Path) -> None:
     """Store the settings with the results, and refuse to mix results of different settings.
 
-    They bind from the first saved checkpoint on; what was only prepared with other settings is made anew.
+    They bind from the first saved checkpoint on; what was only prepared with other settings is made anew. A folder
+    that holds anything but results is refused, as nothing in it is ours to replace.
     """
     path = out / FILE_NAME
     now = dataclasses.asdict(settings)
-    if path.exists():
-        before = read_json(path)
+    before = read_json(path) if path.exists() else None
+    ours = isinstance(before, dict) and set(now) <= set(before)
+    if not ours and any(not entry.name.startswith(".") for entry in out.iterdir()):
+        raise RecipeError(f"{out} holds other files than this recipe's: name a new or an empty folder with --out.")
+    if ours:
         changed = [name for name in now if before.get(name) != now[name]]
         if not changed:
             return

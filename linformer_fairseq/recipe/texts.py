@@ -1,6 +1,7 @@
 """Reading and writing parallel text: one sentence a line, plain or gzipped."""
 
 import gzip
+import zlib
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -24,7 +25,7 @@ def read_lines(path: Path) -> list[str]:
     try:
         data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
         text = data.decode("utf-8-sig")
-    except (gzip.BadGzipFile, EOFError):
+    except (gzip.BadGzipFile, EOFError, zlib.error):
         raise RecipeError(f"{path} is not a whole gzip file: unpack or fetch it again.") from None
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1

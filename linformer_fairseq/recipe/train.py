@@ -39,10 +39,15 @@ def training_arguments(model: Model, settings: Settings, out: Path, folder: Path
     ]
 
 
+def trained(model: Model, out: Path) -> bool:
+    """Whether a model has been trained to its last epoch."""
+    return (out / "models" / model.slug / DONE).exists()
+
+
 def train(model: Model, settings: Settings, out: Path, jobs: int, lock: int) -> None:
     """Train a model to its last epoch; `train.json` in its folder says that this has been done."""
     folder = out / "models" / model.slug
-    if (folder / DONE).exists():
+    if trained(model, out):
         say(f"Training {model.name}: done before")
         return
     folder.mkdir(parents=True, exist_ok=True)

@@ -4,6 +4,7 @@ import zipfile
 
 import pytest
 
+from linformer_fairseq.recipe.errors import RecipeError
 from linformer_fairseq.recipe.logs import read_perplexity, read_training, read_translation
 from linformer_fairseq.recipe.train import repair_checkpoints
 
@@ -49,7 +50,7 @@ def test_an_empty_log():
 
 def test_perplexity():
     assert read_perplexity(line("valid", valid_ppl="inf") + line("valid", valid_ppl="3.25")) == 3.25
-    with pytest.raises(ValueError, match="no perplexity"):
+    with pytest.raises(RecipeError, match="no perplexity"):
         read_perplexity("nothing\n")
 
 

@@ -111,3 +111,27 @@ def test_a_failing_command_is_named(tmp_path):
             what="Transformer",
         )
     assert "Traceback" in log.read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+def test_first_failure_ends_the_other_trainings(tmp_path):
+    """Nobody waits for the long training beside it to learn of it."""
+    out = tmp_path / "out"
+    missing = f"--linformer-args=--finetune-from-model {tmp_path / 'nowhere.pt'}"
+    process = start(out, "--k", "2", "--jobs", "2", "--epochs", "100000", missing)
+    said, _ = process.communicate(timeout=120)
+    assert process.returncode == 2, said
+    assert "fairseq-train failed for Linformer k=2" in said.strip().splitlines()[-1]
+    assert not (out / "models" / "transformer" / "train.json").exists()
+
+
+@pytest.mark.slow
+def test_interrupt_of_the_recipe_alone_ends_its_trainings(tmp_path):
+    """As a notebook or an editor sends it; Ctrl-C would reach the trainings too."""
+    for jobs in ("1", "2"):
+        process = start(tmp_path / jobs, "--k", "2", "--jobs", jobs, "--epochs", "100000")
+        assert any("validation perplexity" in line for line in process.stdout)
+        process.send_signal(signal.SIGINT)
+        said, _ = process.communicate(timeout=60)
+        assert process.returncode == 130, said
+        assert "goes on from here" in said

@@ -140,12 +140,12 @@ def test_missing_hypotheses_are_no_score():
     with pytest.raises(RecipeError, match="gave 1 translations for 2"):
         in_order({1: "a"}, 2, "Transformer")
     with pytest.raises(RecipeError, match="2 translations cannot be scored against 1"):
-        score(["a", "b"], ["a"], ["a", "b"], ["a"])
+        score(["a", "b"], ["a"], ["a", "b"], ["a"], "de")
 
 
 def test_score():
     lines = ["Der Hund hat heute den kleinen Apfel gefunden.", "Ein Mann wartet."]
-    scores = score(lines, lines, lines, lines)
+    scores = score(lines, lines, lines, lines, "de")
     assert scores["bleu"] == 100
     assert "tok:13a" in scores["signature"]
 
@@ -168,3 +168,47 @@ def test_text_is_prepared_line_by_line(data, tmp_path):
             text = (out / "bpe" / f"{split}.{lang}").read_text(encoding="utf-8")
             assert len(text.splitlines()) == sizes[split]
     assert (out / "bin" / "train.en-de.en.bin").exists()
+
+
+def test_folder_of_other_files_is_left_alone(capsys, data, tmp_path):
+    out = tmp_path / "home"
+    (out / "bin").mkdir(parents=True)
+    (out / "bin" / "tool").write_text("mine")
+    for settings in (None, "[]", '{"epochs": 3}'):
+        if settings:
+            (out / "settings.json").write_text(settings)
+        assert "holds other files" in refuse(capsys, "--data", data, "--out", out)
+        assert (out / "bin" / "tool").read_text() == "mine"
+
+
+def test_edited_text_of_the_same_size_is_another_text(data):
+    before = parse(["--data", str(data)]).settings
+    lines = (data / "test.de").read_text(encoding="utf-8").splitlines()
+    (data / "test.de").write_text("\n".join(reversed(lines)) + "\n", encoding="utf-8")
+    assert parse(["--data", str(data)]).settings != before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "flag"),
+    [
+        (["--", "--save-dir", "x"], "--save-dir"),
+        (["--", "--log-format", "simple"], "--log-format"),
+        (["--", "--max-epoch", "2"], "--max-epoch"),
+        (["--k", "8", "--linformer-args=--linformer-k 2"], "--linformer-k"),
+    ],
+)
+def test_flags_that_the_recipe_sets(capsys, data, tmp_path, arguments, flag):
+    sentence = refuse(capsys, "--data", data, "--out", tmp_path / "out", *arguments)
+    assert f"{flag} is set by the recipe" in sentence
+
+
+def test_damaged_gzip(capsys, data, tmp_path):
+    whole = gzip.compress((data / "train.en").read_bytes())
+    (data / "train.en").unlink()
+    (data / "train.en.gz").write_bytes(whole[:12] + b"\xff" * 8 + whole[20:])
+    assert "is not a whole gzip file" in refuse(capsys, "--data", data, "--out", tmp_path / "out")
+
+
+def test_limits_of_source_and_target_are_their_own():
+    longest = parse(["--", "--max-source-positions", "2048"]).settings.longest
+    assert longest == {"--max-source-positions": 2048, "--max-target-positions": 1024}
