@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,12 @@ def test_admits_nothing_else() -> None:
 
 
 def test_nothing_is_loaded_unsafely() -> None:
-    sources = [path for path in Path(checkpoints.__file__).parent.rglob("*.py")]
-    assert sources
-    assert not [path for path in sources if "weights_only=False" in path.read_text().replace(" ", "")]
+    root = Path(checkpoints.__file__).parents[1]
+    sources = [
+        path
+        for folder in ("linformer_fairseq", "scripts", "examples", "tests")
+        for path in (root / folder).rglob("*.*")
+    ]
+    texts = {path: path.read_text(encoding="utf-8") for path in sources if path.suffix in {".py", ".sh"}}
+    assert len(texts) > 20
+    assert not [path for path, text in texts.items() if re.search(r"weights_only\s*=\s*False", text)]
