@@ -139,10 +139,12 @@ class LinformerMultiheadAttention(MultiheadAttention):
         if "prev_key" in cached:
             slot_keys, slot_values = cached["prev_key"], cached["prev_value"]
             key_padding_mask = cached["prev_key_padding_mask"]
+            lengths = _lengths(key_padding_mask)
         else:
             padded = key_padding_mask is not None
             key, value, key_padding_mask = self._key_value_mask(query, key, value, key_padding_mask)
-            slot_keys, slot_values = self._project(key, value, key_padding_mask, padded)
+            lengths = _lengths(key_padding_mask)
+            slot_keys, slot_values = self._project(key, value, lengths, key_padding_mask if padded else None)
             if incremental_state is not None:
                 buffer = {
                     "prev_key": slot_keys,
@@ -151,7 +153,6 @@ class LinformerMultiheadAttention(MultiheadAttention):
                 }
                 self._set_input_buffer(incremental_state, buffer)
 
-        lengths = key_padding_mask.size(1) - key_padding_mask.sum(1)
         slot_mask = self._slot_mask(slot_keys.size(2), lengths)
         q = self._split_heads(self.q_proj(query))
         copies = q.size(0) // slot_keys.size(0)  # hypotheses of one sentence that share its keys (set_beam_size)
@@ -193,13 +194,12 @@ class LinformerMultiheadAttention(MultiheadAttention):
             )
         return key, value, mask
 
-    def _project(self, key: Tensor, value: Tensor, mask: Tensor, padded: bool) -> tuple[Tensor, Tensor]:
+    def _project(self, key: Tensor, value: Tensor, lengths: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         """Projects (n, B, C) keys and values onto (B, H, s, d) slots; what stands in padding is replaced by zero."""
         longest = self.key_projection.max_positions
-        lengths = mask.size(1) - mask.sum(1)
 
         def clean(x: Tensor) -> Tensor:
-            return x[:longest].masked_fill(mask.t()[:longest, :, None], 0.0) if padded else x
+            return x if mask is None else x[:longest].masked_fill(mask.t()[:longest, :, None], 0.0)
 
         clean_key = clean(key)
         clean_value = clean_key if value is key else clean(value)
@@ -254,3 +254,8 @@ class LinformerMultiheadAttention(MultiheadAttention):
         weights = probabilities @ self.value_projection.matrix(longest, lengths, probabilities.dtype)
         weights = weights.masked_fill(mask[:, None, None, :longest], 0.0)
         return out, F.pad(weights, (0, n - longest))
+
+
+def _lengths(mask: Tensor) -> Tensor:
+    """Tokens of each sentence, (B,), by its padding mask (B, n)."""
+    return mask.size(1) - mask.sum(1)

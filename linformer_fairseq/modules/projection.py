@@ -147,7 +147,7 @@ class MeanPool(Projection):
     def windows(self, n: int, lengths: Tensor) -> Tensor:
         """Slot of each token, (B, n); token j of a sentence of m tokens falls into slot floor(j min(k, m) / m).
 
-        Padded positions get a slot like any other: what stands there is zero and weighs nothing.
+        Padded positions get a slot like any other; who uses the windows leaves those positions out.
         """
         tokens = torch.arange(n, device=lengths.device)
         lengths = lengths.clamp(min=1)[:, None]
