@@ -2,14 +2,14 @@
 
 from argparse import Namespace
 from dataclasses import dataclass, field
-from typing import Any, Optional
+from typing import Optional
 
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 
 from linformer_fairseq.modules import KINDS, LinearProjection, Projection
 from linformer_fairseq.modules.projection import INITS
 
-PLACES = ("encoder", "cross")
+PLACES = ("encoder", "cross", "decoder")
 SHARINGS = ("none", "headwise", "key-value", "layerwise")
 
 LayerProjections = tuple[Projection, Projection]
@@ -17,8 +17,8 @@ LayerProjections = tuple[Projection, Projection]
 
 
 @dataclass
-class LinformerConfig(FairseqDataclass):
-    """Settings of the projections; the defaults are the paper's model at k = 64.
+class ProjectionConfig(FairseqDataclass):
+    """Settings of the projections of a decoder alone, which are linear; the defaults are the paper's, at k = 64.
 
     The values come as a user typed them; `from_namespace` refuses what no model can be built from.
     """
@@ -27,29 +27,11 @@ class LinformerConfig(FairseqDataclass):
         default="64",
         metadata={"help": "projected dimension k, one value or one a layer, e.g. 128,64,64,32,32,32"},
     )
-    linformer_cross_k: Optional[str] = field(
-        default=None,
-        metadata={"help": "projected dimension of the cross-attention, given alike (default: as --linformer-k)"},
-    )
-    linformer_attention: str = field(
-        default="encoder,cross",
-        metadata={
-            "help": "which attention is projected, any of encoder,cross: "
-            "self-attention of the encoder, cross-attention of the decoder"
-        },
-    )
     linformer_sharing: ChoiceEnum(SHARINGS) = field(
         default="headwise",
         metadata={
             "help": "who shares a projection: none (E and F for every head), headwise (E and F a layer), "
             "key-value (E = F, one a layer), layerwise (one for keys and values of all layers)"
-        },
-    )
-    linformer_projection: ChoiceEnum(tuple(KINDS)) = field(
-        default="linear",
-        metadata={
-            "help": "kind of projection: linear (learned E and F), pooled-linear (mean of n/k neighbours plus a "
-            "learned part that starts at zero), mean-pool, max-pool, conv (kernel = stride = N/k)"
         },
     )
     linformer_init: ChoiceEnum(INITS) = field(
@@ -59,7 +41,7 @@ class LinformerConfig(FairseqDataclass):
     linformer_mask_empty_slots: bool = field(
         default=False,
         metadata={
-            "help": "linear projection: slot c takes part from source length c + 1 on "
+            "help": "linear projection: slot c takes part from length c + 1 on "
             "(the pooling kinds always leave empty slots out)"
         },
     )
@@ -69,43 +51,20 @@ class LinformerConfig(FairseqDataclass):
     )
 
     @classmethod
-    def from_namespace(cls, args: Namespace) -> "LinformerConfig":
+    def from_namespace(cls, args: Namespace) -> "ProjectionConfig":
         """Reads the flags from `args`; those that an older checkpoint lacks take their defaults.
 
         Raises:
-            ValueError: an unknown name, or places that are not offered.
+            ValueError: an unknown name, or flags that do not fit together.
         """
         config = super().from_namespace(args)
         config.validate()
         return config
 
-    @property
-    def places(self) -> set[str]:
-        """The attentions that are projected."""
-        return {place.strip() for place in _listed(self.linformer_attention).split(",")}
-
     def validate(self) -> None:
         """Refuses settings of which no model can be built, whatever its size."""
-        if "decoder" in self.places:
-            raise ValueError(
-                "--linformer-attention decoder is not offered: causal self-attention stays whole; use encoder,cross"
-            )
-        for place in sorted(self.places - set(PLACES)):
-            raise ValueError(f"--linformer-attention knows {' and '.join(PLACES)}, not {place!r}")
-        for flag, value, choices in (
-            ("--linformer-sharing", self.linformer_sharing, SHARINGS),
-            ("--linformer-projection", self.linformer_projection, tuple(KINDS)),
-            ("--linformer-init", self.linformer_init, INITS),
-        ):
-            if value not in choices:
-                raise ValueError(f"{flag} is one of {', '.join(choices)}, not {value!r}")
-        if self.linformer_cross_k is not None and "cross" not in self.places:
-            raise ValueError("--linformer-cross-k needs cross among --linformer-attention")
-        if self.linformer_projection != "linear" and self.linformer_init != "xavier":
-            raise ValueError(
-                f"--linformer-init {self.linformer_init} needs --linformer-projection linear; "
-                f"{self.linformer_projection} has a start of its own"
-            )
+        _check_choice("--linformer-sharing", self.linformer_sharing, SHARINGS)
+        _check_choice("--linformer-init", self.linformer_init, INITS)
 
     def projections(
         self, place: str, num_layers: int, num_heads: int, max_positions: int, kept: str | None = None
@@ -113,41 +72,120 @@ class LinformerConfig(FairseqDataclass):
         """Builds E and F for every layer of a place, shared as asked for.
 
         Args:
-            place: "encoder" or "cross".
-            num_layers, num_heads: of the encoder, or of the decoder for cross-attention.
-            max_positions: N, the longest source.
+            place: "encoder", "cross" or "decoder".
+            num_layers, num_heads: of the encoder, or of the decoder for its two attentions.
+            max_positions: N, the longest source, or target for "decoder".
             kept: the layers kept of a deeper model ("0,2,4", fairseq's `--encoder-layers-to-keep`); a list with a k
                 for each layer of that model is cut alike.
 
         Raises:
             ValueError: a k that is no number, below 1 or above N, or a list that does not fit the layers.
         """
-        flag, text = "--linformer-k", self.linformer_k
-        if place == "cross" and self.linformer_cross_k is not None:
-            flag, text = "--linformer-cross-k", self.linformer_cross_k
-        elif place == "cross":
-            flag = "--linformer-k, taken for cross-attention without --linformer-cross-k:"
-        dims = _projected_dims(flag, _listed(text), num_layers, max_positions, kept)
+        flag, text = self._k_of(place)
+        longest = "--max-target-positions" if place == "decoder" else "--max-source-positions"
+        dims = _projected_dims(flag, _listed(text), num_layers, longest, max_positions, kept)
         heads = num_heads if self.linformer_sharing == "none" else None
         if self.linformer_sharing == "layerwise":
             if len(set(dims)) > 1:
                 raise ValueError(f"--linformer-sharing layerwise needs one {flag} for all layers, not {text}")
-            return [(self._projection(dims[0], max_positions, heads),) * 2] * num_layers
+            return [(self._projection(place, dims[0], max_positions, heads),) * 2] * num_layers
         layers = []
         for k in dims:
-            key_projection = self._projection(k, max_positions, heads)
+            key_projection = self._projection(place, k, max_positions, heads)
             # without parameters one projection does the work of two
             shared = self.linformer_sharing == "key-value" or not list(key_projection.parameters())
-            layers.append((key_projection, key_projection if shared else self._projection(k, max_positions, heads)))
+            value_projection = key_projection if shared else self._projection(place, k, max_positions, heads)
+            layers.append((key_projection, value_projection))
         return layers
 
-    def _projection(self, k: int, max_positions: int, heads: int | None) -> Projection:
-        kind = KINDS[self.linformer_projection]
-        options: dict[str, Any] = {}
+    def _k_of(self, place: str) -> tuple[str, str]:
+        """The flag that says the k of a place, and its value."""
+        return "--linformer-k", self.linformer_k
+
+    def _kind_of(self, place: str) -> str:
+        return "linear"
+
+    def _projection(self, place: str, k: int, max_positions: int, heads: int | None) -> Projection:
+        kind = KINDS[self._kind_of(place)]
+        options = {}
         if kind is LinearProjection:
             options = {"init": self.linformer_init, "mask_empty_slots": self.linformer_mask_empty_slots}
         projection = kind(k, max_positions, heads, **options)
         return projection.requires_grad_(not self.linformer_freeze_projection)
+
+
+@dataclass
+class LinformerConfig(ProjectionConfig):
+    """Settings of the projections of a translation model; the defaults are the paper's model at k = 64."""
+
+    linformer_cross_k: Optional[str] = field(
+        default=None,
+        metadata={"help": "projected dimension of the cross-attention, given alike (default: as --linformer-k)"},
+    )
+    linformer_decoder_k: Optional[str] = field(
+        default=None,
+        metadata={"help": "projected dimension of the decoder's self-attention (default: as --linformer-k)"},
+    )
+    linformer_attention: str = field(
+        default="encoder,cross",
+        metadata={
+            "help": "which attention is projected, any of encoder,cross,decoder: self-attention of the encoder, "
+            "cross-attention and causal self-attention of the decoder"
+        },
+    )
+    linformer_projection: ChoiceEnum(tuple(KINDS)) = field(
+        default="linear",
+        metadata={
+            "help": "kind of projection: linear (learned E and F), pooled-linear (mean of n/k neighbours plus a "
+            "learned part that starts at zero), mean-pool, max-pool, conv (kernel = stride = N/k); "
+            "the decoder's self-attention is always linear"
+        },
+    )
+
+    @property
+    def places(self) -> set[str]:
+        """The attentions that are projected."""
+        return {place.strip() for place in _listed(self.linformer_attention).split(",")}
+
+    def validate(self) -> None:
+        super().validate()
+        for place in sorted(self.places - set(PLACES)):
+            raise ValueError(f"--linformer-attention knows {', '.join(PLACES[:-1])} and {PLACES[-1]}, not {place!r}")
+        kind = self.linformer_projection
+        _check_choice("--linformer-projection", kind, tuple(KINDS))
+        for place, k in (("cross", self.linformer_cross_k), ("decoder", self.linformer_decoder_k)):
+            if k is not None and place not in self.places:
+                raise ValueError(f"--linformer-{place}-k needs {place} among --linformer-attention")
+        if kind != "linear" and self.places == {"decoder"}:
+            raise ValueError(
+                f"--linformer-projection {kind} is not offered for the decoder's self-attention, as it looks at the "
+                "whole length; use linear"
+            )
+        if kind != "linear" and self.linformer_init != "xavier" and "decoder" not in self.places:
+            raise ValueError(
+                f"--linformer-init {self.linformer_init} needs --linformer-projection linear; {kind} has a start of "
+                "its own"
+            )
+
+    def _k_of(self, place: str) -> tuple[str, str]:
+        own = {"cross": self.linformer_cross_k, "decoder": self.linformer_decoder_k}
+        if place not in own:
+            return super()._k_of(place)
+        flag = f"--linformer-{place}-k"
+        if own[place] is not None:
+            return flag, own[place]
+        return f"--linformer-k, taken for {_NAMES[place]} without {flag}:", self.linformer_k
+
+    def _kind_of(self, place: str) -> str:
+        return "linear" if place == "decoder" else self.linformer_projection
+
+
+_NAMES = {"cross": "cross-attention", "decoder": "the decoder's self-attention"}
+
+
+def _check_choice(flag: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise ValueError(f"{flag} is one of {', '.join(choices)}, not {value!r}")
 
 
 def _listed(value: str | int | list[str | int]) -> str:
@@ -155,8 +193,10 @@ def _listed(value: str | int | list[str | int]) -> str:
     return ",".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def _projected_dims(flag: str, text: str, num_layers: int, max_positions: int, kept: str | None) -> list[int]:
-    """The k of every layer, from "64" or "128,64,32"."""
+def _projected_dims(
+    flag: str, text: str, num_layers: int, longest: str, max_positions: int, kept: str | None
+) -> list[int]:
+    """The k of every layer, from "64" or "128,64,32"; `longest` is the flag that says N."""
     try:
         dims = [int(k) for k in text.split(",")]
     except ValueError:
@@ -164,7 +204,7 @@ def _projected_dims(flag: str, text: str, num_layers: int, max_positions: int, k
     if min(dims) < 1:
         raise ValueError(f"{flag} must be at least 1, not {min(dims)}")
     if max(dims) > max_positions:
-        raise ValueError(f"{flag} {max(dims)} is larger than --max-source-positions {max_positions}; choose k <= N")
+        raise ValueError(f"{flag} {max(dims)} is larger than {longest} {max_positions}; choose k <= N")
     if len(dims) == 1:
         return dims * num_layers
     if kept and len(dims) > max(layers := sorted(map(int, kept.split(",")))):

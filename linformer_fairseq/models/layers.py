@@ -1,4 +1,4 @@
-"""Transformer layers whose self- or cross-attention may be projected."""
+"""Transformer layers whose attention may be projected."""
 
 from typing import Any, TypeVar
 
@@ -40,7 +40,8 @@ class LinformerEncoderLayer(TransformerEncoderLayerBase):
     def build_self_attention(self, embed_dim: int, cfg: TransformerConfig) -> nn.Module:
         if self.projections is None:
             return super().build_self_attention(embed_dim, cfg)
-        return _linformer_attention(self, embed_dim, cfg.encoder.attention_heads, cfg, self_attention=True)
+        options = {"xformers_att_config": cfg.encoder.xformers_att_config, "self_attention": True}
+        return _linformer_attention(self, self.projections, embed_dim, cfg.encoder.attention_heads, cfg, **options)
 
     def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *args: Any) -> None:
         for name in FAST_PATH_PARAMETERS:
@@ -49,40 +50,67 @@ class LinformerEncoderLayer(TransformerEncoderLayerBase):
 
 
 class LinformerDecoderLayer(TransformerDecoderLayerBase):
-    """Decoder layer with Linformer cross-attention, or fairseq's own where `projections` is None."""
+    """Decoder layer with Linformer cross-attention and causal Linformer self-attention, or fairseq's own where their
+    projections are None."""
 
     def __init__(
-        self, cfg: TransformerConfig, projections: LayerProjections | None, no_encoder_attn: bool = False
+        self,
+        cfg: TransformerConfig,
+        cross_projections: LayerProjections | None,
+        self_projections: LayerProjections | None,
+        no_encoder_attn: bool = False,
     ) -> None:
-        self.projections = projections
+        self.projections = {"cross": cross_projections, "self": self_projections}
         super().__init__(cfg, no_encoder_attn)
         del self.projections
         name_dropout(self, "TransformerDecoderLayerBase")
 
+    def build_self_attention(
+        self, embed_dim: int, cfg: TransformerConfig, add_bias_kv: bool = False, add_zero_attn: bool = False
+    ) -> nn.Module:
+        projections = self.projections["self"]
+        if projections is None:
+            return super().build_self_attention(embed_dim, cfg, add_bias_kv, add_zero_attn)
+        if cfg.cross_self_attention:
+            raise ValueError("--cross-self-attention does not go with decoder in --linformer-attention; leave one out")
+        options = {
+            "add_bias_kv": add_bias_kv,
+            "add_zero_attn": add_zero_attn,
+            "self_attention": True,
+            "xformers_att_config": cfg.decoder.xformers_att_config,
+            "causal": True,
+        }
+        return _linformer_attention(self, projections, embed_dim, cfg.decoder.attention_heads, cfg, **options)
+
     def build_encoder_attention(self, embed_dim: int, cfg: TransformerConfig) -> nn.Module:
-        if self.projections is None:
+        projections = self.projections["cross"]
+        if projections is None:
             return super().build_encoder_attention(embed_dim, cfg)
-        kv_dim = cfg.encoder.embed_dim
-        options = {"kdim": kv_dim, "vdim": kv_dim, "encoder_decoder_attention": True}
-        return _linformer_attention(self, embed_dim, cfg.decoder.attention_heads, cfg, **options)
+        options = {
+            "kdim": cfg.encoder.embed_dim,
+            "vdim": cfg.encoder.embed_dim,
+            "encoder_decoder_attention": True,
+            "xformers_att_config": cfg.encoder.xformers_att_config,
+        }
+        return _linformer_attention(self, projections, embed_dim, cfg.decoder.attention_heads, cfg, **options)
 
 
 def _linformer_attention(
     layer: LinformerEncoderLayer | LinformerDecoderLayer,
+    projections: LayerProjections,
     embed_dim: int,
     num_heads: int,
     cfg: TransformerConfig,
     **options: Any,
 ) -> LinformerMultiheadAttention:
-    """Linformer attention with the layer's projections, and with fairseq's settings for all attention."""
-    key_projection, value_projection = layer.projections
+    """Linformer attention with fairseq's settings for all attention."""
+    key_projection, value_projection = projections
     return LinformerMultiheadAttention(
         embed_dim,
         num_heads,
         dropout=cfg.attention_dropout,
         q_noise=layer.quant_noise,
         qn_block_size=layer.quant_noise_block_size,
-        xformers_att_config=cfg.encoder.xformers_att_config,
         key_projection=key_projection,
         value_projection=value_projection,
         **options,

@@ -1,20 +1,15 @@
 """The `linformer_transformer` model and its architectures."""
 
-import logging
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from fairseq import utils
-from fairseq.checkpoint_utils import prune_state_dict
 from fairseq.data import Dictionary
 from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq.models import register_model, register_model_architecture
 from fairseq.models.transformer import (
     TransformerConfig,
-    TransformerDecoderBase,
-    TransformerEncoderBase,
     TransformerModel,
     base_architecture,
     tiny_architecture,
@@ -25,101 +20,20 @@ from fairseq.models.transformer import (
 )
 from fairseq.tasks import FairseqTask
 from omegaconf import DictConfig, OmegaConf
-from torch import Tensor, nn
+from torch import nn
 
 from linformer_fairseq.models.config import LayerProjections, LinformerConfig
+from linformer_fairseq.models.decoder import LinformerTransformerDecoder
+from linformer_fairseq.models.encoder import LinformerTransformerEncoder
 from linformer_fairseq.models.errors import one_sentence
-from linformer_fairseq.models.layers import (
-    LinformerDecoderLayer,
-    LinformerEncoderLayer,
-    name_dropout,
-    wrap_layer,
-)
-from linformer_fairseq.models.padding import restore_padding, right_padding_order
-
-logger = logging.getLogger(__name__)
-
-
-class LinformerTransformerEncoder(TransformerEncoderBase):
-    """fairseq's encoder with projected self-attention; whatever the task's padding, it computes on right-padded
-    sources and returns its outputs so. `src_tokens` of the output keeps the tokens as they came.
-
-    Args:
-        projections: E and F of every layer, or None to leave self-attention whole.
-    """
-
-    def __init__(
-        self,
-        cfg: TransformerConfig,
-        dictionary: Dictionary,
-        embed_tokens: nn.Embedding,
-        projections: list[LayerProjections] | None,
-    ) -> None:
-        self.layer_projections = iter(projections or [None] * cfg.encoder.layers)
-        super().__init__(cfg, dictionary, embed_tokens)
-        del self.layer_projections
-        name_dropout(self, "TransformerEncoder")
-
-    def build_encoder_layer(self, cfg: TransformerConfig) -> nn.Module:
-        return wrap_layer(LinformerEncoderLayer(cfg, next(self.layer_projections), self.return_fc), cfg)
-
-    def forward(
-        self,
-        src_tokens: Tensor,
-        src_lengths: Tensor | None = None,
-        return_all_hiddens: bool = False,
-        token_embeddings: Tensor | None = None,
-    ) -> dict[str, list[Tensor]]:
-        order = right_padding_order(src_tokens, self.padding_idx)
-        if token_embeddings is not None:
-            token_embeddings = token_embeddings.gather(1, order[:, :, None].expand_as(token_embeddings))
-        out = super().forward(src_tokens.gather(1, order), src_lengths, return_all_hiddens, token_embeddings)
-        out["src_tokens"] = [src_tokens]
-        return out
-
-
-class LinformerTransformerDecoder(TransformerDecoderBase):
-    """fairseq's decoder with projected cross-attention; its attention weights follow the task's source layout.
-
-    Args:
-        projections: E and F of every layer, or None to leave cross-attention whole.
-    """
-
-    def __init__(
-        self,
-        cfg: TransformerConfig,
-        dictionary: Dictionary,
-        embed_tokens: nn.Embedding,
-        projections: list[LayerProjections] | None,
-        no_encoder_attn: bool = False,
-    ) -> None:
-        self.layer_projections = iter(projections or [None] * cfg.decoder.layers)
-        super().__init__(cfg, dictionary, embed_tokens, no_encoder_attn)
-        del self.layer_projections
-        name_dropout(self, "TransformerDecoder")
-
-    def build_decoder_layer(self, cfg: TransformerConfig, no_encoder_attn: bool = False) -> nn.Module:
-        return wrap_layer(LinformerDecoderLayer(cfg, next(self.layer_projections), no_encoder_attn), cfg)
-
-    def extract_features(
-        self,
-        prev_output_tokens: Tensor,
-        encoder_out: dict[str, list[Tensor]] | None,
-        *args: Any,
-        **kwargs: Any,
-    ) -> tuple[Tensor, dict[str, list[Tensor | None]]]:
-        x, extra = super().extract_features(prev_output_tokens, encoder_out, *args, **kwargs)
-        weights = extra["attn"][0]
-        if weights is not None and encoder_out is not None and encoder_out["src_tokens"]:
-            extra["attn"] = [restore_padding(weights, encoder_out["src_tokens"][0], self.padding_idx)]
-        return x, extra
+from linformer_fairseq.models.loading import ChecksProjections
 
 
 @register_model("linformer_transformer")
-class LinformerTransformerModel(TransformerModel):
-    """fairseq's `transformer` with Linformer attention (Wang et al., 2020) in the encoder's self-attention and the
-    decoder's cross-attention. All flags of `transformer` keep their meaning; `--linformer-...` choose the
-    projections.
+class LinformerTransformerModel(ChecksProjections, TransformerModel):
+    """fairseq's `transformer` with Linformer attention (Wang et al., 2020) in any of the encoder's self-attention, the
+    decoder's cross-attention and its causal self-attention. All flags of `transformer` keep their meaning;
+    `--linformer-...` choose the projections.
     """
 
     @classmethod
@@ -146,78 +60,29 @@ class LinformerTransformerModel(TransformerModel):
         cls, cfg: TransformerConfig, src_dict: Dictionary, embed_tokens: nn.Embedding
     ) -> LinformerTransformerEncoder:
         with one_sentence():
-            projections = _projections(cfg, "encoder", cfg.encoder.layers, cfg.encoder.attention_heads)
-            return LinformerTransformerEncoder(cfg, src_dict, embed_tokens, projections)
+            return LinformerTransformerEncoder(cfg, src_dict, embed_tokens, _projections(cfg, "encoder"))
 
     @classmethod
     def build_decoder(
         cls, cfg: TransformerConfig, tgt_dict: Dictionary, embed_tokens: nn.Embedding
     ) -> LinformerTransformerDecoder:
         with one_sentence():
-            projections = _projections(cfg, "cross", cfg.decoder.layers, cfg.decoder.attention_heads)
-            return LinformerTransformerDecoder(cfg, tgt_dict, embed_tokens, projections, cfg.no_cross_attention)
-
-    def load_state_dict(
-        self,
-        state_dict: dict[str, Tensor],
-        strict: bool = True,
-        model_cfg: Namespace | DictConfig | None = None,
-        args: Namespace | None = None,
-    ) -> Any:
-        """Lets the projections start fresh where a plain `transformer` is loaded (`--finetune-from-model`), and
-        refuses a checkpoint whose projections are not this model's."""
-        state_dict = dict(prune_state_dict(state_dict, model_cfg))  # fairseq's `--encoder-layers-to-keep`
-        own, found = projection_weights(self.state_dict()), projection_weights(state_dict)
-        if own and not found:
-            logger.warning("the checkpoint has no Linformer projections: they start fresh")
-            state_dict.update(own)
-        else:
-            with one_sentence():
-                _check_projections(own, found)
-        return super().load_state_dict(state_dict, strict, model_cfg, args)
+            cross, own = _projections(cfg, "cross"), _projections(cfg, "decoder")
+            return LinformerTransformerDecoder(cfg, tgt_dict, embed_tokens, cross, own, cfg.no_cross_attention)
 
 
-def _check_projections(own: dict[str, Tensor], found: dict[str, Tensor]) -> None:
-    """Refuses projections `found` in a checkpoint that are not those of the model.
-
-    Raises:
-        ValueError: other places, layers, shapes or sharing.
-    """
-    for key in sorted(own.keys() ^ found.keys()):
-        raise ValueError(
-            f"{key} is in the {'model' if key in own else 'checkpoint'} only: give the --linformer-attention, "
-            "--linformer-projection and number of layers that the checkpoint was trained with"
-        )
-    shared: dict[int, Tensor] = {}
-    for key, weight in own.items():
-        theirs, ours = tuple(found[key].shape), tuple(weight.shape)
-        if theirs != ours:
-            raise ValueError(
-                f"the checkpoint's {key} has shape {theirs}, this model's {ours}: give the "
-                "--linformer-k, --linformer-sharing and --max-source-positions that it was trained with"
-            )
-        if not torch.equal(shared.setdefault(weight.data_ptr(), found[key]), found[key]):
-            raise ValueError(
-                f"the checkpoint's {key} is not shared as in this model: give the --linformer-sharing that it was "
-                "trained with"
-            )
-
-
-def projection_weights(state_dict: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The entries of E and F in a model's state."""
-    endings = ("key_projection.weight", "value_projection.weight")
-    return {key: weight for key, weight in state_dict.items() if key.endswith(endings)}
-
-
-def _projections(cfg: TransformerConfig, place: str, layers: int, heads: int) -> list[LayerProjections] | None:
+def _projections(cfg: TransformerConfig, place: str) -> list[LayerProjections] | None:
     """E and F of every layer, or None where the attention of `place` stays whole."""
     config = LinformerConfig.from_namespace(cfg)
     if place not in config.places:
         return None
-    if config.linformer_sharing == "none" and cfg.quant_noise.scalar > 0:
-        raise ValueError("--quant-noise-scalar needs another --linformer-sharing than none")
-    kept = (cfg.encoder if place == "encoder" else cfg.decoder).layers_to_keep
-    return config.projections(place, layers, heads, cfg.max_source_positions, kept)
+    if cfg.quant_noise.scalar > 0 and (place == "decoder" or config.linformer_sharing == "none"):
+        raise ValueError(
+            "--quant-noise-scalar needs another --linformer-sharing than none, and no decoder in --linformer-attention"
+        )
+    side = cfg.encoder if place == "encoder" else cfg.decoder
+    longest = cfg.max_target_positions if place == "decoder" else cfg.max_source_positions
+    return config.projections(place, side.layers, side.attention_heads, longest, side.layers_to_keep)
 
 
 def _with_linformer_defaults(

@@ -6,7 +6,8 @@ from fairseq.data import Dictionary
 from fairseq.modules import MultiheadAttention
 from torch import Tensor
 
-from linformer_fairseq.modules.projection import Projection
+from linformer_fairseq.modules.causal import CHUNK_SIZE, CausalState, causal_attention
+from linformer_fairseq.modules.projection import LinearProjection, Projection
 
 IncrementalState = dict[str, dict[str, Tensor | None]]
 
@@ -20,18 +21,24 @@ class LinformerMultiheadAttention(MultiheadAttention):
         out = softmax(Q K̄ᵀ / √d) V̄
 
     It costs O(T k) for T queries instead of O(T n). The biases come after the projection, so that the key bias
-    drops out of the softmax as it does in full attention. Causal self-attention is not offered here: a projected
-    key mixes all positions, later ones too.
+    drops out of the softmax as it does in full attention.
+
+    With `causal`, query i meets the slots of the tokens 0 ... i alone, E[:, :i+1] X[:i+1] and F[:, :i+1] X[:i+1]: no
+    later token enters it, and decoding keeps two sums of the size of the slots instead of all keys and values
+    (`linformer_fairseq.modules.causal`).
 
     Args:
         embed_dim, num_heads, kdim, vdim, dropout, bias, self_attention, encoder_decoder_attention, dictionary,
             q_noise, qn_block_size: as in fairseq. Quantisation noise falls on the four linear layers, as there.
         key_projection: E.
         value_projection: F; None takes E for the values as well (key-value sharing).
+        causal: self-attention that does not see later tokens; it needs linear projections.
+        chunk_size: tokens that a causal attention computes at a time; it changes the speed, not the result.
 
     Raises:
-        ValueError: for what Linformer attention cannot do (`add_bias_kv`, `add_zero_attn`, xFormers), for heads
-            with projections of their own under quantisation noise, and for E and F that do not fit together.
+        ValueError: for what Linformer attention cannot do (`add_bias_kv`, `add_zero_attn`, xFormers), for projections
+            that a causal attention cannot have, for quantisation noise where heads have projections of their own or
+            the attention is causal, and for E and F that do not fit together.
     """
 
     def __init__(
@@ -53,6 +60,8 @@ class LinformerMultiheadAttention(MultiheadAttention):
         *,
         key_projection: Projection,
         value_projection: Projection | None = None,
+        causal: bool = False,
+        chunk_size: int = CHUNK_SIZE,
     ) -> None:
         for name, given in {
             "add_bias_kv": add_bias_kv,
@@ -78,6 +87,8 @@ class LinformerMultiheadAttention(MultiheadAttention):
                 "quantisation noise (--quant-noise-pq) needs projections that the heads share; "
                 "choose another --linformer-sharing than none"
             )
+        if causal:
+            _check_causal(key_projection, self_attention, q_noise, chunk_size)
         super().__init__(
             embed_dim,
             num_heads,
@@ -95,6 +106,8 @@ class LinformerMultiheadAttention(MultiheadAttention):
             self.dictionary = dictionary
         self.key_projection = key_projection
         self.value_projection = value_projection
+        self.causal = causal
+        self.chunk_size = chunk_size
 
     def forward(
         self,
@@ -115,25 +128,36 @@ class LinformerMultiheadAttention(MultiheadAttention):
             query: (T, B, C).
             key, value: (n, B, kdim) and (n, B, vdim), right-padded, n <= N; None once `static_kv` keys are cached.
             key_padding_mask: (B, n), true at padded positions, whose contents never matter.
-            incremental_state: fairseq's cache; the projected keys and values of `static_kv` are kept in it.
+            incremental_state: fairseq's cache. It keeps the projected keys and values of `static_kv`; for causal
+                attention the sums over the tokens so far, which those of this call, one or many, come after.
             need_weights: return the attention weights, averaged over heads.
             need_head_weights: return those of each head.
             static_kv: key and value are the same at every step (cross-attention).
+            attn_mask: none; for causal attention also fairseq's future mask, (T, T), which says what it does anyway.
 
         Returns:
-            The output (T, B, C), and None or the weights over source tokens, P̄ F: (B, T, n), or (H, B, T, n) by
-            head.
+            The output (T, B, C), and None or the weights over tokens, P̄ F: (B, T, n), or (H, B, T, n) by head. For
+            causal attention n counts the tokens of earlier calls too.
 
         Raises:
-            ValueError: for an `attn_mask`, `before_softmax`, an `incremental_state` without `static_kv` (which
-                means causal self-attention), and keys longer than N.
+            ValueError: for another `attn_mask`, `before_softmax`, an `incremental_state` that is neither of `static_kv`
+                nor of causal attention, and keys longer than N.
         """
-        if attn_mask is not None:
-            raise ValueError("Linformer attention does not support attn_mask: a slot mixes all positions")
+        if attn_mask is not None and not (self.causal and _is_future_mask(attn_mask)):
+            raise ValueError(
+                "causal Linformer attention supports no other attn_mask than the future mask"
+                if self.causal
+                else "Linformer attention does not support attn_mask: a slot mixes all positions"
+            )
         if before_softmax:
             raise ValueError("Linformer attention does not support before_softmax")
+        if self.causal:
+            out, weights = self._attend_causally(
+                query, key, value, key_padding_mask, incremental_state, need_weights or need_head_weights
+            )
+            return out, self._by_head(weights, need_head_weights)
         if incremental_state is not None and not static_kv:
-            raise ValueError("Linformer attention does not support incremental_state without static_kv")
+            raise ValueError("Linformer attention does not support incremental_state without static_kv or causal")
 
         cached = {} if incremental_state is None else self._get_input_buffer(incremental_state)
         if "prev_key" in cached:
@@ -163,17 +187,88 @@ class LinformerMultiheadAttention(MultiheadAttention):
             )
         if need_weights or need_head_weights:
             out, weights = self._attend_with_weights(q, slot_keys, slot_values, slot_mask, lengths, key_padding_mask)
-            weights = weights.transpose(0, 1) if need_head_weights else weights.mean(dim=1)
         else:
             dropping = self.training or self.dropout_module.apply_during_inference
             dropout = self.dropout_module.p if dropping else 0.0
             out = F.scaled_dot_product_attention(q, slot_keys, slot_values, attn_mask=slot_mask, dropout_p=dropout)
             weights = None
         out = out.permute(2, 0, 1, 3).reshape(query.shape)
+        return self.out_proj(out), self._by_head(weights, need_head_weights)
+
+    def _attend_causally(
+        self,
+        query: Tensor,
+        key: Tensor | None,
+        value: Tensor | None,
+        mask: Tensor | None,
+        incremental_state: IncrementalState | None,
+        need_weights: bool,
+    ) -> tuple[Tensor, Tensor | None]:
+        """The output (T, B, C), and the weights over tokens (B, H, T, n) if they are needed."""
+        position, state = 0, None
+        if incremental_state is not None:
+            position, state = self._decoding_state(incremental_state, query)
+        padded = mask is not None
+        key, value, mask = self._key_value_mask(query, key, value, mask, position)
+        if key.size(0) != query.size(0):
+            raise ValueError(
+                f"causal Linformer attention needs a key for every query, not {key.size(0)} for {query.size(0)}"
+            )
+        clean_key = key.masked_fill(mask.t()[:, :, None], 0.0) if padded else key
+        clean_value = clean_key if value is key else value.masked_fill(mask.t()[:, :, None], 0.0) if padded else value
+
+        length, k = query.size(0), self.key_projection.projected_dim
+        slot_mask = None
+        if self.key_projection.masks_empty_slots:
+            slot_mask = torch.ones(length, k, dtype=torch.bool, device=query.device).tril(position)
+        heads = (self.num_heads, self.head_dim)
+        out, probabilities, state = causal_attention(
+            (self.q_proj(query) * self.scaling).unflatten(2, heads),
+            # the biases come after the projection: that of the keys drops out of the softmax, that of the values comes
+            # after it
+            F.linear(clean_key, self.k_proj.weight).unflatten(2, heads),
+            F.linear(clean_value, self.v_proj.weight).unflatten(2, heads),
+            self.key_projection.columns(position, length),
+            self.value_projection.columns(position, length),
+            slot_mask,
+            self.dropout_module,
+            self.chunk_size,
+            state,
+        )
+        if state is not None:
+            # fairseq reorders the buffer's tensors with the hypotheses, but not the position, which they share
+            self._set_input_buffer(incremental_state, {"key_sums": state.keys, "value_sums": state.values})
+            self.set_incremental_state(incremental_state, "position", {"tokens": torch.tensor(position + length)})
+        out = out.flatten(2)
+        if self.v_proj.bias is not None:
+            out = out + self.v_proj.bias
+        weights = None
+        if need_weights:
+            probabilities = probabilities.permute(1, 2, 0, 3).to(torch.promote_types(query.dtype, torch.float32))
+            columns = self.value_projection.columns(0, position + length)
+            weights = (probabilities @ columns.to(probabilities.dtype)).tril(position)
+            weights = weights.masked_fill(F.pad(mask, (position, 0))[:, None, None], 0.0)
         return self.out_proj(out), weights
 
+    def _decoding_state(self, incremental_state: IncrementalState, query: Tensor) -> tuple[int, CausalState]:
+        """The number of tokens so far, and their sums."""
+        buffer = self._get_input_buffer(incremental_state)
+        if buffer:
+            position = self.get_incremental_state(incremental_state, "position")["tokens"]
+            return int(position), CausalState(buffer["key_sums"], buffer["value_sums"])
+        shape = (query.size(1), self.num_heads, self.head_dim, self.key_projection.projected_dim)
+        dtype = torch.promote_types(query.dtype, torch.float32)
+        return 0, CausalState(*(query.new_zeros(shape, dtype=dtype) for _ in range(2)))
+
+    @staticmethod
+    def _by_head(weights: Tensor | None, need_head_weights: bool) -> Tensor | None:
+        """Weights (B, H, T, n) as fairseq returns them: (H, B, T, n), or the mean over heads (B, T, n)."""
+        if weights is None:
+            return None
+        return weights.transpose(0, 1) if need_head_weights else weights.mean(dim=1)
+
     def _key_value_mask(
-        self, query: Tensor, key: Tensor | None, value: Tensor | None, mask: Tensor | None
+        self, query: Tensor, key: Tensor | None, value: Tensor | None, mask: Tensor | None, position: int = 0
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Fills in what the caller left out, and refuses tokens (padding may be there) beyond N."""
         if key is None:
@@ -185,12 +280,13 @@ class LinformerMultiheadAttention(MultiheadAttention):
         if self.encoder_decoder_attention and self.beam_size > 1 and key.size(1) == query.size(1):
             key, value = key[:, :: self.beam_size], value[:, :: self.beam_size]
             mask = None if mask is None else mask[:: self.beam_size]
-        n, longest = key.size(0), self.key_projection.max_positions
+        n, longest = key.size(0), max(0, self.key_projection.max_positions - position)
         mask = key.new_zeros(key.size(1), n, dtype=torch.bool) if mask is None else mask.bool()
         if n > longest and not mask[:, longest:].all():
+            side = "target" if self.causal else "source"
             raise ValueError(
-                f"a source of {n} tokens is longer than the {longest} positions that the Linformer projection was "
-                "built for; shorten it or train with a larger --max-source-positions"
+                f"a {side} of {position + n} tokens is longer than the {position + longest} positions that the "
+                f"Linformer projection was built for; shorten it or train with a larger --max-{side}-positions"
             )
         return key, value, mask
 
@@ -254,6 +350,27 @@ class LinformerMultiheadAttention(MultiheadAttention):
         weights = probabilities @ self.value_projection.matrix(longest, lengths, probabilities.dtype)
         weights = weights.masked_fill(mask[:, None, None, :longest], 0.0)
         return out, F.pad(weights, (0, n - longest))
+
+
+def _check_causal(projection: Projection, self_attention: bool, q_noise: float, chunk_size: int) -> None:
+    """Refuses what causal attention cannot be built with."""
+    if not self_attention:
+        raise ValueError("causal Linformer attention is self-attention; pass self_attention=True")
+    if not isinstance(projection, LinearProjection):
+        raise ValueError(
+            f"causal Linformer attention needs a linear projection; {type(projection).__name__} depends on the whole "
+            "length"
+        )
+    if q_noise > 0:
+        raise ValueError("quantisation noise (--quant-noise-pq) does not go with causal Linformer attention")
+    if chunk_size < 1:
+        raise ValueError(f"chunk_size must be at least 1, not {chunk_size}")
+
+
+def _is_future_mask(mask: Tensor) -> bool:
+    """Whether `mask` hides all later tokens and no others: -inf, or true, above the diagonal, and zero elsewhere."""
+    hidden = mask if mask.dtype == torch.bool else mask.isneginf()
+    return torch.equal(hidden, torch.ones_like(hidden).triu(1)) and not mask.tril().any()
 
 
 def _lengths(mask: Tensor) -> Tensor:

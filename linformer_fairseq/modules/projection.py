@@ -7,6 +7,7 @@ on the length of the sentence, but never on the batch it stands in.
 import math
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 INITS = ("xavier", "normal", "identity")
@@ -129,6 +130,13 @@ class LinearProjection(Projection):
 
     def matrix(self, n: int, lengths: Tensor, dtype: torch.dtype) -> Tensor:
         return self._columns(n).to(dtype)
+
+    def columns(self, start: int, length: int) -> Tensor:
+        """The columns that `length` tokens from position `start` on meet, (G, k, length); zero beyond N."""
+        columns = self.weight[..., start : start + length]
+        if self.num_heads is None:
+            columns = columns.unsqueeze(0)
+        return F.pad(columns, (0, length - columns.size(2)))
 
     def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
         if self.num_heads is not None:

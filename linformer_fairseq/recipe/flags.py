@@ -49,11 +49,14 @@ def check_flags(model: Model, settings: Settings, out: Path) -> None:
             _check_unchanged(args, model, settings, out)
             if model.k:
                 config = LinformerConfig.from_namespace(args)
-                limit = settings.longest["--max-source-positions"]
-                for place, side in (("encoder", "encoder"), ("cross", "decoder")):
+                for place, side, length in (
+                    ("encoder", "encoder", "source"),
+                    ("cross", "decoder", "source"),
+                    ("decoder", "decoder", "target"),
+                ):
                     if place in config.places:
                         layers, heads = getattr(args, f"{side}_layers"), getattr(args, f"{side}_attention_heads")
-                        config.projections(place, layers, heads, limit)
+                        config.projections(place, layers, heads, settings.longest[f"--max-{length}-positions"])
     except (SystemExit, ValueError) as error:
         lines = said.getvalue().strip().split("\n")
         reason = lines[-1] if lines[-1] else str(error)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from linformer_fairseq.models.linformer_transformer import projection_weights
+from linformer_fairseq.models.loading import projection_weights
 from linformer_fairseq.recipe.evaluate import plain_encoder
 from tests.commands.conftest import (
     ROOT,

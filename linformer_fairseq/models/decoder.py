@@ -1,0 +1,61 @@
+"""fairseq's Transformer decoder with projected attention."""
+
+from fairseq.data import Dictionary
+from fairseq.models.transformer import TransformerConfig, TransformerDecoderBase
+from torch import Tensor, nn
+
+from linformer_fairseq.models.config import LayerProjections
+from linformer_fairseq.models.layers import LinformerDecoderLayer, name_dropout, wrap_layer
+from linformer_fairseq.models.padding import restore_padding
+
+
+class LinformerTransformerDecoder(TransformerDecoderBase):
+    """fairseq's decoder with projected self- and cross-attention; the weights of the latter follow the task's source
+    layout.
+
+    Args:
+        cross_projections: E and F of every layer's cross-attention, or None to leave it whole.
+        self_projections: the same for causal self-attention.
+    """
+
+    def __init__(
+        self,
+        cfg: TransformerConfig,
+        dictionary: Dictionary,
+        embed_tokens: nn.Embedding,
+        cross_projections: list[LayerProjections] | None,
+        self_projections: list[LayerProjections] | None,
+        no_encoder_attn: bool = False,
+    ) -> None:
+        whole = [None] * cfg.decoder.layers
+        self.layer_projections = zip(cross_projections or whole, self_projections or whole, strict=True)
+        super().__init__(cfg, dictionary, embed_tokens, no_encoder_attn)
+        del self.layer_projections
+        self.is_causal_by_itself = self_projections is not None
+        name_dropout(self, "TransformerDecoder")
+
+    def build_decoder_layer(self, cfg: TransformerConfig, no_encoder_attn: bool = False) -> nn.Module:
+        return wrap_layer(LinformerDecoderLayer(cfg, *next(self.layer_projections), no_encoder_attn), cfg)
+
+    def buffered_future_mask(self, tensor: Tensor) -> Tensor | None:
+        """None where self-attention is projected: it masks the future by itself, without a (T, T) tensor."""
+        return None if self.is_causal_by_itself else super().buffered_future_mask(tensor)
+
+    def extract_features(
+        self,
+        prev_output_tokens: Tensor,
+        encoder_out: dict[str, list[Tensor]] | None,
+        incremental_state: dict[str, dict[str, Tensor | None]] | None = None,
+        full_context_alignment: bool = False,
+        alignment_layer: int | None = None,
+        alignment_heads: int | None = None,
+    ) -> tuple[Tensor, dict[str, list[Tensor | None]]]:
+        if full_context_alignment and self.is_causal_by_itself:
+            raise ValueError("full_context_alignment needs a decoder whose self-attention is whole, not projected")
+        x, extra = super().extract_features(
+            prev_output_tokens, encoder_out, incremental_state, full_context_alignment, alignment_layer, alignment_heads
+        )
+        weights = extra["attn"][0]
+        if weights is not None and encoder_out is not None and encoder_out["src_tokens"]:
+            extra["attn"] = [restore_padding(weights, encoder_out["src_tokens"][0], self.padding_idx)]
+        return x, extra

@@ -1,0 +1,71 @@
+"""Loading checkpoints into models that have projections."""
+
+import logging
+from argparse import Namespace
+from typing import Any
+
+import torch
+from fairseq.checkpoint_utils import prune_state_dict
+from fairseq.models import BaseFairseqModel
+from omegaconf import DictConfig
+from torch import Tensor
+
+from linformer_fairseq.models.errors import one_sentence
+
+logger = logging.getLogger(__name__)
+
+
+class ChecksProjections(BaseFairseqModel):
+    """What the models of this package share: they look at the projections of a checkpoint before they load it."""
+
+    def load_state_dict(
+        self,
+        state_dict: dict[str, Tensor],
+        strict: bool = True,
+        model_cfg: Namespace | DictConfig | None = None,
+        args: Namespace | None = None,
+    ) -> Any:
+        """Lets the projections start fresh where a plain `transformer` is loaded (`--finetune-from-model`), and
+        refuses a checkpoint whose projections are not this model's."""
+        state_dict = dict(prune_state_dict(state_dict, model_cfg))  # fairseq's `--encoder-layers-to-keep`
+        own, found = projection_weights(self.state_dict()), projection_weights(state_dict)
+        if own and not found:
+            logger.warning("the checkpoint has no Linformer projections: they start fresh")
+            state_dict.update(own)
+        else:
+            with one_sentence():
+                _check_projections(own, found)
+        return super().load_state_dict(state_dict, strict, model_cfg, args)
+
+
+def _check_projections(own: dict[str, Tensor], found: dict[str, Tensor]) -> None:
+    """Refuses projections `found` in a checkpoint that are not those of the model.
+
+    Raises:
+        ValueError: other places, layers, shapes or sharing.
+    """
+    for key in sorted(own.keys() ^ found.keys()):
+        raise ValueError(
+            f"{key} is in the {'model' if key in own else 'checkpoint'} only: give the --linformer-attention, "
+            "--linformer-projection and number of layers that the checkpoint was trained with"
+        )
+    shared: dict[int, Tensor] = {}
+    for key, weight in own.items():
+        theirs, ours = tuple(found[key].shape), tuple(weight.shape)
+        if theirs != ours:
+            raise ValueError(
+                f"the checkpoint's {key} has shape {theirs}, this model's {ours}: give the "
+                "--linformer-k, --linformer-sharing, --max-source-positions and --max-target-positions that it was "
+                "trained with"
+            )
+        if not torch.equal(shared.setdefault(weight.data_ptr(), found[key]), found[key]):
+            raise ValueError(
+                f"the checkpoint's {key} is not shared as in this model: give the --linformer-sharing that it was "
+                "trained with"
+            )
+
+
+def projection_weights(state_dict: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The entries of E and F in a model's state."""
+    endings = ("key_projection.weight", "value_projection.weight")
+    return {key: weight for key, weight in state_dict.items() if key.endswith(endings)}
