@@ -1,9 +1,11 @@
-"""Linformer attention for fairseq's translation Transformers: `--user-dir linformer_fairseq`."""
+"""Linformer attention for fairseq's Transformers: `--user-dir linformer_fairseq`."""
 
 from linformer_fairseq.checkpoints import admit_checkpoint_types
-from linformer_fairseq.models import LinformerTransformerModel
+from linformer_fairseq.models import LinformerTransformerLanguageModel, LinformerTransformerModel
 from linformer_fairseq.modules import LinformerMultiheadAttention
+from linformer_fairseq.numpy_compat import restore_numpy_compat
 
-__all__ = ["LinformerMultiheadAttention", "LinformerTransformerModel"]
+__all__ = ["LinformerMultiheadAttention", "LinformerTransformerLanguageModel", "LinformerTransformerModel"]
 
 admit_checkpoint_types()
+restore_numpy_compat()

@@ -1,5 +1,6 @@
-"""Thin fairseq models that say which attention goes where."""
+"""Models and architectures; importing them registers them with fairseq."""
 
 from linformer_fairseq.models.linformer_transformer import LinformerTransformerModel
+from linformer_fairseq.models.linformer_transformer_lm import LinformerTransformerLanguageModel
 
-__all__ = ["LinformerTransformerModel"]
+__all__ = ["LinformerTransformerLanguageModel", "LinformerTransformerModel"]

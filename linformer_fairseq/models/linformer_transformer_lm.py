@@ -1,0 +1,67 @@
+"""The `linformer_transformer_lm` language model and its architectures."""
+
+from argparse import Namespace
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from fairseq.models import register_model, register_model_architecture
+from fairseq.models.transformer import TransformerConfig
+from fairseq.models.transformer_lm import (
+    TransformerLanguageModel,
+    TransformerLanguageModelConfig,
+    transformer_lm_baevski_wiki103,
+    transformer_lm_gpt,
+    transformer_lm_gpt2_tiny,
+)
+from fairseq.tasks import FairseqTask
+from omegaconf import DictConfig
+
+from linformer_fairseq.models.config import ProjectionConfig
+from linformer_fairseq.models.decoder import LinformerTransformerDecoder
+from linformer_fairseq.models.errors import one_sentence
+from linformer_fairseq.models.loading import ChecksProjections
+
+
+@dataclass
+class LinformerLanguageModelConfig(ProjectionConfig, TransformerLanguageModelConfig):
+    """The flags of fairseq's `transformer_lm`, and those of linear projections."""
+
+
+@register_model("linformer_transformer_lm", dataclass=LinformerLanguageModelConfig)
+class LinformerTransformerLanguageModel(ChecksProjections, TransformerLanguageModel):
+    """fairseq's `transformer_lm` with causal Linformer self-attention. N is `--max-target-positions`, or
+    `--tokens-per-sample` without it.
+    """
+
+    @classmethod
+    def hub_models(cls) -> dict[str, Any]:
+        return {}
+
+    @classmethod
+    def build_model(cls, args: Namespace | DictConfig, task: FairseqTask) -> "LinformerTransformerLanguageModel":
+        with one_sentence():
+            config = ProjectionConfig.from_namespace(args)
+            if args.quant_noise_scalar > 0:
+                raise ValueError("--quant-noise-scalar does not go with causal Linformer attention; leave it out")
+            # fairseq builds embeddings and decoder in one; its embeddings are kept, its decoder gives way to ours
+            embed_tokens = super().build_model(args, task).decoder.embed_tokens
+            cfg = TransformerConfig.from_namespace(args)
+            layers, heads = cfg.decoder.layers, cfg.decoder.attention_heads
+            kept = cfg.decoder.layers_to_keep
+            projections = config.projections("decoder", layers, heads, cfg.max_target_positions, kept)
+            decoder = LinformerTransformerDecoder(
+                cfg, task.target_dictionary, embed_tokens, None, projections, no_encoder_attn=True
+            )
+            return cls(decoder)
+
+
+LM_ARCHITECTURES: dict[str, Callable[[Namespace], None]] = {
+    "linformer_transformer_lm_wiki103": transformer_lm_baevski_wiki103,
+    "linformer_transformer_lm_gpt": transformer_lm_gpt,
+    "linformer_transformer_lm_gpt2_tiny": transformer_lm_gpt2_tiny,
+}
+"""Every architecture but `linformer_transformer_lm` itself by its fairseq counterpart."""
+
+for _name, _architecture in LM_ARCHITECTURES.items():
+    register_model_architecture("linformer_transformer_lm", _name)(_architecture)
