@@ -90,3 +90,31 @@ def make_attention(
         for parameter in attention.parameters():
             torch.nn.init.normal_(parameter, std=0.5)
     return attention.to(dtype).eval()
+
+
+def naive_causal_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    key_matrix: Tensor,
+    value_matrix: Tensor,
+    slot_mask: Tensor | None = None,
+) -> Tensor:
+    """S = tril(Q Kᵀ) Eᵀ, P = softmax(S), O = tril(P F) V with every T × T matrix written out; shapes as in
+    `linformer_fairseq.modules.causal.causal_attention`."""
+    q, k, v = (x.permute(1, 2, 0, 3) for x in (query, key, value))  # (B, H, T, d)
+    scores = (q @ k.transpose(2, 3)).tril() @ key_matrix.transpose(1, 2)
+    if slot_mask is not None:
+        scores = scores.masked_fill(~slot_mask, -torch.inf)
+    weights = (torch.softmax(scores, -1) @ value_matrix).tril()
+    return (weights @ v).permute(2, 0, 1, 3)
+
+
+def prefix_attention(attention: LinformerMultiheadAttention, x: Tensor, lengths: list[int]) -> Tensor:
+    """The rule itself: row i of the output is what Linformer attention gives its last token on tokens 0 ... i."""
+    out = x.new_zeros(x.shape)
+    for sentence, n in enumerate(lengths):
+        for i in range(n):
+            prefix = x[: i + 1, sentence : sentence + 1]
+            out[i, sentence] = reference_attention(attention, prefix[-1:], prefix, [i + 1])[0, 0]
+    return out

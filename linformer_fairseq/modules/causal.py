@@ -16,7 +16,8 @@ do not; m chunks of c tokens.
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -81,12 +82,11 @@ def causal_attention(
     v = _split(value, chunks).permute(0, 3, 2, 4, 1).contiguous()
     e = _split(key_matrix.permute(2, 0, 1), chunks).transpose(1, 2).contiguous()  # (m, G, c, k)
     f = _split(value_matrix.permute(2, 0, 1), chunks).transpose(1, 2).contiguous()
-    first = 1 if state is None else 0  # the first chunk that has tokens before it
 
     scores = _shared_product((q @ k).tril_(), e)  # (m, H, B, c, k)
-    if first < chunks:
-        key_sums, last_keys = _sums(k, e, None if state is None else state.keys)
-        scores[first:] += q[first:] @ key_sums
+    if chunks > 1 or state is not None:
+        before, keys = _sums(_shared_product(k, e), None if state is None else state.keys)
+        scores = _add_product(scores, q, before)
     if slot_mask is not None:
         mask = F.pad(slot_mask, (0, 0, 0, -length % chunks), value=True)
         scores = scores.masked_fill(~mask.view(chunks, 1, 1, -1, mask.size(1)), -torch.inf)
@@ -94,13 +94,11 @@ def causal_attention(
     dropped = probabilities if dropout is None else dropout(probabilities)
 
     out = _shared_product(dropped, f.transpose(2, 3)).tril_() @ v.transpose(3, 4)  # (m, H, B, c, d)
-    if first < chunks:
-        value_sums, last_values = _sums(v, f, None if state is None else state.values)
-        out[first:] += dropped[first:] @ value_sums.transpose(3, 4)
-    if state is not None:
-        state = CausalState(last_keys, last_values)
-    out, probabilities = (x.permute(0, 3, 2, 1, 4).flatten(0, 1)[:length] for x in (out, probabilities))
-    return out.to(dtype), probabilities, state
+    if chunks > 1 or state is not None:
+        before, values = _sums(_shared_product(v, f), None if state is None else state.values)
+        out = _add_product(out, dropped, before.transpose(3, 4))
+    state = None if state is None else CausalState(keys, values)
+    return _join(out, length).to(dtype), _join(probabilities, length), state
 
 
 def _next_token(
@@ -134,6 +132,12 @@ def _split(x: Tensor, chunks: int) -> Tensor:
     return x.unflatten(0, (chunks, -1))
 
 
+def _join(x: Tensor, length: int) -> Tensor:
+    """(m, H, B, c, s) to (T, B, H, s)."""
+    x = x.permute(0, 3, 2, 1, 4).flatten(0, 1)
+    return x if len(x) == length else x[:length]
+
+
 def _shared_product(x: Tensor, matrix: Tensor) -> Tensor:
     """(m, H, B, r, i) by (m, G, i, s) as few large products: rows of all heads and sentences that share a matrix."""
     chunks, groups = matrix.shape[:2]
@@ -141,20 +145,55 @@ def _shared_product(x: Tensor, matrix: Tensor) -> Tensor:
     return (rows @ matrix).view(*x.shape[:-1], -1)
 
 
-def _sums(x: Tensor, matrix: Tensor, start: Tensor | None) -> tuple[Tensor, Tensor | None]:
-    """The sums of x_j matrix_jᵀ over all tokens before a chunk, added up in float32 or better.
+def _add_product(x: Tensor, left: Tensor, right: Tensor) -> Tensor:
+    """x + left @ right of batched matrices in one pass."""
+    return torch.baddbmm(*(matrix.flatten(0, 2) for matrix in (x, left, right))).view_as(x)
+
+
+def _sums(products: Tensor, start: Tensor | None) -> tuple[Tensor, Tensor]:
+    """The sums of x_j matrix_jᵀ over all tokens before each chunk, and over all tokens.
 
     Args:
-        x: (m, H, B, d, c).
-        matrix: (m, G, c, k).
+        products: the sums within each chunk, (m, H, B, d, k).
         start: the sum over the tokens before all chunks, (B, H, d, k), or None where there are none.
 
     Returns:
-        The sums (m, H, B, d, k) in the type of `x`, without that of the first chunk where there is no start; and with a
-        start that after the last chunk, (B, H, d, k).
+        (m, H, B, d, k) in the type of `products`, and (B, H, d, k) in float32 or better.
     """
-    dtype = torch.promote_types(x.dtype, torch.float32)
     if start is None:
-        return _shared_product(x[:-1], matrix[:-1]).cumsum(0, dtype=dtype).to(x.dtype), None
-    sums = torch.cat([start.transpose(0, 1)[None], _shared_product(x, matrix).to(dtype)]).cumsum(0)
-    return sums[:-1].to(x.dtype), sums[-1].transpose(0, 1)
+        dtype = torch.promote_types(products.dtype, torch.float32)
+        start = products.new_zeros(1, dtype=dtype).expand(products[0].transpose(0, 1).shape)
+    before = _SumsBefore.apply(products, start.transpose(0, 1))
+    return before.to(products.dtype), (before[-1] + products[-1]).transpose(0, 1)
+
+
+class _SumsBefore(torch.autograd.Function):
+    """(m, ...) and a start (...) to the start plus the sum of all earlier rows, in the type of the start.
+
+    Autograd of `cumsum` would reverse and copy whole tensors.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, start: Tensor) -> Tensor:
+        sums = torch.empty_like(x, dtype=start.dtype)
+        sums[0], sums[1:] = start, x[:-1]
+        _add_up(sums)
+        ctx.dtype = x.dtype
+        return sums
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
+        sums = torch.empty_like(gradient)
+        sums[-1], sums[:-1] = 0, gradient[1:]
+        _add_up(sums, reverse=True)
+        return sums.to(ctx.dtype), sums[0] + gradient[0]
+
+
+def _add_up(x: Tensor, reverse: bool = False) -> None:
+    """Adds to every row all that come before it, or with `reverse` after it."""
+    if x.device.type == "cpu":  # where cumsum along the first dimension takes four times as long
+        rows = x.unbind()
+        for earlier, row in pairwise(rows[::-1] if reverse else rows):
+            row.add_(earlier)
+    else:
+        x.copy_(x.flip(0).cumsum(0).flip(0) if reverse else x.cumsum(0))

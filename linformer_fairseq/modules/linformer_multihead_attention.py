@@ -241,7 +241,8 @@ class LinformerMultiheadAttention(MultiheadAttention):
             self.set_incremental_state(incremental_state, "position", {"tokens": torch.tensor(position + length)})
         out = out.flatten(2)
         if self.v_proj.bias is not None:
-            out = out + self.v_proj.bias
+            # the key bias without effect, but with a gradient (of zero): torch's DDP waits for one of every parameter
+            out = out + (self.v_proj.bias + 0.0 * self.k_proj.bias)
         weights = None
         if need_weights:
             probabilities = probabilities.permute(1, 2, 0, 3).to(torch.promote_types(query.dtype, torch.float32))

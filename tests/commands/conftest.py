@@ -12,6 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PLUGIN = ["--user-dir", "linformer_fairseq"]
+ALL_PLACES = ["--linformer-attention", "encoder,cross,decoder"]
 
 
 @dataclass
@@ -123,6 +124,16 @@ def trained(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The checkpoint of a small Linformer."""
     folder = tmp_path_factory.mktemp("trained")
     output = run("train", *train_arguments(data, folder)).ok()
+    first, second = valid_losses(output)
+    assert second < first
+    return folder / "checkpoint_best.pt"
+
+
+@pytest.fixture(scope="session")
+def trained_causal(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same with the decoder's self-attention projected too."""
+    folder = tmp_path_factory.mktemp("causal")
+    output = run("train", *train_arguments(data, folder, *ALL_PLACES)).ok()
     first, second = valid_losses(output)
     assert second < first
     return folder / "checkpoint_best.pt"

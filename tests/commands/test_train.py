@@ -1,5 +1,6 @@
 """`fairseq-train` with the plugin: resuming, two processes, fine-tuning, hydra, and what it refuses."""
 
+import re
 import signal
 import socket
 import subprocess
@@ -13,6 +14,7 @@ import torch
 from linformer_fairseq.models.loading import projection_weights
 from linformer_fairseq.recipe.evaluate import plain_encoder
 from tests.commands.conftest import (
+    ALL_PLACES,
     ROOT,
     Result,
     environment,
@@ -31,8 +33,9 @@ def state(checkpoint: Path) -> dict[str, torch.Tensor]:
     return torch.load(checkpoint, map_location="cpu")["model"]
 
 
-def test_killed_training_resumes(data: Path, tmp_path: Path) -> None:
-    every = ["--save-interval-updates", 4, "--keep-interval-updates", 1, "--max-epoch", 4]
+@pytest.mark.parametrize("flags", [[], ALL_PLACES])
+def test_killed_training_resumes(data: Path, tmp_path: Path, flags: list[object]) -> None:
+    every = [*flags, "--save-interval-updates", 4, "--keep-interval-updates", 1, "--max-epoch", 4]
     arguments = train_arguments(data, tmp_path / "killed", *every)
     log = tmp_path / "killed.log"
     with log.open("w") as file:
@@ -76,7 +79,7 @@ def train_on_two(data: Path, save_dir: Path, *more: object) -> list[Result]:
 
 def test_two_processes_train_as_one_and_resume(data: Path, tmp_path: Path) -> None:
     """With layerwise sharing, so that one parameter stands in all layers on both processes."""
-    options = ["--linformer-sharing", "layerwise", "--dropout", 0]
+    options = ["--linformer-sharing", "layerwise", "--dropout", 0, *ALL_PLACES]
     alone = run("train", *train_arguments(data, tmp_path / "one", *options, "--update-freq", 2)).ok()
     (tmp_path / "two").mkdir()
     for epochs in (2, 3):
@@ -90,8 +93,8 @@ def test_two_processes_train_as_one_and_resume(data: Path, tmp_path: Path) -> No
         trained = [name for name in weights[0] if not name.endswith("_float_tensor")]  # that is never set
         assert all(torch.equal(weights[0][name], weights[1][name]) for name in trained)
         shared = projection_weights(weights[0])
-        for place in ("self_attn", "encoder_attn"):
-            copies = [weight for name, weight in shared.items() if place in name]
+        for place in ("encoder.layers", "decoder.*self_attn", "encoder_attn"):
+            copies = [weight for name, weight in shared.items() if re.search(place, name)]
             assert len(copies) == 4
             assert all(torch.equal(copies[0], copy) for copy in copies)
 
@@ -135,7 +138,14 @@ def test_bfloat16(data: Path, tmp_path: Path) -> None:
     ("flags", "sentence"),
     [
         (["--linformer-k", 65], "error: --linformer-k 65 is larger than --max-source-positions 64; choose k <= N"),
-        (["--linformer-attention", "decoder"], "error: --linformer-attention decoder is not offered"),
+        (
+            ["--linformer-attention", "decoder", "--linformer-projection", "mean-pool"],
+            "error: --linformer-projection mean-pool is not offered for the decoder's self-attention",
+        ),
+        (
+            ["--linformer-attention", "encoder,decoder", "--linformer-decoder-k", 65],
+            "error: --linformer-decoder-k 65 is larger than --max-target-positions 64; choose k <= N",
+        ),
         (["--left-pad-target"], "error: --left-pad-target is not supported"),
         (["--linformer-sharing", "all"], "argument --linformer-sharing: invalid choice: 'all'"),
     ],

@@ -42,7 +42,7 @@ def encode(model: LinformerTransformerModel, sample: dict) -> torch.Tensor:
 @every_kind
 def test_a_sentence_does_not_depend_on_batch_or_padding_side(sharing: str, kind: str) -> None:
     task = toy_task()
-    model = toy_model(linformer_k="4", linformer_sharing=sharing, linformer_projection=kind)
+    model = toy_model(linformer_k="4", linformer_sharing=sharing, linformer_projection=kind).double()
     short, long = sentence(task, 9, 1), sentence(task, 45, 2)
     alone = encode(model, batch(task, [short], left_pad=False))
     expected = translate(task, model, batch(task, [short], left_pad=False))[0]
@@ -218,7 +218,7 @@ def test_every_flag_has_a_help_text() -> None:
     parser = ArgumentParser()
     LinformerTransformerModel.add_args(parser)
     ours = [action for action in parser._actions if action.dest.startswith("linformer")]
-    assert len(ours) == 8
+    assert len(ours) == 9
     assert all(action.help for action in ours)
     assert {"--encoder-layers", "--max-source-positions"} <= set(parser._option_string_actions)
 
@@ -235,9 +235,28 @@ def test_every_flag_has_a_help_text() -> None:
         ({"linformer_attention": "encoder", "linformer_cross_k": "4"}, "--linformer-cross-k needs cross"),
         ({"linformer_k": []}, "--linformer-k takes a whole number"),
         ({"linformer_k": [4.7, 3.2]}, "--linformer-k takes a whole number"),
-        ({"linformer_attention": "encoder,decoder"}, "--linformer-attention decoder is not offered"),
-        ({"linformer_attention": "encoder,middle"}, "--linformer-attention knows encoder and cross, not 'middle'"),
-        ({"linformer_attention": ""}, "--linformer-attention knows encoder and cross, not ''"),
+        ({"linformer_attention": "cross", "linformer_decoder_k": "4"}, "--linformer-decoder-k needs decoder among"),
+        (
+            {"linformer_attention": "encoder,decoder", "linformer_decoder_k": "65"},
+            "--linformer-decoder-k 65 is larger than --max-target-positions 64",
+        ),
+        (
+            {"linformer_attention": "encoder,decoder", "linformer_k": "8,4", "decoder_layers": 3},
+            "--linformer-k, taken for the decoder's self-attention without --linformer-decoder-k: 8,4 gives 2 values",
+        ),
+        *(
+            ({"linformer_attention": "decoder", "linformer_projection": kind}, f"--linformer-projection {kind} is not")
+            for kind in KINDS
+            if kind != "linear"
+        ),
+        (
+            {"linformer_attention": "decoder", "cross_self_attention": True},
+            "--cross-self-attention does not go with decoder in --linformer-attention",
+        ),
+        ({"linformer_attention": "decoder", "quant_noise_pq": 0.1}, r"quantisation noise \(--quant-noise-pq\)"),
+        ({"linformer_attention": "decoder", "quant_noise_scalar": 0.1}, "--quant-noise-scalar needs .* no decoder in"),
+        ({"linformer_attention": "encoder,middle"}, "--linformer-attention knows encoder, cross and decoder, not 'mid"),
+        ({"linformer_attention": ""}, "--linformer-attention knows encoder, cross and decoder, not ''"),
         ({"linformer_sharing": "some"}, "--linformer-sharing is one of none, headwise"),
         ({"linformer_projection": "fft"}, "--linformer-projection is one of linear, pooled-linear"),
         ({"linformer_init": "magic"}, "--linformer-init is one of xavier"),

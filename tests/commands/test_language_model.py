@@ -1,0 +1,102 @@
+"""The language model through `fairseq-train`, `-eval-lm`, `-generate`, `-interactive` and hydra."""
+
+import random
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.commands.conftest import PLUGIN, ROOT, run, valid_losses
+
+pytestmark = pytest.mark.slow
+
+EOS_MODE = ["--task", "language_modeling", "--sample-break-mode", "eos"]
+
+
+@pytest.fixture(scope="session")
+def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Lines that count upwards from anywhere, binarised."""
+    folder = tmp_path_factory.mktemp("text")
+    random.seed(1)
+    for split, size in (("train", 200), ("valid", 30), ("test", 30)):
+        starts = [(random.randrange(20), random.randint(3, 20)) for _ in range(size)]
+        lines = [" ".join(f"w{(start + i) % 20}" for i in range(length)) for start, length in starts]
+        (folder / f"{split}.txt").write_text("\n".join(lines) + "\n")
+    prefixes = [part for split in ("train", "valid", "test") for part in (f"--{split}pref", folder / f"{split}.txt")]
+    run("preprocess", "--only-source", *prefixes, "--destdir", folder / "bin").ok()
+    return folder / "bin"
+
+
+def training(text: Path, save_dir: Path, *more: object) -> list[object]:
+    return [
+        *(text, *PLUGIN, *EOS_MODE, "--arch", "linformer_transformer_lm_gpt2_tiny", "--linformer-k", 8),
+        *("--tokens-per-sample", 64, "--max-tokens", 400, "--optimizer", "adam", "--lr", 0.01, "--max-epoch", 3),
+        *("--save-dir", save_dir, "--cpu", "--no-progress-bar", "--no-epoch-checkpoints"),
+        *("--required-batch-size-multiple", 1, "--num-workers", 0, *more),
+    ]
+
+
+@pytest.fixture(scope="session")
+def trained_lm(text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("lm")
+    losses = valid_losses(run("train", *training(text, folder)).ok())
+    assert losses[-1] < losses[0] < 3
+    return folder / "checkpoint_last.pt"
+
+
+def perplexity(text: Path, checkpoint: Path, *more: object) -> float:
+    options = ["--path", checkpoint, "--max-tokens", 64, "--cpu", "--required-batch-size-multiple", 1]
+    output = run("eval_lm", text, *PLUGIN, *options, *more).ok()
+    assert re.search(r"Evaluated [1-9]\d* tokens", output)
+    return float(re.search(r"Perplexity: ([\d.]+)", output)[1])
+
+
+def test_eval_lm(text: Path, trained_lm: Path) -> None:
+    """A word's perplexity is near that of the corpus, where only starts and ends are not certain."""
+    assert 1 < perplexity(text, trained_lm, *EOS_MODE) < 2.5
+    blocks = ["--sample-break-mode", "none", "--tokens-per-sample", 32]
+    assert 1 < perplexity(text, trained_lm, *blocks) < 4
+    assert 1 < perplexity(text, trained_lm, *blocks, "--context-window", 16) < 4
+
+
+def test_training_resumes(text: Path, trained_lm: Path) -> None:
+    output = run("train", *training(text, trained_lm.parent, "--max-epoch", 4)).ok()
+    assert "Loaded checkpoint" in output
+    assert len(valid_losses(output)) == 1
+
+
+def test_generation_goes_on_counting(text: Path, trained_lm: Path) -> None:
+    options = ["--path", trained_lm, "--beam", 4, "--max-len-b", 20, "--cpu", *PLUGIN]
+    prompts = "w1 w2\nw5 w6 w7 w8\n"
+    output = run("interactive", text, "--task", "language_modeling", *options, text=prompts).ok()
+    spoken = re.findall(r"^H-\d+\t\S+\t(.*)$", output, re.MULTILINE)
+    assert [words.split()[:4] for words in spoken] == [["w1", "w2", "w3", "w4"], ["w5", "w6", "w7", "w8"]]
+    prefix = ["--prefix-size", 2, "--required-batch-size-multiple", 1, "--gen-subset", "test"]
+    output = run("generate", text, *EOS_MODE, *options, *prefix).ok()
+    assert len(re.findall(r"^H-\d+\t", output, re.MULTILINE)) == 30
+
+
+def test_hydra(text: Path, tmp_path: Path) -> None:
+    folder = ROOT / "linformer_fairseq"
+    output = run(
+        "hydra_train",
+        *("--config-dir", folder / "config", "model=linformer_transformer_lm", f"common.user_dir={folder}"),
+        *("task=language_modeling", f"task.data={text}", "task.tokens_per_sample=64", "task.sample_break_mode=eos"),
+        *("model.linformer_k='4,2'", "+model.decoder_layers=2", "+model.decoder_embed_dim=16"),
+        *("+model.decoder_ffn_embed_dim=16", "+model.decoder_attention_heads=2", "+model.decoder_input_dim=16"),
+        *(
+            "+model.decoder_output_dim=16",
+            "criterion=cross_entropy",
+            "optimizer=adam",
+            "optimizer.adam_betas='(0.9,0.98)'",
+        ),
+        *("lr_scheduler=fixed", "optimization.lr=[0.01]", "optimization.max_epoch=1", "dataset.max_tokens=400"),
+        *("common.cpu=true", f"checkpoint.save_dir={tmp_path}", f"hydra.run.dir={tmp_path}"),
+    ).ok()
+    assert len(valid_losses(output)) == 1
+    assert (tmp_path / "checkpoint_best.pt").exists()
+
+
+def test_bad_flags_end_in_one_sentence(text: Path, tmp_path: Path) -> None:
+    sentence = run("train", *training(text, tmp_path, "--linformer-k", 65)).sentence()
+    assert sentence == "error: --linformer-k 65 is larger than --max-target-positions 64; choose k <= N"

@@ -1,0 +1,120 @@
+"""The language model as fairseq builds and runs it."""
+
+from argparse import Namespace
+
+import pytest
+import torch
+from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_NAME_REGISTRY, ARCH_MODEL_REGISTRY
+from fairseq.sequence_generator import SequenceGenerator
+from fairseq.tasks.language_modeling import LanguageModelingConfig, LanguageModelingTask
+
+from linformer_fairseq import LinformerMultiheadAttention, LinformerTransformerLanguageModel
+from linformer_fairseq.models.config import SHARINGS
+from linformer_fairseq.models.linformer_transformer_lm import LM_ARCHITECTURES, LinformerLanguageModelConfig
+from tests.models.toy import previous_tokens, sentence, toy_task
+
+every_sharing = pytest.mark.parametrize("sharing", SHARINGS)
+
+SIZES = {
+    "decoder_embed_dim": 16,
+    "decoder_ffn_embed_dim": 16,
+    "decoder_layers": 2,
+    "decoder_attention_heads": 2,
+    "decoder_input_dim": 16,
+    "decoder_output_dim": 16,
+    "max_target_positions": 64,
+    "tokens_per_sample": 64,
+    "linformer_k": "4",
+}
+
+
+def toy_lm(arch: str = "linformer_transformer_lm_gpt2_tiny", **flags: object) -> LinformerTransformerLanguageModel:
+    """A model with large random weights, as `--arch` and the flags build it."""
+    words = toy_task().source_dictionary
+    task = LanguageModelingTask(LanguageModelingConfig(), words)
+    args = Namespace(arch=arch, **{**SIZES, **flags})
+    ARCH_CONFIG_REGISTRY[arch](args)
+    for name, default in vars(LinformerLanguageModelConfig()).items():
+        if not hasattr(args, name):  # as fairseq's parser fills them in
+            setattr(args, name, default)
+    model = ARCH_MODEL_REGISTRY[arch].build_model(args, task)
+    torch.manual_seed(3)
+    for name, parameter in model.named_parameters():
+        if "layer_norm" not in name:
+            torch.nn.init.normal_(parameter, std=0.4)
+    return model.eval()
+
+
+@every_sharing
+def test_step_by_step_equals_a_parallel_pass(sharing: str) -> None:
+    model = toy_lm(linformer_sharing=sharing).double()
+    assert all(type(layer.self_attn) is LinformerMultiheadAttention for layer in model.decoder.layers)
+    task = toy_task()
+    tokens = previous_tokens(task, torch.stack([sentence(task, 50, seed) for seed in range(2)]))
+    parallel = model(tokens)[0]
+    state: dict = {}
+    for i in range(50):
+        step = model.decoder(tokens[:, : i + 1], incremental_state=state)[0]
+        torch.testing.assert_close(step[:, 0], parallel[:, i])
+    changed = tokens.clone()
+    changed[:, 21:] = changed[:, 21:].flip(1)
+    torch.testing.assert_close(model(changed)[0][:, :21], parallel[:, :21], rtol=0, atol=1e-9)
+
+
+def test_generation() -> None:
+    task = toy_task()
+    model = toy_lm().double()
+    generator = SequenceGenerator([model], task.target_dictionary, beam_size=4, max_len_b=20)
+    prefix = torch.stack([sentence(task, 6, 1)[:5], sentence(task, 6, 2)[:5]])
+    sample = {"net_input": {"src_tokens": prefix, "src_lengths": torch.tensor([5, 5])}}
+    for tokens, hypotheses in zip(prefix, generator.generate([model], sample, prefix_tokens=prefix), strict=True):
+        for hypothesis in hypotheses:
+            assert torch.equal(hypothesis["tokens"][:5], tokens)
+            target = hypothesis["tokens"][None]
+            scores = model(previous_tokens(task, target))[0].log_softmax(-1).gather(2, target[:, :, None])[0, :, 0]
+            torch.testing.assert_close(
+                hypothesis["positional_scores"][5:], scores[5:], rtol=1e-5, atol=1e-5, check_dtype=False
+            )
+
+
+@pytest.mark.parametrize("arch", LM_ARCHITECTURES)
+def test_architectures_mirror_fairseq(arch: str) -> None:
+    ours, theirs = Namespace(), Namespace()
+    ARCH_CONFIG_REGISTRY[arch](ours)
+    ARCH_CONFIG_REGISTRY[arch.removeprefix("linformer_")](theirs)
+    assert vars(ours) == vars(theirs)
+    assert ARCH_MODEL_NAME_REGISTRY[arch] == "linformer_transformer_lm"
+
+
+def test_adaptive_inputs_and_softmax() -> None:
+    """As `_wiki103` has them: embeddings and output are built by fairseq, and stay tied."""
+    cutoffs = {"adaptive_input_cutoff": "4,8", "adaptive_softmax_cutoff": "4,8"}
+    model = toy_lm("linformer_transformer_lm_wiki103", **cutoffs)
+    assert model.decoder.embed_tokens.embeddings[1][0].weight is model.decoder.adaptive_softmax.tail[0][2].weight
+    assert model(sentence(toy_task(), 9)[None])[0].shape == (1, 9, 16)
+
+
+def test_longest_target() -> None:
+    assert toy_lm(max_target_positions=32).decoder.layers[0].self_attn.key_projection.max_positions == 32
+    assert toy_lm(max_target_positions=None).decoder.layers[0].self_attn.key_projection.max_positions == 64
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence_start"),
+    [
+        ({"linformer_k": "65"}, "--linformer-k 65 is larger than --max-target-positions 64"),
+        ({"linformer_k": "4,3,2"}, "--linformer-k 4,3,2 gives 3 values for 2 layers"),
+        ({"linformer_sharing": "some"}, "--linformer-sharing is one of none"),
+        ({"linformer_init": "magic"}, "--linformer-init is one of xavier"),
+        ({"quant_noise_scalar": 0.1}, "--quant-noise-scalar does not go with"),
+        ({"quant_noise_pq": 0.1}, r"quantisation noise \(--quant-noise-pq\)"),
+    ],
+)
+def test_bad_flags_end_in_one_sentence(flags: dict[str, object], sentence_start: str) -> None:
+    with pytest.raises(SystemExit, match=f"^error: {sentence_start}"):
+        toy_lm(**flags)
+
+
+def test_checkpoints_of_another_model_are_refused() -> None:
+    with pytest.raises(SystemExit, match=r"^error: the checkpoint's \S+ has shape \(4, 64\), this model's \(8, 64\)"):
+        toy_lm(linformer_k="8").load_state_dict(toy_lm().state_dict())
