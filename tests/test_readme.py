@@ -9,6 +9,7 @@ from fairseq import options
 from fairseq.models import ARCH_MODEL_REGISTRY
 
 from linformer_fairseq.models.linformer_transformer import ARCHITECTURES
+from linformer_fairseq.models.linformer_transformer_lm import LM_ARCHITECTURES
 from linformer_fairseq.recipe.arguments import build_parser
 
 ROOT = Path(__file__).parents[1]
@@ -53,7 +54,8 @@ def test_commands_and_files() -> None:
 
 
 def test_architectures() -> None:
-    assert set(re.findall(r"^\| `(linformer_transformer\w*)` \|", README, re.MULTILINE)) == set(ARCHITECTURES)
+    named = set(re.findall(r"^\| `(linformer_transformer\w*)` \|", README, re.MULTILINE))
+    assert named == {*ARCHITECTURES, "linformer_transformer_lm", *LM_ARCHITECTURES}
     assert set(re.findall(r"(?<!linformer_)\btransformer_\w+", README)) <= set(ARCH_MODEL_REGISTRY)
 
 

@@ -1,15 +1,18 @@
 """The language model as fairseq builds and runs it."""
 
 from argparse import Namespace
+from pathlib import Path
 
 import pytest
 import torch
+import yaml
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_NAME_REGISTRY, ARCH_MODEL_REGISTRY
 from fairseq.sequence_generator import SequenceGenerator
 from fairseq.tasks.language_modeling import LanguageModelingConfig, LanguageModelingTask
 
+import linformer_fairseq
 from linformer_fairseq import LinformerMultiheadAttention, LinformerTransformerLanguageModel
-from linformer_fairseq.models.config import SHARINGS
+from linformer_fairseq.models.config import SHARINGS, ProjectionConfig
 from linformer_fairseq.models.linformer_transformer_lm import LM_ARCHITECTURES, LinformerLanguageModelConfig
 from tests.models.toy import previous_tokens, sentence, toy_task
 
@@ -84,6 +87,13 @@ def test_architectures_mirror_fairseq(arch: str) -> None:
     ARCH_CONFIG_REGISTRY[arch.removeprefix("linformer_")](theirs)
     assert vars(ours) == vars(theirs)
     assert ARCH_MODEL_NAME_REGISTRY[arch] == "linformer_transformer_lm"
+
+
+def test_hydra_configuration_holds_the_defaults() -> None:
+    path = Path(linformer_fairseq.__file__).parent / "config" / "model" / "linformer_transformer_lm.yaml"
+    expected = {name: value for name, value in vars(ProjectionConfig()).items() if name != "_name"}
+    expected["linformer_k"] = int(expected["linformer_k"])
+    assert yaml.safe_load(path.read_text()) == {"_name": "linformer_transformer_lm", **expected, "base_layers": 0}
 
 
 def test_adaptive_inputs_and_softmax() -> None:
