@@ -12,7 +12,7 @@ def main(argv: Sequence[str]) -> int:
     """Returns the exit status: 0, 1 for a failed write, 2 for what the user can put right, 130 when interrupted."""
     # Importing fairseq turns on debug messages for everything; torch's profiler tells of its own starts and ends.
     logging.getLogger().setLevel(logging.WARNING)
-    os.environ.setdefault("KINETO_LOG_LEVEL", "5")
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     from .arguments import parse
 
     try:

@@ -109,6 +109,8 @@ def parse(argv: Sequence[str]) -> Arguments:
     args = vars(build_parser().parse_args(argv))
     if args["device"] == "cuda" and not torch.cuda.is_available():
         raise BenchmarkError("--device cuda needs a GPU that torch sees: use --device cpu.")
+    if args["dim"] < 4:
+        raise BenchmarkError(f"--dim {args['dim']} is too small for fairseq's positions: use 4 or more.")
     if args["dim"] % args["heads"]:
         raise BenchmarkError(f"--dim {args['dim']} is not divisible by --heads {args['heads']}: change one of them.")
     if args["out"].exists() and not args["out"].is_dir():

@@ -19,13 +19,13 @@ TARGET_LENGTH = 100
 def check_decoding(name: str, model: TransformerModelBase, device: torch.device) -> None:
     """Step by step a decoder must give the log-probabilities of the parallel pass; for models in float32."""
     words = model.decoder.dictionary
-    length = min(TARGET_LENGTH, model.decoder.max_positions())
-    source, target = (torch.randint(words.nspecial, len(words), (2, n), device=device) for n in (7, length))
+    source, target = (torch.randint(words.nspecial, len(words), (2, n), device=device) for n in (7, TARGET_LENGTH))
     encoded = model.encoder(source, torch.full((2,), source.size(1), device=device))
     whole = torch.log_softmax(model.decoder(target, encoder_out=encoded)[0], dim=-1)
     state: dict[str, dict[str, Tensor | None]] = {}
     steps = [
-        model.decoder(target[:, : step + 1], encoder_out=encoded, incremental_state=state)[0] for step in range(length)
+        model.decoder(target[:, : step + 1], encoder_out=encoded, incremental_state=state)[0]
+        for step in range(TARGET_LENGTH)
     ]
     difference = (torch.log_softmax(torch.cat(steps, dim=1), dim=-1) - whole).abs().max().item()
     if not difference < LOG_PROB_TOLERANCE:

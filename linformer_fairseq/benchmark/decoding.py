@@ -11,6 +11,7 @@ from linformer_fairseq.recipe.steps import say
 
 from .beam_search import Search
 from .causal_settings import CausalSettings
+from .checks import TARGET_LENGTH
 from .memory import free_bytes, refusal, release
 from .running import Running
 from .timing import Spread, interleaved
@@ -43,8 +44,8 @@ class DecodingRow:
 
 
 def longest_target(settings: CausalSettings, running: Running) -> int:
-    """Positions that the models need: steps are taken from the last position on."""
-    return settings.positions[-1] + running.runs + 1
+    """Positions that the models need: steps are taken from the last position on, and k slots want k positions."""
+    return max(settings.positions[-1] + running.runs, settings.k, TARGET_LENGTH)
 
 
 @torch.no_grad()

@@ -42,7 +42,7 @@ def decoding(rows: list[DecodingRow], path: Path) -> None:
     _lines(state_axes, widest, _model, lambda row: row.position, lambda row: row.state_bytes and row.state_bytes / 1e6)
     title = f"incremental state, beam {beams[-1]}"
     _dress(state_axes, title, "target position, tokens", "size of the state, MB", [row.position for row in rows])
-    _save(figure, time_axes[0], path)
+    _save(figure, time_axes[0], path, columns=3)
 
 
 def training(rows: list[TrainingRow], path: Path) -> None:
@@ -50,10 +50,10 @@ def training(rows: list[TrainingRow], path: Path) -> None:
     figure, (time_axes, memory_axes) = plt.subplots(1, 2, figsize=(10.5, 5.2), layout="constrained")
     lengths = [row.length for row in rows]
     _lines(time_axes, rows, _contender, lambda row: row.length, lambda row: row.time and 1000 * row.time.median)
-    _dress(time_axes, "forward and backward", "T, tokens", "time, ms", lengths)
+    _dress(time_axes, "time of forward and backward", "T, tokens", "time, ms", lengths)
     _lines(memory_axes, rows, _contender, lambda row: row.length, lambda row: row.peak_bytes and row.peak_bytes / 1e6)
-    _dress(memory_axes, "forward and backward", "T, tokens", "peak memory, MB", lengths)
-    _save(figure, time_axes, path)
+    _dress(memory_axes, "peak memory of forward and backward", "T, tokens", "peak memory, MB", lengths)
+    _save(figure, time_axes, path, columns=2)
 
 
 def _model(row: DecodingRow) -> str:
@@ -93,9 +93,9 @@ def _dress(axes: Axes, title: str, x_label: str, y_label: str, ticks: Sequence[i
     axes.grid(alpha=0.3)
 
 
-def _save(figure: Figure, axes: Axes, path: Path) -> None:
+def _save(figure: Figure, axes: Axes, path: Path, columns: int) -> None:
     """Below all panels the legend of one of them."""
-    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=3)
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=columns)
     part = path.with_name(f"{path.stem}.part.png")
     figure.savefig(part, dpi=DOTS_PER_INCH)
     plt.close(figure)

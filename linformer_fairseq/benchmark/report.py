@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-import torch
 from tabulate import tabulate
 
 from linformer_fairseq.recipe.machine import describe_machine
@@ -17,8 +16,7 @@ def heading(title: str, running: Running) -> list[str]:
     """The title, and what has to be known to measure again."""
     return [
         f"# {title}",
-        f"{describe_machine()}; measured on {running.device} in {running.dtype} with {running.threads} threads, torch "
-        f"{torch.__version__}.",
+        f"{describe_machine()}. Measured on {running.device} in {running.dtype}; threads: {running.threads}.",
         f"    {running.command}",
         f"All times are medians of {running.repeats} runs after {running.warm_up} that do not count, the contenders "
         "taking turns run by run; the two numbers beside a median are its quartiles. A MB is 10^6 bytes.",
