@@ -95,7 +95,9 @@ def _add_causal(commands: Any) -> None:
 def _add_running(parser: argparse.ArgumentParser) -> None:
     """Options that every benchmark has."""
     group = parser.add_argument_group("running")
-    group.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder for the report")
+    group.add_argument(
+        "--out", type=Path, required=True, default=argparse.SUPPRESS, metavar="DIR", help="folder for the report"
+    )
     group.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="where to measure")
     group.add_argument("--dtype", choices=sorted(DTYPES), default="float32", help="type of all tensors")
     group.add_argument("--threads", type=_count, default=cpu_count(), help="threads of torch")
