@@ -1,0 +1,1 @@
+"""Measurements of speed and memory; `python -m linformer_fairseq.benchmark --help`."""

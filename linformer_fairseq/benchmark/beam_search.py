@@ -1,0 +1,110 @@
+"""One step of fairseq's beam search on one model, at any target position.
+
+Decoding thousands of tokens to get there would take hours, so that the model's state is filled instead: what it has at
+a position depends on the model's sizes, and time does not depend on what stands in it.
+"""
+
+import math
+
+import torch
+from fairseq.models.transformer import TransformerDecoderBase, TransformerModelBase
+from fairseq.search import BeamSearch
+from fairseq.sequence_generator import EnsembleModel
+from torch import Tensor
+
+from linformer_fairseq.modules import LinformerMultiheadAttention
+from linformer_fairseq.modules.linformer_multihead_attention import IncrementalState
+
+GROWING = ("prev_key", "prev_value")
+"""What fairseq's self-attention keeps of every token so far, (B, H, p, d) at position p."""
+
+
+class Search:
+    """A beam search over a batch, of which single steps are taken.
+
+    Args:
+        model: in evaluation mode.
+        source: tokens (S, n) of S sentences, without padding.
+        beam: hypotheses a sentence.
+        longest: target tokens at most.
+    """
+
+    def __init__(self, model: TransformerModelBase, source: Tensor, beam: int, longest: int) -> None:
+        words = model.decoder.dictionary
+        self.decoder: TransformerDecoderBase = model.decoder
+        self.beam, self.sentences = beam, len(source)
+        self.rows = beam * len(source)
+        self.state: IncrementalState = {}
+        self._ensemble = EnsembleModel([model])
+        self._ensemble.set_decoder_beam_size(beam)
+        self._search = BeamSearch(words)
+        device = source.device
+        self.tokens = torch.randint(words.nspecial, len(words), (self.rows, longest), device=device)
+        self._scores = torch.zeros(self.sentences, beam, longest, device=device)
+        lengths = torch.full((len(source),), source.size(1), device=device)
+        encoded = self._ensemble.forward_encoder({"src_tokens": source, "src_lengths": lengths})
+        copies = torch.arange(len(source), device=device).repeat_interleave(beam)
+        self._encoded = self._ensemble.reorder_encoder_out(encoded, copies)
+
+    def random_order(self) -> Tensor:
+        """The hypotheses that the next step goes on from, (S beam,): any of the same sentence."""
+        device = self.tokens.device
+        first = torch.arange(self.sentences, device=device)[:, None] * self.beam
+        return (first + torch.randint(self.beam, (self.sentences, self.beam), device=device)).flatten()
+
+    def first_step(self) -> None:
+        """Takes the first target token, which makes the state."""
+        self._ensemble.forward_decoder(self.tokens[:, :1], self._encoded, [self.state])
+
+    def step(self, position: int, order: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """What the search does between two tokens, with `position` tokens behind it, at least one.
+
+        Returns:
+            Scores, words and hypotheses of the candidates, (S, 2 beam).
+        """
+        self._ensemble.reorder_incremental_state([self.state], order)
+        self._encoded = self._ensemble.reorder_encoder_out(self._encoded, order)
+        log_probs, _ = self._ensemble.forward_decoder(self.tokens[:, : position + 1], self._encoded, [self.state])
+        log_probs = log_probs.view(self.sentences, self.beam, -1)
+        return self._search.step(position, log_probs, self._scores[:, :, :position])
+
+    def state_bytes(self) -> tuple[int, int]:
+        """Bytes of the state: that of the self-attention alone, and all of it."""
+        everything = sum(_bytes(x) for buffer in self.state.values() for x in buffer.values())
+        cross = sum(
+            _bytes(x)
+            for layer in self.decoder.layers
+            for x in layer.encoder_attn._get_input_buffer(self.state).values()
+        )
+        return everything - cross, everything
+
+    def bytes_at(self, position: int) -> int:
+        """Bytes of the self-attention's state once it is filled up to a position."""
+        return sum(
+            math.prod(_shape_at(name, x, position)) * x.element_size()
+            for layer in self.decoder.layers
+            for name, x in layer.self_attn._get_input_buffer(self.state).items()
+            if x is not None
+        )
+
+    def fill(self, position: int) -> None:
+        """Lets the state after the first step look like that after `position` tokens, with random contents."""
+        for layer in self.decoder.layers:
+            attention = layer.self_attn
+            filled = {
+                name: x if x is None else x.new_empty(_shape_at(name, x, position)).uniform_(-1, 1)
+                for name, x in attention._get_input_buffer(self.state).items()
+            }
+            attention._set_input_buffer(self.state, filled)
+            if isinstance(attention, LinformerMultiheadAttention):
+                attention.set_incremental_state(self.state, "position", {"tokens": torch.tensor(position)})
+
+
+def _shape_at(name: str, x: Tensor, position: int) -> tuple[int, ...]:
+    """The shape at a position of a tensor that holds one token, or the sums over all."""
+    batch, heads, one, *rest = x.shape
+    return (batch, heads, position if name in GROWING else one, *rest)
+
+
+def _bytes(x: Tensor | None) -> int:
+    return 0 if x is None else x.numel() * x.element_size()

@@ -1,0 +1,62 @@
+"""Nothing is timed before it computes what it should."""
+
+import torch
+from fairseq.models.transformer import TransformerModelBase
+from torch import Tensor
+
+from linformer_fairseq.modules.causal import causal_attention
+
+from .errors import BenchmarkError
+
+LOG_PROB_TOLERANCE = 1e-3
+PRODUCT_TOLERANCE = 1e-8
+"""In float64."""
+TARGET_LENGTH = 100
+"""Tokens that are decoded step by step, and of the causal product."""
+
+
+@torch.no_grad()
+def check_decoding(name: str, model: TransformerModelBase, device: torch.device) -> None:
+    """Step by step a decoder must give the log-probabilities of the parallel pass; for models in float32."""
+    words = model.decoder.dictionary
+    source, target = (torch.randint(words.nspecial, len(words), (2, n), device=device) for n in (7, TARGET_LENGTH))
+    encoded = model.encoder(source, torch.full((2,), source.size(1), device=device))
+    whole = torch.log_softmax(model.decoder(target, encoder_out=encoded)[0], dim=-1)
+    state: dict[str, dict[str, Tensor | None]] = {}
+    steps = [
+        model.decoder(target[:, : step + 1], encoder_out=encoded, incremental_state=state)[0]
+        for step in range(TARGET_LENGTH)
+    ]
+    difference = (torch.log_softmax(torch.cat(steps, dim=1), dim=-1) - whole).abs().max().item()
+    if not difference < LOG_PROB_TOLERANCE:
+        raise BenchmarkError(
+            f"{name}: decoding step by step differs from the parallel pass by {difference:.2g}; nothing was timed, "
+            "please report this."
+        )
+
+
+def check_product(heads: int, head_dim: int, k: int, chunk_sizes: tuple[int, ...], device: torch.device) -> None:
+    """The chunked causal product and its gradients must be those of the T x T form."""
+    shape = (TARGET_LENGTH, 2, heads, head_dim)
+    options = {"dtype": torch.float64, "device": device, "requires_grad": True}
+    tokens = [torch.randn(shape, **options) for _ in range(3)]
+    matrices = [torch.randn(1, k, TARGET_LENGTH, **options) for _ in range(2)]
+    inputs = [*tokens, *matrices]
+    upstream = torch.randn(shape, dtype=torch.float64, device=device)
+    expected = _naive(*inputs)
+    gradients = torch.autograd.grad(expected, inputs, upstream)
+    for chunk_size in chunk_sizes:
+        out, _, _ = causal_attention(*inputs, chunk_size=chunk_size)
+        pairs = zip((out, *torch.autograd.grad(out, inputs, upstream)), (expected, *gradients), strict=True)
+        if not all(torch.allclose(x, y, PRODUCT_TOLERANCE, PRODUCT_TOLERANCE) for x, y in pairs):
+            raise BenchmarkError(
+                f"the causal product in chunks of {chunk_size} differs from the T x T form; nothing was timed, please "
+                "report this."
+            )
+
+
+def _naive(query: Tensor, key: Tensor, value: Tensor, key_matrix: Tensor, value_matrix: Tensor) -> Tensor:
+    """softmax(tril(Q Kᵀ) Eᵀ) and tril(P F) V as they stand, with T x T matrices."""
+    products = torch.einsum("tbhd,sbhd->bhts", query, key).tril()
+    probabilities = torch.softmax(products @ key_matrix.transpose(1, 2), dim=-1)
+    return torch.einsum("bhts,sbhd->tbhd", (probabilities @ value_matrix).tril(), value)

@@ -1,0 +1,50 @@
+"""How and where to measure: what every benchmark is told."""
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from linformer_fairseq.recipe.machine import describe_machine
+
+DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+
+
+@dataclass(frozen=True)
+class Running:
+    """The options of a run, under their names on the command line."""
+
+    command: str
+    out: Path
+    device: str
+    dtype: str
+    threads: int
+    repeats: int
+    warm_up: int
+    seed: int
+
+    @property
+    def torch_device(self) -> torch.device:
+        return torch.device(self.device)
+
+    @property
+    def torch_dtype(self) -> torch.dtype:
+        return DTYPES[self.dtype]
+
+    @property
+    def runs(self) -> int:
+        """All runs of a contender, those that do not count included."""
+        return self.warm_up + self.repeats
+
+    def prepare(self) -> None:
+        """Make the folder, and set torch up."""
+        self.out.mkdir(parents=True, exist_ok=True)
+        torch.set_num_threads(self.threads)
+        torch.manual_seed(self.seed)
+
+    def facts(self) -> dict[str, Any]:
+        """As results.json has it."""
+        facts = {name: value for name, value in dataclasses.asdict(self).items() if name != "out"}
+        return {"machine": describe_machine(), "torch": torch.__version__, **facts}

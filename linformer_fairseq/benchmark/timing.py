@@ -1,0 +1,75 @@
+"""Times of several contenders, measured side by side."""
+
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import torch
+
+from .memory import refusal
+
+Contenders = Mapping[str, Callable[[int], object]]
+"""What to time, by name; a call is told its number, from 0 on."""
+
+
+class Spread(NamedTuple):
+    """Median and quartiles of the runs, in seconds."""
+
+    median: float
+    lower: float
+    upper: float
+
+    def facts(self) -> dict[str, float]:
+        """As results.json has it."""
+        return {f"{name}_seconds": seconds for name, seconds in self._asdict().items()}
+
+
+class Timings(NamedTuple):
+    """Every contender stands in one of the two."""
+
+    spreads: dict[str, Spread]
+    notes: dict[str, str]
+    """Why a contender could not run."""
+
+
+def interleaved(calls: Contenders, repeats: int, warm_up: int, device: torch.device) -> Timings:
+    """Times all contenders in turn, run by run, so that whatever else the machine does falls on them alike.
+
+    The first `warm_up` runs do not count. A contender whose tensors do not fit into memory drops out.
+    """
+    seconds: dict[str, list[float]] = {name: [] for name in calls}
+    notes: dict[str, str] = {}
+    for run in range(warm_up + repeats):
+        for name, call in calls.items():
+            if name in notes:
+                continue
+            try:
+                taken = _seconds(call, run, device)
+            except (RuntimeError, MemoryError) as error:
+                notes[name] = refusal(error)
+                continue
+            if run >= warm_up:
+                seconds[name].append(taken)
+    return Timings({name: spread(times) for name, times in seconds.items() if name not in notes}, notes)
+
+
+def spread(seconds: list[float]) -> Spread:
+    if len(seconds) == 1:
+        return Spread(*seconds * 3)
+    lower, median, upper = statistics.quantiles(seconds, n=4, method="inclusive")
+    return Spread(median, lower, upper)
+
+
+def _seconds(call: Callable[[int], Any], run: int, device: torch.device) -> float:
+    synchronise(device)
+    start = time.perf_counter()
+    call(run)
+    synchronise(device)
+    return time.perf_counter() - start
+
+
+def synchronise(device: torch.device) -> None:
+    """Wait for what was started on a GPU."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

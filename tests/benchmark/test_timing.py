@@ -1,0 +1,37 @@
+"""The order of the runs, and what becomes of their times; no time itself is tested."""
+
+import pytest
+import torch
+
+from linformer_fairseq.benchmark.timing import Spread, interleaved, spread
+
+CPU = torch.device("cpu")
+
+
+def test_contenders_take_turns() -> None:
+    order = []
+    calls = {name: lambda run, name=name: order.append((name, run)) for name in "ab"}
+    timings = interleaved(calls, repeats=2, warm_up=1, device=CPU)
+    assert order == [("a", 0), ("b", 0), ("a", 1), ("b", 1), ("a", 2), ("b", 2)]
+    assert list(timings.spreads) == ["a", "b"]
+    assert not timings.notes
+
+
+def test_contender_that_does_not_fit_drops_out() -> None:
+    def fails(run: int) -> None:
+        calls.append(run)
+        raise MemoryError
+
+    calls: list[int] = []
+    timings = interleaved({"large": fails, "small": lambda run: None}, repeats=3, warm_up=0, device=CPU)
+    assert calls == [0]
+    assert list(timings.spreads) == ["small"]
+    assert timings.notes == {"large": "did not fit into memory"}
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [([2.0], Spread(2, 2, 2)), ([3.0, 1.0], Spread(2, 1.5, 2.5)), ([5.0, 1.0, 2.0, 4.0, 3.0], Spread(3, 2, 4))],
+)
+def test_spread(seconds: list[float], expected: Spread) -> None:
+    assert spread(seconds) == expected
