@@ -28,9 +28,12 @@ def known_flags() -> set[str]:
     chosen = ["DATA", "--arch", "linformer_transformer_wmt_en_de", "--task", "translation"]
     chosen += ["--optimizer", "adam", "--lr-scheduler", "inverse_sqrt", "--criterion", "label_smoothed_cross_entropy"]
     options.parse_args_and_arch(train, chosen)
+    language = options.get_training_parser()
+    chosen = ["DATA", "--arch", "linformer_transformer_lm_gpt", "--task", "language_modeling"]
+    options.parse_args_and_arch(language, chosen)
     generate = options.get_generation_parser()
     options.parse_args_and_arch(generate, ["DATA", "--path", "checkpoint.pt", "--remove-bpe"])
-    parsers = (train, generate, options.get_preprocessing_parser(), build_parser())
+    parsers = (train, language, generate, options.get_preprocessing_parser(), build_parser())
     return set().union(*map(flags, parsers)) | ELSEWHERE
 
 
@@ -49,8 +52,8 @@ def test_commands_and_files() -> None:
         assert (ROOT / folder).is_dir(), folder
     for picture in re.findall(r"!\[[^]]*\]\(([^)]+)\)", README):
         assert (ROOT / picture).is_file(), picture
-    for command in re.findall(r"^    fairseq-(\w+)", README, re.MULTILINE):
-        __import__(f"fairseq_cli.{command}" if command != "hydra" else "fairseq_cli.hydra_train")
+    for command in re.findall(r"^    fairseq-([\w-]+)", README, re.MULTILINE):
+        __import__(f"fairseq_cli.{command.replace('-', '_')}")
 
 
 def test_architectures() -> None:

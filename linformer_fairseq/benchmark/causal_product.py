@@ -174,5 +174,4 @@ def _run_module(
 ) -> object:
     x, upstream = inputs[run % len(inputs)]
     out, _ = module(x, x, x, need_weights=need_weights, attn_mask=mask)
-    # causal attention leaves out the bias of the keys, which no softmax notices
-    return torch.autograd.grad(out, [x, *module.parameters()], upstream, allow_unused=True)
+    return torch.autograd.grad(out, [x, *module.parameters()], upstream)
