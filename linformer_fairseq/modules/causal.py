@@ -16,12 +16,13 @@ do not; m chunks of c tokens.
 
 import math
 from collections.abc import Callable
-from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from linformer_fairseq.modules.causal_products import SlotsToTokens, TokensToSlots
 
 CHUNK_SIZE = 64
 """Tokens a chunk, at most."""
@@ -66,39 +67,33 @@ def causal_attention(
         one was given.
     """
     dtype = query.dtype
-    if state is not None:
-        inputs = (query, key, value, key_matrix, value_matrix)
-        query, key, value, key_matrix, value_matrix = (x.to(state.keys.dtype) for x in inputs)
-        if len(query) == 1:
-            out, probabilities, state = _next_token(
-                query, key, value, key_matrix, value_matrix, slot_mask, dropout, state
-            )
-            return out.to(dtype), probabilities, state
+    inner = dtype if state is None else state.keys.dtype
+    query, key, value, key_matrix, value_matrix = (x.to(inner) for x in (query, key, value, key_matrix, value_matrix))
+    if state is not None and len(query) == 1:
+        out, probabilities, state = _next_token(query, key, value, key_matrix, value_matrix, slot_mask, dropout, state)
+        return out.to(dtype), probabilities, state
 
-    length = len(query)
+    length, heads = query.size(0), query.size(2)
     chunks = math.ceil(length / chunk_size)
-    q = _split(query, chunks).permute(0, 3, 2, 1, 4).contiguous()  # (m, H, B, c, d)
-    k = _split(key, chunks).permute(0, 3, 2, 4, 1).contiguous()  # (m, H, B, d, c)
-    v = _split(value, chunks).permute(0, 3, 2, 4, 1).contiguous()
+    q = _split(query, chunks).permute(0, 3, 2, 1, 4).flatten(1, 2).contiguous()  # (m, X, c, d), with X = H B
+    k = _split(key, chunks).permute(0, 3, 2, 4, 1).flatten(1, 2).contiguous()  # (m, X, d, c)
+    v = _split(value, chunks).permute(0, 3, 2, 4, 1).flatten(1, 2).contiguous()
     e = _split(key_matrix.permute(2, 0, 1), chunks).transpose(1, 2).contiguous()  # (m, G, c, k)
     f = _split(value_matrix.permute(2, 0, 1), chunks).transpose(1, 2).contiguous()
+    key_sums, value_sums = (None, None) if state is None else (x.transpose(0, 1).flatten(0, 1) for x in state)
 
-    scores = _shared_product((q @ k).tril_(), e)  # (m, H, B, c, k)
-    if chunks > 1 or state is not None:
-        before, keys = _sums(_shared_product(k, e), None if state is None else state.keys)
-        scores = _add_product(scores, q, before)
+    scores, key_sums = TokensToSlots.apply(q, k, e, key_sums)  # (m, X, c, k)
     if slot_mask is not None:
         mask = F.pad(slot_mask, (0, 0, 0, -length % chunks), value=True)
-        scores = scores.masked_fill(~mask.view(chunks, 1, 1, -1, mask.size(1)), -torch.inf)
-    probabilities = torch.softmax(scores, dim=-1)
+        scores = scores.masked_fill(~mask.view(chunks, 1, -1, mask.size(1)), -torch.inf)
+    probabilities = torch.softmax(scores, dim=-1).to(inner)
     dropped = probabilities if dropout is None else dropout(probabilities)
+    out, value_sums = SlotsToTokens.apply(dropped, f, v, value_sums)  # (m, X, c, d)
 
-    out = _shared_product(dropped, f.transpose(2, 3)).tril_() @ v.transpose(3, 4)  # (m, H, B, c, d)
-    if chunks > 1 or state is not None:
-        before, values = _sums(_shared_product(v, f), None if state is None else state.values)
-        out = _add_product(out, dropped, before.transpose(3, 4))
-    state = None if state is None else CausalState(keys, values)
-    return _join(out, length).to(dtype), _join(probabilities, length), state
+    if state is not None:
+        state = CausalState(*(x.unflatten(0, (heads, -1)).transpose(0, 1) for x in (key_sums, value_sums)))
+    out, probabilities = (_join(x.unflatten(1, (heads, -1)), length) for x in (out, probabilities))
+    return out.to(dtype), probabilities, state
 
 
 def _next_token(
@@ -136,64 +131,3 @@ def _join(x: Tensor, length: int) -> Tensor:
     """(m, H, B, c, s) to (T, B, H, s)."""
     x = x.permute(0, 3, 2, 1, 4).flatten(0, 1)
     return x if len(x) == length else x[:length]
-
-
-def _shared_product(x: Tensor, matrix: Tensor) -> Tensor:
-    """(m, H, B, r, i) by (m, G, i, s) as few large products: rows of all heads and sentences that share a matrix."""
-    chunks, groups = matrix.shape[:2]
-    rows = x.reshape(chunks, groups, -1, x.size(-1))
-    return (rows @ matrix).view(*x.shape[:-1], -1)
-
-
-def _add_product(x: Tensor, left: Tensor, right: Tensor) -> Tensor:
-    """x + left @ right of batched matrices in one pass."""
-    return torch.baddbmm(*(matrix.flatten(0, 2) for matrix in (x, left, right))).view_as(x)
-
-
-def _sums(products: Tensor, start: Tensor | None) -> tuple[Tensor, Tensor]:
-    """The sums of x_j matrix_jᵀ over all tokens before each chunk, and over all tokens.
-
-    Args:
-        products: the sums within each chunk, (m, H, B, d, k).
-        start: the sum over the tokens before all chunks, (B, H, d, k), or None where there are none.
-
-    Returns:
-        (m, H, B, d, k) in the type of `products`, and (B, H, d, k) in float32 or better.
-    """
-    if start is None:
-        dtype = torch.promote_types(products.dtype, torch.float32)
-        start = products.new_zeros(1, dtype=dtype).expand(products[0].transpose(0, 1).shape)
-    before = _SumsBefore.apply(products, start.transpose(0, 1))
-    return before.to(products.dtype), (before[-1] + products[-1]).transpose(0, 1)
-
-
-class _SumsBefore(torch.autograd.Function):
-    """(m, ...) and a start (...) to the start plus the sum of all earlier rows, in the type of the start.
-
-    Autograd of `cumsum` would reverse and copy whole tensors.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, start: Tensor) -> Tensor:
-        sums = torch.empty_like(x, dtype=start.dtype)
-        sums[0], sums[1:] = start, x[:-1]
-        _add_up(sums)
-        ctx.dtype = x.dtype
-        return sums
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
-        sums = torch.empty_like(gradient)
-        sums[-1], sums[:-1] = 0, gradient[1:]
-        _add_up(sums, reverse=True)
-        return sums.to(ctx.dtype), sums[0] + gradient[0]
-
-
-def _add_up(x: Tensor, reverse: bool = False) -> None:
-    """Adds to every row all that come before it, or with `reverse` after it."""
-    if x.device.type == "cpu":  # where cumsum along the first dimension takes four times as long
-        rows = x.unbind()
-        for earlier, row in pairwise(rows[::-1] if reverse else rows):
-            row.add_(earlier)
-    else:
-        x.copy_(x.flip(0).cumsum(0).flip(0) if reverse else x.cumsum(0))

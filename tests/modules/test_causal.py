@@ -9,7 +9,7 @@ from torch import Tensor
 
 from linformer_fairseq import LinformerMultiheadAttention
 from linformer_fairseq.modules import KINDS, LinearProjection
-from linformer_fairseq.modules.causal import CausalState, _add_up, causal_attention
+from linformer_fairseq.modules.causal import CausalState, causal_attention
 from tests.reference import make_attention, naive_causal_attention, prefix_attention
 
 SHARINGS = ("none", "headwise", "key-value")
@@ -63,18 +63,6 @@ def test_chunks_equal_naive_reference(length: int, chunk_size: int, groups: int,
     )
     for gradient, wanted in gradients:
         torch.testing.assert_close(gradient, wanted, rtol=1e-10, atol=1e-10)
-
-
-def test_running_sums_of_other_devices() -> None:
-    """A GPU takes cumsum where a CPU takes a loop; the meta device walks the same branch, a CPU gives the values."""
-    x = torch.randn(6, 2, 3, dtype=torch.float64)
-    forwards, backwards = x.clone(), x.clone()
-    _add_up(forwards)
-    _add_up(backwards, reverse=True)
-    torch.testing.assert_close(forwards, x.cumsum(0))
-    torch.testing.assert_close(backwards, x.flip(0).cumsum(0).flip(0))
-    for reverse in (False, True):
-        _add_up(x.to("meta"), reverse)
 
 
 def test_gradients_through_a_state() -> None:
@@ -297,6 +285,23 @@ def test_dropout_falls_on_the_probabilities(need_weights: bool) -> None:
     out = attention.train()(x, x, x, need_weights=need_weights)[0]
     assert not torch.equal(out[:, 0], out[:, 1])
     torch.testing.assert_close(out.mean(1, keepdim=True), expected, rtol=0, atol=0.05 * expected.std().item())
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_autocast(dtype: torch.dtype) -> None:
+    """Mixed precision, as `--amp` has it: half in the products, gradients in float32."""
+    attention = make_causal(k=8, n=300, dtype=torch.float32, random=False)
+    x = torch.randn(300, 2, 8)
+    outputs, gradients = [], []
+    for enabled in (False, True):
+        with torch.autocast("cpu", dtype, enabled=enabled):
+            outputs.append(attention(x, x, x, need_weights=False)[0])
+        gradients.append(torch.autograd.grad(outputs[-1].float().square().sum(), list(attention.parameters())))
+    assert outputs[1].dtype == dtype
+    assert (outputs[1] - outputs[0]).norm() < 0.05 * outputs[0].norm()
+    for exact, found in zip(*gradients, strict=True):
+        assert found.dtype == torch.float32
+        assert (found - exact).norm() <= 0.1 * exact.norm()
 
 
 def test_every_parameter_has_a_gradient() -> None:
