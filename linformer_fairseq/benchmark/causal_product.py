@@ -22,10 +22,15 @@ from .timing import Spread, interleaved
 
 PRODUCT = "causal Linformer product"
 FUSED = "torch's fused attention"
+EAGER = "T x T softmax with a mask"
+"""As fairseq's `MultiheadAttention` computes it where weights are wanted, without its linear layers."""
 MODULE = "LinformerMultiheadAttention"
 FUSED_MODULE = "fairseq's MultiheadAttention, need_weights=False"
 EAGER_MODULE = "fairseq's MultiheadAttention, need_weights=True"
-OURS = {PRODUCT: PRODUCT, FUSED: PRODUCT, MODULE: MODULE, FUSED_MODULE: MODULE, EAGER_MODULE: MODULE}
+OURS = {
+    **dict.fromkeys((PRODUCT, FUSED, EAGER), PRODUCT),
+    **dict.fromkeys((MODULE, FUSED_MODULE, EAGER_MODULE), MODULE),
+}
 """All contenders, and which one of ours each is compared with: without linear layers, or with them."""
 INPUT_SETS = 3
 """Inputs that the runs take in turn, so that none meets its own in the processor's caches."""
@@ -64,7 +69,8 @@ def measure(settings: CausalSettings, running: Running) -> list[TrainingRow]:
         release(running.torch_device)
         if length > settings.eager_limit:
             note = "left out: longer than --eager-limit"
-            rows += [TrainingRow(name, length, None, None, None, note) for name in (FUSED_MODULE, EAGER_MODULE)]
+            left_out = (EAGER, FUSED_MODULE, EAGER_MODULE)
+            rows += [TrainingRow(name, length, None, None, None, note) for name in left_out]
     return rows
 
 
@@ -104,7 +110,10 @@ def _products(settings: CausalSettings, running: Running, length: int) -> dict[s
     inputs = _tensors(settings, running, length)
     # the same queries, keys and values in the layout that torch's kernel is made for, (B, H, T, d)
     fused = [([_leaf(_by_head(x)) for x in leaves[:3]], _by_head(upstream)) for leaves, upstream in inputs]
-    return {PRODUCT: partial(_run_product, inputs, CHUNK_SIZE), FUSED: partial(_run_fused, fused)}
+    calls: dict[str, Call] = {PRODUCT: partial(_run_product, inputs, CHUNK_SIZE), FUSED: partial(_run_fused, fused)}
+    if length <= settings.eager_limit:
+        calls[EAGER] = partial(_run_eager, fused, _future_mask(running, length))
+    return calls
 
 
 def _modules(settings: CausalSettings, running: Running, length: int) -> dict[str, Call]:
@@ -123,11 +132,16 @@ def _modules(settings: CausalSettings, running: Running, length: int) -> dict[st
     calls: dict[str, Call] = {MODULE: partial(_run_module, ours, None, False, inputs)}
     if length <= settings.eager_limit:
         theirs = MultiheadAttention(settings.dim, settings.heads, self_attention=True).to(**options)
-        # fairseq's decoder keeps its mask from call to call as well
-        mask = torch.triu(fill_with_neg_inf(torch.zeros(length, length)), 1).to(**options)
+        mask = _future_mask(running, length)
         calls[FUSED_MODULE] = partial(_run_module, theirs, mask, False, inputs)
         calls[EAGER_MODULE] = partial(_run_module, theirs, mask, True, inputs)
     return calls
+
+
+def _future_mask(running: Running, length: int) -> Tensor:
+    """(T, T), as fairseq's decoder makes it once and keeps from call to call."""
+    mask = torch.triu(fill_with_neg_inf(torch.zeros(length, length)), 1)
+    return mask.to(device=running.torch_device, dtype=running.torch_dtype)
 
 
 ProductInputs = list[tuple[list[Tensor], Tensor]]
@@ -167,6 +181,13 @@ def _run_fused(inputs: ProductInputs, run: int) -> object:
     # our queries come scaled
     out = F.scaled_dot_product_attention(*leaves, is_causal=True, scale=1.0)
     return torch.autograd.grad(out, leaves, upstream)
+
+
+def _run_eager(inputs: ProductInputs, mask: Tensor, run: int) -> object:
+    leaves, upstream = inputs[run % len(inputs)]
+    query, key, value = (x.flatten(0, 1) for x in leaves)
+    probabilities = torch.softmax(torch.baddbmm(mask, query, key.transpose(1, 2)), dim=-1)
+    return torch.autograd.grad(torch.bmm(probabilities, value), leaves, upstream.flatten(0, 1))
 
 
 def _run_module(

@@ -22,7 +22,7 @@ Row = TypeVar("Row", DecodingRow, TrainingRow)
 STYLES = {
     name: {"marker": marker, "linestyle": line, "color": f"C{index}"}
     for index, (name, marker, line) in enumerate(
-        zip([*LINFORMERS, *OURS], "osovs^D", ["-", "-.", "-", "--", "-", "--", ":"], strict=True)
+        zip([*LINFORMERS, *OURS], "osovPs^D", ["-", "-.", "-", "--", ":", "-", "--", ":"], strict=True)
     )
 } | {TRANSFORMER: {"marker": "^", **BASELINE_STYLE}}
 
