@@ -9,7 +9,7 @@ import torch
 
 from linformer_fairseq.benchmark import checks
 from linformer_fairseq.benchmark.__main__ import main
-from linformer_fairseq.benchmark.causal_product import EAGER, EAGER, EAGER_MODULE, FUSED_MODULE, OURS
+from linformer_fairseq.benchmark.causal_product import EAGER, EAGER_MODULE, FUSED_MODULE, OURS
 from linformer_fairseq.benchmark.causal_settings import CausalSettings
 from linformer_fairseq.benchmark.errors import BenchmarkError
 from linformer_fairseq.benchmark.models import LINFORMERS, TRANSFORMER, build_models
