@@ -212,3 +212,9 @@ def test_damaged_gzip(capsys, data, tmp_path):
 def test_limits_of_source_and_target_are_their_own():
     longest = parse(["--", "--max-source-positions", "2048"]).settings.longest
     assert longest == {"--max-source-positions": 2048, "--max-target-positions": 1024}
+
+
+def test_slots_of_the_decoder_are_bound_by_the_longest_target(capsys, data, tmp_path):
+    sizes = ["--data", data, "--out", tmp_path / "out", "--k", "65", "--attention", "decoder"]
+    error = refuse(capsys, *sizes, "--", "--max-target-positions", "64")
+    assert "larger than --max-target-positions 64; choose k <= N" in error
