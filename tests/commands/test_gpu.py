@@ -27,19 +27,21 @@ def run_on_gpu(command: str, *arguments: object) -> Result:
     return Result(done.returncode, done.stdout)
 
 
-def training(data: Path, save_dir: Path, precision: str) -> Result:
+def training(data: Path, save_dir: Path, precision: str, places: str) -> Result:
     """Eight epochs of the base architecture; fairseq-train takes `--bf16` for a TPU's type, hydra takes it for ours."""
     arch = "linformer_transformer_wmt_en_de"
     if precision == "bf16":
         options = ["common.bf16=true", "optimization.max_epoch=8", "optimization.clip_norm=1", "model.linformer_k=8"]
+        options.append(f"model.linformer_attention='{places}'")
         return run_on_gpu("hydra_train", *hydra_arguments(data, save_dir, *options, arch=arch))
-    options = [f"--{precision}", "--max-epoch", 8, "--lr", "5e-4", "--clip-norm", 1.0]
+    options = [f"--{precision}", "--max-epoch", 8, "--lr", "5e-4", "--clip-norm", 1.0, "--linformer-attention", places]
     return run_on_gpu("train", *train_arguments(data, save_dir, *options, arch=arch))
 
 
+@pytest.mark.parametrize("places", ["encoder,cross", "encoder,cross,decoder"])
 @pytest.mark.parametrize("precision", ["fp16", "amp", "bf16"])
-def test_half_precision(data: Path, tmp_path: Path, precision: str) -> None:
-    output = training(data, tmp_path, precision).ok()
+def test_half_precision(data: Path, tmp_path: Path, precision: str, places: str) -> None:
+    output = training(data, tmp_path, precision, places).ok()
     losses = valid_losses(output)
     assert len(losses) == 8
     assert all(math.isfinite(loss) for loss in losses)

@@ -128,8 +128,10 @@ def test_hydra(data: Path, tmp_path: Path) -> None:
     run("generate", *generate_arguments(data, tmp_path / "checkpoint_best.pt")).ok()
 
 
-def test_bfloat16(data: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("places", ["encoder,cross", "encoder,cross,decoder"])
+def test_bfloat16(data: Path, tmp_path: Path, places: str) -> None:
     options = ["common.bf16=true", "common.cpu=true", "model.linformer_k=8", "optimization.max_epoch=2"]
+    options.append(f"model.linformer_attention='{places}'")
     first, second = valid_losses(run("hydra_train", *hydra_arguments(data, tmp_path, *options)).ok())
     assert second < first
 
