@@ -62,6 +62,10 @@ def test_architectures() -> None:
     assert set(re.findall(r"(?<!linformer_)\btransformer_\w+", README)) <= set(ARCH_MODEL_REGISTRY)
 
 
+def test_nothing_is_left_to_be_filled_in() -> None:
+    assert not re.findall(r"^[A-Z]+$|TODO", README, re.MULTILINE)
+
+
 def test_python_examples_run() -> None:
     code = README[README.index("    from linformer_fairseq import LinformerMultiheadAttention") :]
     code = code[: code.index("\n\n## ")]

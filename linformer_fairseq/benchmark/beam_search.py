@@ -12,11 +12,12 @@ from fairseq.search import BeamSearch
 from fairseq.sequence_generator import EnsembleModel
 from torch import Tensor
 
-from linformer_fairseq.modules import LinformerMultiheadAttention
 from linformer_fairseq.modules.linformer_multihead_attention import IncrementalState
 
 GROWING = ("prev_key", "prev_value")
 """What fairseq's self-attention keeps of every token so far, (B, H, p, d) at position p."""
+POSITION = "tokens"
+"""Where the Linformer's keeps p."""
 
 
 class Search:
@@ -84,20 +85,22 @@ class Search:
             math.prod(_shape_at(name, x, position)) * x.element_size()
             for layer in self.decoder.layers
             for name, x in layer.self_attn._get_input_buffer(self.state).items()
-            if x is not None
+            if x is not None and name != POSITION
         )
 
     def fill(self, position: int) -> None:
         """Lets the state after the first step look like that after `position` tokens, with random contents."""
         for layer in self.decoder.layers:
             attention = layer.self_attn
-            filled = {
-                name: x if x is None else x.new_empty(_shape_at(name, x, position)).uniform_(-1, 1)
-                for name, x in attention._get_input_buffer(self.state).items()
-            }
+            filled = {name: _filled(name, x, position) for name, x in attention._get_input_buffer(self.state).items()}
             attention._set_input_buffer(self.state, filled)
-            if isinstance(attention, LinformerMultiheadAttention):
-                attention.set_incremental_state(self.state, "position", {"tokens": torch.tensor(position)})
+
+
+def _filled(name: str, x: Tensor | None, position: int) -> Tensor | None:
+    """What stands in a state at a position in the place of `x`."""
+    if name == POSITION:
+        return torch.tensor(position)
+    return None if x is None else x.new_empty(_shape_at(name, x, position)).uniform_(-1, 1)
 
 
 def _shape_at(name: str, x: Tensor, position: int) -> tuple[int, ...]:

@@ -36,13 +36,12 @@ class ProjectionConfig(FairseqDataclass):
     )
     linformer_init: ChoiceEnum(INITS) = field(
         default="xavier",
-        metadata={"help": "start of E and F of the linear projection; the other kinds have their own"},
+        metadata={"help": "start of the E and F of linear projections"},
     )
     linformer_mask_empty_slots: bool = field(
         default=False,
         metadata={
-            "help": "linear projection: slot c takes part from length c + 1 on "
-            "(the pooling kinds always leave empty slots out)"
+            "help": "linear projections: slot c takes part from length c + 1 on, in causal attention from token c on"
         },
     )
     linformer_freeze_projection: bool = field(
@@ -81,13 +80,13 @@ class ProjectionConfig(FairseqDataclass):
         Raises:
             ValueError: a k that is no number, below 1 or above N, or a list that does not fit the layers.
         """
-        flag, text = self._k_of(place)
+        flag, text, advice = self._k_of(place)
         longest = "--max-target-positions" if place == "decoder" else "--max-source-positions"
-        dims = _projected_dims(flag, _listed(text), num_layers, longest, max_positions, kept)
+        dims = _projected_dims(flag, _listed(text), advice, num_layers, longest, max_positions, kept)
         heads = num_heads if self.linformer_sharing == "none" else None
         if self.linformer_sharing == "layerwise":
             if len(set(dims)) > 1:
-                raise ValueError(f"--linformer-sharing layerwise needs one {flag} for all layers, not {text}")
+                raise ValueError(f"--linformer-sharing layerwise needs one {flag} for all layers, not {text}{advice}")
             return [(self._projection(place, dims[0], max_positions, heads),) * 2] * num_layers
         layers = []
         for k in dims:
@@ -98,9 +97,9 @@ class ProjectionConfig(FairseqDataclass):
             layers.append((key_projection, value_projection))
         return layers
 
-    def _k_of(self, place: str) -> tuple[str, str]:
-        """The flag that says the k of a place, and its value."""
-        return "--linformer-k", self.linformer_k
+    def _k_of(self, place: str) -> tuple[str, str, str]:
+        """The flag that says the k of a place, its value, and what else can be done where it does not fit."""
+        return "--linformer-k", self.linformer_k, ""
 
     def _kind_of(self, place: str) -> str:
         return "linear"
@@ -137,8 +136,8 @@ class LinformerConfig(ProjectionConfig):
         default="linear",
         metadata={
             "help": "kind of projection: linear (learned E and F), pooled-linear (mean of n/k neighbours plus a "
-            "learned part that starts at zero), mean-pool, max-pool, conv (kernel = stride = N/k); "
-            "the decoder's self-attention is always linear"
+            "learned part that starts at zero), mean-pool, max-pool, conv (kernel = stride = N/k); all but linear "
+            "have starts of their own and leave empty slots out; the decoder's self-attention is always linear"
         },
     )
 
@@ -167,14 +166,14 @@ class LinformerConfig(ProjectionConfig):
                 "its own"
             )
 
-    def _k_of(self, place: str) -> tuple[str, str]:
+    def _k_of(self, place: str) -> tuple[str, str, str]:
         own = {"cross": self.linformer_cross_k, "decoder": self.linformer_decoder_k}
         if place not in own:
             return super()._k_of(place)
         flag = f"--linformer-{place}-k"
         if own[place] is not None:
-            return flag, own[place]
-        return f"--linformer-k, taken for {_NAMES[place]} without {flag}:", self.linformer_k
+            return flag, own[place], ""
+        return "--linformer-k", self.linformer_k, f", or another {flag} for {_NAMES[place]}"
 
     def _kind_of(self, place: str) -> str:
         return "linear" if place == "decoder" else self.linformer_projection
@@ -194,9 +193,9 @@ def _listed(value: str | int | list[str | int]) -> str:
 
 
 def _projected_dims(
-    flag: str, text: str, num_layers: int, longest: str, max_positions: int, kept: str | None
+    flag: str, text: str, advice: str, num_layers: int, longest: str, max_positions: int, kept: str | None
 ) -> list[int]:
-    """The k of every layer, from "64" or "128,64,32"; `longest` is the flag that says N."""
+    """The k of every layer, from "64" or "128,64,32"; `longest` is the flag that says N, `advice` ends a refusal."""
     try:
         dims = [int(k) for k in text.split(",")]
     except ValueError:
@@ -204,11 +203,13 @@ def _projected_dims(
     if min(dims) < 1:
         raise ValueError(f"{flag} must be at least 1, not {min(dims)}")
     if max(dims) > max_positions:
-        raise ValueError(f"{flag} {max(dims)} is larger than {longest} {max_positions}; choose k <= N")
+        raise ValueError(f"{flag} {max(dims)} is larger than {longest} {max_positions}; choose k <= N{advice}")
     if len(dims) == 1:
         return dims * num_layers
     if kept and len(dims) > max(layers := sorted(map(int, kept.split(",")))):
         dims = [dims[layer] for layer in layers]
     if len(dims) != num_layers:
-        raise ValueError(f"{flag} {text} gives {len(dims)} values for {num_layers} layers; give one, or one a layer")
+        raise ValueError(
+            f"{flag} {text} gives {len(dims)} values for {num_layers} layers; give one, or one a layer{advice}"
+        )
     return dims

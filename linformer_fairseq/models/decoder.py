@@ -52,6 +52,8 @@ class LinformerTransformerDecoder(TransformerDecoderBase):
     ) -> tuple[Tensor, dict[str, list[Tensor | None]]]:
         if full_context_alignment and self.is_causal_by_itself:
             raise ValueError("full_context_alignment needs a decoder whose self-attention is whole, not projected")
+        if self.is_causal_by_itself and _has_padding_before_tokens(prev_output_tokens, self.padding_idx):
+            raise ValueError("targets padded on the left are not supported; pad them on the right")
         x, extra = super().extract_features(
             prev_output_tokens, encoder_out, incremental_state, full_context_alignment, alignment_layer, alignment_heads
         )
@@ -59,3 +61,9 @@ class LinformerTransformerDecoder(TransformerDecoderBase):
         if weights is not None and encoder_out is not None and encoder_out["src_tokens"]:
             extra["attn"] = [restore_padding(weights, encoder_out["src_tokens"][0], self.padding_idx)]
         return x, extra
+
+
+def _has_padding_before_tokens(tokens: Tensor, padding_idx: int) -> bool:
+    """Whether column j of E would meet another token than the j-th of a row."""
+    padding = tokens.eq(padding_idx)
+    return bool((padding[:, :-1] & ~padding[:, 1:]).any())

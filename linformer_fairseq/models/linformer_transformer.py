@@ -76,10 +76,10 @@ def _projections(cfg: TransformerConfig, place: str) -> list[LayerProjections] |
     config = LinformerConfig.from_namespace(cfg)
     if place not in config.places:
         return None
-    if cfg.quant_noise.scalar > 0 and (place == "decoder" or config.linformer_sharing == "none"):
-        raise ValueError(
-            "--quant-noise-scalar needs another --linformer-sharing than none, and no decoder in --linformer-attention"
-        )
+    if cfg.quant_noise.scalar > 0 and config.linformer_sharing == "none":
+        raise ValueError("--quant-noise-scalar needs another --linformer-sharing than none")
+    if cfg.quant_noise.scalar > 0 and place == "decoder":
+        raise ValueError("--quant-noise-scalar does not go with decoder in --linformer-attention; leave one out")
     side = cfg.encoder if place == "encoder" else cfg.decoder
     longest = cfg.max_target_positions if place == "decoder" else cfg.max_source_positions
     return config.projections(place, side.layers, side.attention_heads, longest, side.layers_to_keep)

@@ -31,8 +31,11 @@ class LinformerLanguageModelConfig(ProjectionConfig, TransformerLanguageModelCon
 @register_model("linformer_transformer_lm", dataclass=LinformerLanguageModelConfig)
 class LinformerTransformerLanguageModel(ChecksProjections, TransformerLanguageModel):
     """fairseq's `transformer_lm` with causal Linformer self-attention. N is `--max-target-positions`, or
-    `--tokens-per-sample` without it.
+    `--tokens-per-sample` without it. Padding stands on the right, as fairseq's tasks have it.
     """
+
+    layer_flags = "number of layers"
+    shape_flags = "--linformer-k, --linformer-sharing, --max-target-positions and --tokens-per-sample"
 
     @classmethod
     def hub_models(cls) -> dict[str, Any]:
@@ -44,7 +47,8 @@ class LinformerTransformerLanguageModel(ChecksProjections, TransformerLanguageMo
             config = ProjectionConfig.from_namespace(args)
             if args.quant_noise_scalar > 0:
                 raise ValueError("--quant-noise-scalar does not go with causal Linformer attention; leave it out")
-            # fairseq builds embeddings and decoder in one; its embeddings are kept, its decoder gives way to ours
+            # fairseq builds embeddings and decoder in one; its embeddings are kept, its decoder gives way to ours, at
+            # the cost of twice the memory while the model is built
             embed_tokens = super().build_model(args, task).decoder.embed_tokens
             cfg = TransformerConfig.from_namespace(args)
             layers, heads = cfg.decoder.layers, cfg.decoder.attention_heads

@@ -18,6 +18,11 @@ logger = logging.getLogger(__name__)
 class ChecksProjections(BaseFairseqModel):
     """What the models of this package share: they look at the projections of a checkpoint before they load it."""
 
+    layer_flags = "--linformer-attention, --linformer-projection and number of layers"
+    """What decides which projections there are, for refusals."""
+    shape_flags = "--linformer-k, --linformer-sharing, --max-source-positions and --max-target-positions"
+    """What decides their shapes."""
+
     def load_state_dict(
         self,
         state_dict: dict[str, Tensor],
@@ -34,35 +39,33 @@ class ChecksProjections(BaseFairseqModel):
             state_dict.update(own)
         else:
             with one_sentence():
-                _check_projections(own, found)
+                self._check_projections(own, found)
         return super().load_state_dict(state_dict, strict, model_cfg, args)
 
+    def _check_projections(self, own: dict[str, Tensor], found: dict[str, Tensor]) -> None:
+        """Refuses projections `found` in a checkpoint that are not those of the model.
 
-def _check_projections(own: dict[str, Tensor], found: dict[str, Tensor]) -> None:
-    """Refuses projections `found` in a checkpoint that are not those of the model.
-
-    Raises:
-        ValueError: other places, layers, shapes or sharing.
-    """
-    for key in sorted(own.keys() ^ found.keys()):
-        raise ValueError(
-            f"{key} is in the {'model' if key in own else 'checkpoint'} only: give the --linformer-attention, "
-            "--linformer-projection and number of layers that the checkpoint was trained with"
-        )
-    shared: dict[int, Tensor] = {}
-    for key, weight in own.items():
-        theirs, ours = tuple(found[key].shape), tuple(weight.shape)
-        if theirs != ours:
+        Raises:
+            ValueError: other places, layers, shapes or sharing.
+        """
+        for key in sorted(own.keys() ^ found.keys()):
             raise ValueError(
-                f"the checkpoint's {key} has shape {theirs}, this model's {ours}: give the "
-                "--linformer-k, --linformer-sharing, --max-source-positions and --max-target-positions that it was "
-                "trained with"
+                f"{key} is in the {'model' if key in own else 'checkpoint'} only: give the {self.layer_flags} that the "
+                "checkpoint was trained with"
             )
-        if not torch.equal(shared.setdefault(weight.data_ptr(), found[key]), found[key]):
-            raise ValueError(
-                f"the checkpoint's {key} is not shared as in this model: give the --linformer-sharing that it was "
-                "trained with"
-            )
+        shared: dict[int, Tensor] = {}
+        for key, weight in own.items():
+            theirs, ours = tuple(found[key].shape), tuple(weight.shape)
+            if theirs != ours:
+                raise ValueError(
+                    f"the checkpoint's {key} has shape {theirs}, this model's {ours}: give the {self.shape_flags} "
+                    "that it was trained with"
+                )
+            if not torch.equal(shared.setdefault(weight.data_ptr(), found[key]), found[key]):
+                raise ValueError(
+                    f"the checkpoint's {key} is not shared as in this model: give the --linformer-sharing that it was "
+                    "trained with"
+                )
 
 
 def projection_weights(state_dict: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -47,6 +47,7 @@ def causal_attention(
     dropout: Callable[[Tensor], Tensor] | None = None,
     chunk_size: int = CHUNK_SIZE,
     state: CausalState | None = None,
+    overwrite_state: bool = False,
 ) -> tuple[Tensor, Tensor, CausalState | None]:
     """Attends from every token to the slots of the tokens up to it.
 
@@ -60,21 +61,37 @@ def causal_attention(
         slot_mask: (T, k), true where a slot takes part in the softmax of a query; None where all do.
         dropout: falls on the probabilities.
         chunk_size: c, at most; the chunks are made equally long.
-        state: of the tokens before these. Where no gradient is asked for, a single token updates it in place.
+        state: of the tokens before these.
+        overwrite_state: the state is not needed any more, and its memory may be used for the new one.
 
     Returns:
         The output (T, B, H, d), the probabilities of the slots (T, B, H, k), and the state after these tokens where
-        one was given.
+        one was given. With a state the probabilities are of its type.
     """
     dtype = query.dtype
     inner = dtype if state is None else state.keys.dtype
-    query, key, value, key_matrix, value_matrix = (x.to(inner) for x in (query, key, value, key_matrix, value_matrix))
-    if state is not None and len(query) == 1:
-        out, probabilities, state = _next_token(query, key, value, key_matrix, value_matrix, slot_mask, dropout, state)
-        return out.to(dtype), probabilities, state
+    inputs = (x.to(inner) for x in (query, key, value, key_matrix, value_matrix))
+    with torch.autocast(query.device.type, enabled=False):  # the types are chosen already
+        if state is not None and len(query) == 1:
+            out, probabilities, state = _next_token(*inputs, slot_mask, dropout, state, overwrite_state)
+        else:
+            out, probabilities, state = _in_chunks(*inputs, slot_mask, dropout, chunk_size, state)
+    return out.to(dtype), probabilities, state
 
+
+def _in_chunks(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    key_matrix: Tensor,
+    value_matrix: Tensor,
+    slot_mask: Tensor | None,
+    dropout: Callable[[Tensor], Tensor] | None,
+    chunk_size: int,
+    state: CausalState | None,
+) -> tuple[Tensor, Tensor, CausalState | None]:
     length, heads = query.size(0), query.size(2)
-    chunks = math.ceil(length / chunk_size)
+    chunks = max(1, math.ceil(length / chunk_size))
     q = _split(query, chunks).permute(0, 3, 2, 1, 4).flatten(1, 2).contiguous()  # (m, X, c, d), with X = H B
     k = _split(key, chunks).permute(0, 3, 2, 4, 1).flatten(1, 2).contiguous()  # (m, X, d, c)
     v = _split(value, chunks).permute(0, 3, 2, 4, 1).flatten(1, 2).contiguous()
@@ -86,14 +103,14 @@ def causal_attention(
     if slot_mask is not None:
         mask = F.pad(slot_mask, (0, 0, 0, -length % chunks), value=True)
         scores = scores.masked_fill(~mask.view(chunks, 1, -1, mask.size(1)), -torch.inf)
-    probabilities = torch.softmax(scores, dim=-1).to(inner)
+    probabilities = torch.softmax(scores, dim=-1)
     dropped = probabilities if dropout is None else dropout(probabilities)
     out, value_sums = SlotsToTokens.apply(dropped, f, v, value_sums)  # (m, X, c, d)
 
     if state is not None:
         state = CausalState(*(x.unflatten(0, (heads, -1)).transpose(0, 1) for x in (key_sums, value_sums)))
     out, probabilities = (_join(x.unflatten(1, (heads, -1)), length) for x in (out, probabilities))
-    return out.to(dtype), probabilities, state
+    return out, probabilities, state
 
 
 def _next_token(
@@ -105,9 +122,10 @@ def _next_token(
     slot_mask: Tensor | None,
     dropout: Callable[[Tensor], Tensor] | None,
     state: CausalState,
+    overwrite_state: bool,
 ) -> tuple[Tensor, Tensor, CausalState]:
-    """`causal_attention` for one token: it is added to the sums, and they are all that it meets."""
-    add = torch.addcmul if torch.is_grad_enabled() else Tensor.addcmul_
+    """One token: it is added to the sums, and they are all that it meets."""
+    add = Tensor.addcmul_ if overwrite_state else torch.addcmul
     keys = add(state.keys, key[0, ..., None], key_matrix.transpose(1, 2))  # (B, H, d, 1) and (G, 1, k)
     values = add(state.values, value[0, ..., None], value_matrix.transpose(1, 2))
     scores = query.permute(1, 2, 0, 3) @ keys  # (B, H, 1, k)
@@ -124,7 +142,7 @@ def _split(x: Tensor, chunks: int) -> Tensor:
     missing = -len(x) % chunks
     if missing:
         x = torch.cat([x, x.new_zeros(missing, *x.shape[1:])])
-    return x.unflatten(0, (chunks, -1))
+    return x.unflatten(0, (chunks, len(x) // chunks))
 
 
 def _join(x: Tensor, length: int) -> Tensor:

@@ -8,7 +8,7 @@ respect to its rows, so that both share all of their parts. Within a chunk of c 
 stands; the tokens before the chunk enter through the sum A = Σ_j t_j m_jᵀ, (d, k).
 
 Shapes: m chunks of c tokens; X = H B heads and sentences, heads first; G = 1 where they share a matrix and H where
-every head has its own; d features a head, k slots.
+every head has its own; d features a head, k slots. All tensors are contiguous.
 """
 
 from itertools import pairwise
@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 
 class TokensToSlots(torch.autograd.Function):
@@ -36,6 +37,7 @@ class TokensToSlots(torch.autograd.Function):
         return out, last
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, gradient: Tensor, last_gradient: Tensor | None) -> tuple[Tensor, ...]:
         rows, tokens, matrix, block, sums = ctx.saved_tensors
         gradient = gradient.contiguous()
@@ -61,6 +63,7 @@ class SlotsToTokens(torch.autograd.Function):
         return out, last
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, gradient: Tensor, last_gradient: Tensor | None) -> tuple[Tensor, ...]:
         rows, matrix, tokens, block, sums = ctx.saved_tensors
         gradient = gradient.contiguous()
@@ -115,17 +118,18 @@ def _gradients(
 def _by_shared(x: Tensor, matrix: Tensor, add_to: Tensor | None = None) -> Tensor:
     """(m, X, r, i) by (m, G, i, s), one product for all rows that share a matrix; may be added to another in place."""
     chunks, groups = matrix.shape[:2]
-    rows, matrices = x.view(chunks * groups, -1, x.size(3)), matrix.flatten(0, 1)
+    rows = x.view(chunks * groups, x.size(1) // groups * x.size(2), x.size(3))
+    matrices = matrix.flatten(0, 1)
     if add_to is None:
-        return torch.bmm(rows, matrices).view(*x.shape[:3], -1)
-    add_to.view(chunks * groups, -1, matrix.size(3)).baddbmm_(rows, matrices)
+        return torch.bmm(rows, matrices).view(*x.shape[:3], matrix.size(3))
+    add_to.view(*rows.shape[:2], matrix.size(3)).baddbmm_(rows, matrices)
     return add_to
 
 
 def _over_sharers(x: Tensor, y: Tensor, matrix: Tensor) -> Tensor:
     """Σ xᵀ y over all that share a matrix: (m, X, r, c) and (m, X, r, k) to the shape of the matrix, (m, G, c, k)."""
     chunks, groups = matrix.shape[:2]
-    x, y = (z.view(chunks, groups, -1, z.size(3)) for z in (x, y))
+    x, y = (z.view(chunks, groups, z.size(1) // groups * z.size(2), z.size(3)) for z in (x, y))
     return x.transpose(2, 3) @ y
 
 
@@ -155,10 +159,18 @@ def _running_sums(x: Tensor, start: Tensor | None, reverse: bool = False) -> tup
         sums[:-1] = x[1:]
     else:
         sums[1:] = x[:-1]
-    if sums.device.type == "cpu":  # where cumsum along the first dimension takes four times as long
-        rows = sums.unbind()
-        for earlier, row in pairwise(rows[::-1] if reverse else rows):
-            row.add_(earlier)
-    else:
-        sums = sums.flip(0).cumsum(0).flip(0) if reverse else sums.cumsum(0)
+    # on a CPU cumsum along the first dimension takes four times as long as a loop
+    sums = (_looped_cumsum if sums.device.type == "cpu" else _cumsum)(sums, reverse)
     return sums.to(x.dtype), sums[last] + x[last]
+
+
+def _looped_cumsum(x: Tensor, reverse: bool) -> Tensor:
+    """Sums along the first dimension, made in place."""
+    rows = x.unbind()
+    for earlier, row in pairwise(rows[::-1] if reverse else rows):
+        row.add_(earlier)
+    return x
+
+
+def _cumsum(x: Tensor, reverse: bool) -> Tensor:
+    return x.flip(0).cumsum(0).flip(0) if reverse else x.cumsum(0)

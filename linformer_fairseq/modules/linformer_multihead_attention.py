@@ -137,13 +137,13 @@ class LinformerMultiheadAttention(MultiheadAttention):
 
         Returns:
             The output (T, B, C), and None or the weights over tokens, P̄ F: (B, T, n), or (H, B, T, n) by head. For
-            causal attention n counts the tokens of earlier calls too.
+            causal attention n counts the tokens of earlier calls too, whose padding is not remembered.
 
         Raises:
             ValueError: for another `attn_mask`, `before_softmax`, an `incremental_state` that is neither of `static_kv`
-                nor of causal attention, and keys longer than N.
+                nor of causal attention, `static_kv` in causal attention, and keys longer than N.
         """
-        if attn_mask is not None and not (self.causal and _is_future_mask(attn_mask)):
+        if attn_mask is not None and not (self.causal and _is_future_mask(attn_mask, query.size(0))):
             raise ValueError(
                 "causal Linformer attention supports no other attn_mask than the future mask"
                 if self.causal
@@ -152,6 +152,8 @@ class LinformerMultiheadAttention(MultiheadAttention):
         if before_softmax:
             raise ValueError("Linformer attention does not support before_softmax")
         if self.causal:
+            if static_kv:
+                raise ValueError("causal Linformer attention does not support static_kv, which is for cross-attention")
             out, weights = self._attend_causally(
                 query, key, value, key_padding_mask, incremental_state, need_weights or need_head_weights
             )
@@ -205,9 +207,9 @@ class LinformerMultiheadAttention(MultiheadAttention):
         need_weights: bool,
     ) -> tuple[Tensor, Tensor | None]:
         """The output (T, B, C), and the weights over tokens (B, H, T, n) if they are needed."""
-        position, state = 0, None
+        position, state, fresh = 0, None, False
         if incremental_state is not None:
-            position, state = self._decoding_state(incremental_state, query)
+            position, state, fresh = self._decoding_state(incremental_state, query)
         padded = mask is not None
         key, value, mask = self._key_value_mask(query, key, value, mask, position)
         if key.size(0) != query.size(0):
@@ -234,11 +236,15 @@ class LinformerMultiheadAttention(MultiheadAttention):
             self.dropout_module,
             self.chunk_size,
             state,
+            overwrite_state=fresh,
         )
         if state is not None:
-            # fairseq reorders the buffer's tensors with the hypotheses, but not the position, which they share
-            self._set_input_buffer(incremental_state, {"key_sums": state.keys, "value_sums": state.values})
-            self.set_incremental_state(incremental_state, "position", {"tokens": torch.tensor(position + length)})
+            buffer = {
+                "key_sums": state.keys,
+                "value_sums": state.values,
+                "tokens": torch.tensor(position + length),  # on the CPU, where it is read
+            }
+            self._set_input_buffer(incremental_state, buffer)
         out = out.flatten(2)
         if self.v_proj.bias is not None:
             # the key bias without effect, but with a gradient (of zero): torch's DDP waits for one of every parameter
@@ -251,15 +257,31 @@ class LinformerMultiheadAttention(MultiheadAttention):
             weights = weights.masked_fill(F.pad(mask, (position, 0))[:, None, None], 0.0)
         return self.out_proj(out), weights
 
-    def _decoding_state(self, incremental_state: IncrementalState, query: Tensor) -> tuple[int, CausalState]:
-        """The number of tokens so far, and their sums."""
+    def _decoding_state(self, incremental_state: IncrementalState, query: Tensor) -> tuple[int, CausalState, bool]:
+        """The number of tokens so far, their sums, and whether these are copies that nobody else holds."""
+        buffer = self._get_input_buffer(incremental_state)
+        if not buffer:
+            shape = (query.size(1), self.num_heads, self.head_dim, self.key_projection.projected_dim)
+            dtype = torch.promote_types(query.dtype, torch.float32)
+            return 0, CausalState(*(query.new_zeros(shape, dtype=dtype) for _ in range(2))), True
+        state, order = CausalState(buffer["key_sums"], buffer["value_sums"]), buffer.get("order")
+        if order is not None:
+            state = CausalState(*(sums.index_select(0, order) for sums in state))
+        return int(buffer["tokens"]), state, order is not None
+
+    def reorder_incremental_state(
+        self, incremental_state: IncrementalState | None, new_order: Tensor
+    ) -> IncrementalState | None:
+        """For causal attention notes the new order of hypotheses: the next token copies the sums in that order, and can
+        then be added to the copies in place."""
+        if not self.causal:
+            return super().reorder_incremental_state(incremental_state, new_order)
         buffer = self._get_input_buffer(incremental_state)
         if buffer:
-            position = self.get_incremental_state(incremental_state, "position")["tokens"]
-            return int(position), CausalState(buffer["key_sums"], buffer["value_sums"])
-        shape = (query.size(1), self.num_heads, self.head_dim, self.key_projection.projected_dim)
-        dtype = torch.promote_types(query.dtype, torch.float32)
-        return 0, CausalState(*(query.new_zeros(shape, dtype=dtype) for _ in range(2)))
+            order = buffer.get("order")
+            order = new_order if order is None else order.index_select(0, new_order)
+            incremental_state = self._set_input_buffer(incremental_state, {**buffer, "order": order})
+        return incremental_state
 
     @staticmethod
     def _by_head(weights: Tensor | None, need_head_weights: bool) -> Tensor | None:
@@ -281,13 +303,14 @@ class LinformerMultiheadAttention(MultiheadAttention):
         if self.encoder_decoder_attention and self.beam_size > 1 and key.size(1) == query.size(1):
             key, value = key[:, :: self.beam_size], value[:, :: self.beam_size]
             mask = None if mask is None else mask[:: self.beam_size]
-        n, longest = key.size(0), max(0, self.key_projection.max_positions - position)
+        n, positions = key.size(0), self.key_projection.max_positions
+        longest = max(0, positions - position)
         mask = key.new_zeros(key.size(1), n, dtype=torch.bool) if mask is None else mask.bool()
         if n > longest and not mask[:, longest:].all():
-            side = "target" if self.causal else "source"
+            side, tokens = "target" if self.causal else "source", position + int(_lengths(mask).max())
             raise ValueError(
-                f"a {side} of {position + n} tokens is longer than the {position + longest} positions that the "
-                f"Linformer projection was built for; shorten it or train with a larger --max-{side}-positions"
+                f"a {side} of {tokens} tokens is longer than the {positions} positions that the Linformer projection "
+                f"was built for; shorten it or train with a larger --max-{side}-positions"
             )
         return key, value, mask
 
@@ -368,10 +391,11 @@ def _check_causal(projection: Projection, self_attention: bool, q_noise: float, 
         raise ValueError(f"chunk_size must be at least 1, not {chunk_size}")
 
 
-def _is_future_mask(mask: Tensor) -> bool:
-    """Whether `mask` hides all later tokens and no others: -inf, or true, above the diagonal, and zero elsewhere."""
+def _is_future_mask(mask: Tensor, length: int) -> bool:
+    """Whether `mask` (T, T) hides all later tokens and no others: -inf, or true, above the diagonal, zero elsewhere."""
     hidden = mask if mask.dtype == torch.bool else mask.isneginf()
-    return torch.equal(hidden, torch.ones_like(hidden).triu(1)) and not mask.tril().any()
+    future = torch.ones(length, length, dtype=torch.bool, device=mask.device).triu(1)
+    return torch.equal(hidden, future) and not mask.tril().any()
 
 
 def _lengths(mask: Tensor) -> Tensor:

@@ -74,7 +74,7 @@ def test_interactive_and_hub_say_what_generate_says(data: Path, checkpoint: Path
 
 
 def test_prefixes(data: Path, checkpoint: Path) -> None:
-    """Hypotheses begin as their references do, and go on with the scores of a parallel pass."""
+    """Hypotheses begin as their references do."""
     output = run("generate", *generate_arguments(data, checkpoint, "--prefix-size", 3)).ok()
     references = dict(re.findall(r"^T-(\d+)\t(.*)$", output, re.MULTILINE))
     found = hypotheses(output)

@@ -81,8 +81,12 @@ def test_sampling() -> None:
     strategy = Sampling(task.target_dictionary, sampling_topp=0.9)
     model = causal_model(task)
     generator = SequenceGenerator([model], task.target_dictionary, beam_size=4, max_len_b=20, search_strategy=strategy)
-    hypotheses = generator.generate([model], batch(task, [sentence(task, 9)], left_pad=True))[0]
+    source = sentence(task, 9)
+    hypotheses = generator.generate([model], batch(task, [source], left_pad=True))[0]
     assert len({tuple(hypothesis["tokens"].tolist()) for hypothesis in hypotheses}) > 1
+    # fairseq gives the scores of the words among which it drew, so what it drew is asked for: likely words
+    drawn = torch.cat([scored(task, [model], source, hypothesis["tokens"]) for hypothesis in hypotheses])
+    assert drawn.exp().min() > 1e-3
 
 
 def test_prefixes() -> None:
@@ -199,6 +203,15 @@ def test_other_kinds_leave_the_decoder_linear(kind: str) -> None:
     projection = model.decoder.layers[0].self_attn.key_projection
     assert type(projection) is KINDS["linear"]
     assert projection.init == "identity"
+
+
+def test_targets_padded_on_the_left_are_refused() -> None:
+    task = toy_task()
+    model = causal_model(task)
+    encoded = model.encoder(**batch(task, [sentence(task, 12, 1)] * 2, left_pad=True)["net_input"])
+    target = batch(task, [sentence(task, 9, 2), sentence(task, 5, 3)], left_pad=True)["net_input"]["src_tokens"]
+    with pytest.raises(ValueError, match="targets padded on the left are not supported"):
+        model.decoder(target, encoded)
 
 
 def test_state_does_not_grow() -> None:

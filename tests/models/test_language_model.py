@@ -128,3 +128,5 @@ def test_bad_flags_end_in_one_sentence(flags: dict[str, object], sentence_start:
 def test_checkpoints_of_another_model_are_refused() -> None:
     with pytest.raises(SystemExit, match=r"^error: the checkpoint's \S+ has shape \(4, 64\), this model's \(8, 64\)"):
         toy_lm(linformer_k="8").load_state_dict(toy_lm().state_dict())
+    with pytest.raises(SystemExit, match="is in the checkpoint only: give the number of layers that the checkpoint"):
+        toy_lm().load_state_dict(toy_lm(decoder_layers=3).state_dict())

@@ -143,7 +143,8 @@ def test_the_far_past_matters(sharing: str, chunk_size: int) -> None:
 @settings(max_examples=3)
 @given(data=st.data())
 def test_steps_equal_chunks_over_2000_positions(sharing: str, data: st.DataObject) -> None:
-    attention = make_causal(sharing, n=2000, random=False, dtype=torch.float32)
+    options = {"k": 16, "mask_empty_slots": data.draw(st.booleans())}
+    attention = make_causal(sharing, n=2000, random=False, dtype=torch.float32, **options)
     x = torch.randn(2000, 2, 8)
     expected = attention(x, x, x)[0]
     torch.testing.assert_close(decode(attention, x, some_split(2000, data)), expected, rtol=0, atol=1e-5)
@@ -161,10 +162,16 @@ def test_starts_as_full_causal_attention_while_k_covers_the_prefix(sharing: str,
     full.load_state_dict({name: w for name, w in attention.state_dict().items() if "projection" not in name})
     x = torch.randn(40, 2, 8)
     future = torch.full((40, 40), -torch.inf).triu(1)
-    # fairseq's fast path concatenates the biases; static keys take the way that does without
+    # fairseq's fast path fails without biases; it is not taken where there is an incremental state
     state: dict = {}
     expected = torch.cat([full(part, part, part, incremental_state=state)[0] for part in x.split(1)])
-    for out in (attention(x, x, x)[0], attention(x, x, x, attn_mask=future)[0], decode(attention, x, [1] * 40)):
+    ways = (
+        attention(x, x, x)[0],
+        attention(x, x, x, attn_mask=future)[0],
+        decode(attention, x, [1] * 40),
+        decode(attention, x, [3, 1, 30, 6]),
+    )
+    for out in ways:
         torch.testing.assert_close(out[:16], expected[:16], rtol=0, atol=1e-5)
         assert (out[17:] - expected[17:]).abs().max() > 1e-3
 
@@ -194,10 +201,29 @@ def test_weights_over_tokens(sharing: str) -> None:
     values = torch.nn.functional.linear(x, attention.v_proj.weight).view(10, 2, 2, 4)
     out = torch.einsum("hbtn,nbhd->tbhd", weights, values).reshape(10, 2, 8) + attention.v_proj.bias
     torch.testing.assert_close(attention.out_proj(out), expected)
-    state: dict = {}
-    for i, part in enumerate(x.split(1)):
-        _, row = attention(part, part, part, incremental_state=state, need_weights=True)
-        torch.testing.assert_close(row, weights.mean(0)[:, i : i + 1, : i + 1])
+    for steps in ([1] * 10, [3, 1, 6]):
+        state: dict = {}
+        end = 0
+        for part in x.split(steps):
+            _, rows = attention(part, part, part, incremental_state=state, need_weights=True)
+            start, end = end, end + len(part)
+            torch.testing.assert_close(rows, weights.mean(0)[:, start:end, :end])
+
+
+@everything
+def test_padding_in_steps(sharing: str) -> None:
+    """Sentences that end early leave the others, and their own past, as they are."""
+    attention = make_causal(sharing, n=20)
+    lengths = torch.tensor([20, 7, 12])
+    mask = torch.arange(20) >= lengths[:, None]
+    x = torch.randn(20, 3, 8, dtype=torch.float64)
+    whole = attention(x, x, x, key_padding_mask=mask)[0]
+    poisoned = x.masked_fill(mask.t()[:, :, None], 1e9)
+    for steps in ([1] * 20, [5, 4, 1, 10]):
+        state: dict = {}
+        parts = zip(x.split(steps), poisoned.split(steps), mask.split(steps, 1), strict=True)
+        out = torch.cat([attention(q, k, k, m, state)[0] for q, k, m in parts])
+        torch.testing.assert_close(out, whole)
 
 
 @everything
@@ -216,7 +242,7 @@ def test_state_is_reordered_and_does_not_grow(sharing: str) -> None:
         attention.reorder_incremental_state(state, order)
         history = history[order]
         sizes.add(sum(tensor.numel() for entry in state.values() for tensor in entry.values()))
-    assert sizes == {2 * 3 * 8 * 4 + 1}  # two sums of k · C numbers a sentence, and the position
+    assert sizes == {2 * 3 * 8 * 4 + 1 + 3}  # two sums of k · C numbers a sentence, the position, and the order
 
 
 def test_rows_may_multiply_and_vanish() -> None:
@@ -252,18 +278,36 @@ def test_half_precision_stays_finite(dtype: torch.dtype, sharing: str) -> None:
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("step", [1, 100])
 def test_state_keeps_its_precision(dtype: torch.dtype, step: int) -> None:
-    """The sums over 4,096 tokens, against those of float64 for the same rounded inputs."""
-    q, k, v, e, f = (x.detach().to(dtype) for x in inputs(4096))
-    half = CausalState(*(torch.zeros(2, 3, 4, 5) for _ in range(2)))
-    exact = CausalState(*(torch.zeros(2, 3, 4, 5, dtype=torch.float64) for _ in range(2)))
+    """The sums over 4,096 tokens, against those of float64 with the same rounded weights."""
+    attention = make_causal(n=4096, random=False, dtype=dtype)
+    exact = make_causal(n=4096, dtype=torch.float64)
+    exact.load_state_dict(attention.state_dict())
+    x = torch.randn(4096, 2, 8).to(dtype)
+    states: list[dict] = [{}, {}]
     with torch.no_grad():
-        for start in range(0, 4096, step):
-            now = slice(start, start + step)
-            _, _, half = causal_attention(q[now], k[now], v[now], e[..., now], f[..., now], state=half)
-        _, _, exact = causal_attention(*(x.double() for x in (q, k, v, e, f)), state=exact)
-    for found, wanted in zip(half, exact, strict=True):
-        assert found.dtype == torch.float32
-        assert (found - wanted).norm() / wanted.norm() < 1e-2
+        for part in x.split(step):
+            attention(part, part, part, incremental_state=states[0])
+        exact(x.double(), x.double(), x.double(), incremental_state=states[1])
+    found, wanted = (next(iter(state.values())) for state in states)
+    for name in ("key_sums", "value_sums"):
+        assert found[name].dtype == torch.float32
+        assert (found[name] - wanted[name]).norm() / wanted[name].norm() < 1e-2
+
+
+def test_older_states_stay_as_they_are() -> None:
+    """A state that someone keeps is not overwritten by the tokens after it."""
+    attention = make_causal(n=64)
+    x = torch.randn(20, 2, 8, dtype=torch.float64)
+    expected = attention(x, x, x)[0]
+    state: dict = {}
+    prefix = attention(x[:9], x[:9], x[:9], incremental_state=state)[0]
+    attention.reorder_incremental_state(state, torch.tensor([1, 0]))
+    branch = {name: dict(buffer) for name, buffer in state.items()}
+    with torch.no_grad():
+        for way in (state, branch):
+            out = torch.cat([attention(p, p, p, incremental_state=way)[0] for p in x[9:, [1, 0]].split(1)])
+            torch.testing.assert_close(out, expected[9:, [1, 0]])
+    prefix.sum().backward()
 
 
 def test_sums_of_chunks_keep_their_precision() -> None:
@@ -302,6 +346,25 @@ def test_autocast(dtype: torch.dtype) -> None:
     for exact, found in zip(*gradients, strict=True):
         assert found.dtype == torch.float32
         assert (found - exact).norm() <= 0.1 * exact.norm()
+    with torch.autocast("cpu", dtype):
+        for steps in ([1] * 300, [100, 1, 199]):
+            assert (decode(attention, x, steps) - outputs[0]).norm() < 0.05 * outputs[0].norm()
+
+
+def test_second_derivatives_are_refused() -> None:
+    tensors = inputs(9)
+    out = causal_attention(*tensors)[0].square().sum()
+    gradient = torch.autograd.grad(out, tensors, create_graph=True)[2]
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        gradient.sum().backward()
+
+
+@pytest.mark.parametrize("shape", [(0, 2, 8), (5, 0, 8), (1, 0, 8)])
+def test_empty_inputs(shape: tuple[int, ...]) -> None:
+    attention = make_causal()
+    x = torch.zeros(shape, dtype=torch.float64)
+    for state in (None, {}):
+        assert attention(x, x, x, incremental_state=state, need_weights=False)[0].shape == shape
 
 
 def test_every_parameter_has_a_gradient() -> None:
@@ -324,6 +387,8 @@ def test_targets_beyond_the_longest_length() -> None:
         attention(x[:17], x[:17], x[:17])
     with pytest.raises(ValueError, match=sentence):
         decode(attention, x[:17], [1] * 17)
+    with pytest.raises(ValueError, match="a target of 18 tokens is longer than the 16 positions"):
+        attention(x, x, x, key_padding_mask=torch.arange(20) >= torch.tensor([18, 5])[:, None])
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "linear"])
@@ -352,12 +417,19 @@ def test_refuses_to_be_built_with(options: dict[str, object], sentence: str) -> 
         torch.ones(9, 9, dtype=torch.bool).tril(),
         torch.full((9, 9), -torch.inf).triu(2),
         torch.full((9, 9), -torch.inf).triu(1) + 1,
+        torch.full((4, 4), -torch.inf).triu(1),
     ],
 )
 def test_refuses_other_masks_than_the_future(mask: Tensor) -> None:
     x = torch.randn(9, 2, 8, dtype=torch.float64)
     with pytest.raises(ValueError, match="no other attn_mask than the future mask"):
         make_causal()(x, x, x, attn_mask=mask)
+
+
+def test_refuses_static_keys() -> None:
+    x = torch.randn(9, 2, 8, dtype=torch.float64)
+    with pytest.raises(ValueError, match="does not support static_kv"):
+        make_causal()(x, x, x, incremental_state={}, static_kv=True)
 
 
 def test_refuses_keys_of_another_length() -> None:
