@@ -10,6 +10,11 @@ hypothesis.settings.register_profile("project", deadline=None, max_examples=12, 
 hypothesis.settings.load_profile("project")
 
 
+@pytest.fixture(autouse=True)
+def _seeded() -> None:
+    torch.manual_seed(0)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if not torch.cuda.is_available():
         skip = pytest.mark.skip(reason="no CUDA device here")

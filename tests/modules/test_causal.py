@@ -101,7 +101,7 @@ def test_a_query_meets_the_slots_of_its_prefix(sharing: str, lengths: list[int],
 @every_chunk
 def test_the_future_does_not_matter(sharing: str, chunk_size: int) -> None:
     """600 tokens: not a multiple of 7 or 64."""
-    attention = make_causal(sharing, n=600, dtype=torch.float32, chunk_size=chunk_size)
+    attention = make_causal(sharing, n=600, dtype=torch.float32, chunk_size=chunk_size, random=False)
     x = torch.randn(600, 1, 8)
     expected = attention(x, x, x)[0]
     for i in (0, 63, 64, 300, 598):
@@ -252,7 +252,8 @@ def test_rows_may_multiply_and_vanish() -> None:
     expected = attention(x, x, x)[0]
     state: dict = {}
     attention(x[:9], x[:9], x[:9], incremental_state=state)
-    attention.reorder_incremental_state(state, torch.tensor([0, 0, 0, 1, 1, 1]))
+    attention.reorder_incremental_state(state, torch.tensor([1, 0]))
+    attention.reorder_incremental_state(state, torch.tensor([1, 1, 1, 0, 0, 0]))
     wide = x[9:15].repeat_interleave(3, 1)
     out = attention(wide, wide, wide, incremental_state=state)[0]
     torch.testing.assert_close(out, expected[9:15].repeat_interleave(3, 1))
@@ -328,7 +329,7 @@ def test_dropout_falls_on_the_probabilities(need_weights: bool) -> None:
     expected = attention(x[:, :1], x[:, :1], x[:, :1])[0]
     out = attention.train()(x, x, x, need_weights=need_weights)[0]
     assert not torch.equal(out[:, 0], out[:, 1])
-    torch.testing.assert_close(out.mean(1, keepdim=True), expected, rtol=0, atol=0.05 * expected.std().item())
+    torch.testing.assert_close(out.mean(1, keepdim=True), expected, rtol=0, atol=0.1 * expected.std().item())
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
