@@ -101,7 +101,7 @@ def _add_running(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="where to measure")
     group.add_argument("--dtype", choices=sorted(DTYPES), default="float32", help="type of all tensors")
     group.add_argument("--threads", type=_count, default=cpu_count(), help="threads of torch")
-    group.add_argument("--repeats", type=_count, default=9, help="runs that count")
+    group.add_argument("--repeats", type=_count, default=15, help="runs that count")
     group.add_argument("--warm-up", type=_natural, default=2, help="runs before them")
     group.add_argument("--seed", type=_natural, default=1, help="seed of weights and inputs")
 

@@ -25,9 +25,10 @@ def run(running: Running, settings: CausalSettings) -> None:
             check_decoding(name, model, device)
         model.to(dtype)
     decoded = decoding.measure(models, settings, running)
+    grown = decoding.measure_growth(models, settings, running)
     del models, model
     release(device)
     trained = causal_product.measure(settings, running)
     chunks = causal_product.sweep(settings, running)
-    write(Results(decoded, trained, chunks), settings, running)
+    write(Results(decoded, grown, trained, chunks), settings, running)
     say(f"{running.out / 'report.md'} is written")

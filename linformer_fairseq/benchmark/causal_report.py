@@ -23,13 +23,16 @@ class Results:
     """All that was measured."""
 
     decoding: list[DecodingRow]
+    """The models side by side."""
+    growth: list[DecodingRow]
+    """The positions side by side."""
     training: list[TrainingRow]
     chunks: list[TrainingRow]
 
 
 def write(results: Results, settings: CausalSettings, running: Running) -> None:
     """Writes results.json, the pictures and report.md."""
-    targets = compare(results.decoding, results.training)
+    targets = compare(results.decoding, results.growth, results.training)
     write_json(
         running.out / "results.json",
         {
@@ -58,6 +61,9 @@ def text(results: Results, targets: list[Target], settings: CausalSettings, runn
         "filled with random numbers up to the target position, not decoded.",
         f"![Decoding]({DECODING_PLOT})",
         _decoding_table(results.decoding),
+        "The same steps of one model at a time, its positions taking turns; what others leave behind in caches and in "
+        "the memory allocator is then alike at all of them:",
+        _growth_table(results.growth),
         "## Training",
         f"Forward and backward of the attention alone, {settings.heads} heads of {settings.head_dim} features, k = "
         f"{settings.k}, batch {settings.batch}, no dropout: the products without linear layers, the modules with "
@@ -105,6 +111,24 @@ def _decoding_table(rows: list[DecodingRow]) -> str:
     return table(
         [*headers, "fairseq's time / this", "Self-attention's state, MB", "Whole state, MB"],
         [cells(row) for row in rows],
+    )
+
+
+def _growth_table(rows: list[DecodingRow]) -> str:
+    first = {(row.model, row.beam): row.step for row in reversed(rows)}
+    return table(
+        ["Model", "Beam", "Target position", "ms a step", "Quartiles", "Time / at the first position"],
+        [
+            [
+                row.model,
+                str(row.beam),
+                f"{row.position:,}",
+                row.note or milliseconds(row.step),
+                quartiles(row.step),
+                ratio(row.step and row.step.median, (start := first[row.model, row.beam]) and start.median),
+            ]
+            for row in rows
+        ],
     )
 
 

@@ -13,6 +13,7 @@ from .beam_search import Search
 from .causal_settings import CausalSettings
 from .checks import TARGET_LENGTH
 from .memory import free_bytes, refusal, release
+from .models import LINFORMERS, TRANSFORMER
 from .running import Running
 from .timing import Spread, interleaved
 
@@ -48,44 +49,64 @@ def longest_target(settings: CausalSettings, running: Running) -> int:
     return max(settings.positions[-1] + running.runs, settings.k, TARGET_LENGTH)
 
 
-@torch.no_grad()
 def measure(models: dict[str, TransformerModelBase], settings: CausalSettings, running: Running) -> list[DecodingRow]:
     """Every model with every beam at every position, the models interleaved step by step."""
-    shape = (settings.sentences, settings.source_length)
-    words = models[next(iter(models))].decoder.dictionary
-    source = torch.randint(words.nspecial, len(words), shape, device=running.torch_device)
     rows = []
     for beam in settings.beams:
         for position in settings.positions:
             say(f"decoding, beam {beam}, position {position:,} ...")
-            rows += _measure_at(models, source, beam, position, running)
-            release(running.torch_device)
+            rows += _interleaved([(name, beam, position) for name in models], models, settings, running)
     return rows
 
 
-def _measure_at(
-    models: dict[str, TransformerModelBase], source: torch.Tensor, beam: int, position: int, running: Running
+def measure_growth(
+    models: dict[str, TransformerModelBase], settings: CausalSettings, running: Running
 ) -> list[DecodingRow]:
+    """Every Linformer with every beam at all positions, the positions interleaved step by step."""
+    rows = []
+    for name in LINFORMERS:
+        for beam in settings.beams:
+            say(f"decoding at all positions in turn, {name}, beam {beam} ...")
+            rows += _interleaved([(name, beam, position) for position in settings.positions], models, settings, running)
+    return rows
+
+
+@torch.no_grad()
+def _interleaved(
+    wanted: list[tuple[str, int, int]],
+    models: dict[str, TransformerModelBase],
+    settings: CausalSettings,
+    running: Running,
+) -> list[DecodingRow]:
+    """A row for each model, beam and position that is wanted, all measured in turn."""
+    device = running.torch_device
+    words = models[TRANSFORMER].decoder.dictionary
+    shape = (settings.sentences, settings.source_length)
+    source = torch.randint(words.nspecial, len(words), shape, device=device)
     searches: dict[str, Search] = {}
     notes: dict[str, str] = {}
-    for name, model in models.items():
-        search = Search(model, source, beam, position + running.runs)
+    for key in wanted:
+        name, beam, position = key
+        search = Search(models[name], source, beam, position + running.runs)
         try:
-            notes[name] = _prepare(search, position, running.torch_device)
+            notes[str(key)] = _prepare(search, position, device)
         except (RuntimeError, MemoryError) as error:
-            notes[name] = refusal(error)
-        if not notes[name]:
-            searches[name] = search
-    sizes = {name: search.state_bytes() for name, search in searches.items()}
-    calls = {name: _steps(search, position, running.runs) for name, search in searches.items()}
-    timings = interleaved(calls, running.repeats, running.warm_up, running.torch_device)
+            notes[str(key)] = refusal(error)
+        if not notes[str(key)]:
+            searches[str(key)] = search
+    sizes = {key: search.state_bytes() for key, search in searches.items()}
+    calls = {str(key): _steps(searches[str(key)], key[2], running.runs) for key in wanted if str(key) in searches}
+    timings = interleaved(calls, running.repeats, running.warm_up, device)
     notes |= timings.notes
     rows = []
-    for name in models:
-        step = timings.spreads.get(name)
-        bytes_ = sizes.get(name, (None, None))
-        rows.append(DecodingRow(name, beam, position, len(source) * beam, step, *bytes_, notes[name]))
-        say(f"  {name}: {f'{1000 * step.median:,.1f} ms a step' if step else notes[name]}")
+    for key in wanted:
+        name, beam, position = key
+        step, note = timings.spreads.get(str(key)), notes[str(key)]
+        bytes_ = sizes.get(str(key), (None, None))
+        rows.append(DecodingRow(name, beam, position, settings.sentences * beam, step, *bytes_, note))
+        say(f"  {name}, position {position:,}: {f'{1000 * step.median:,.1f} ms a step' if step else note}")
+    del searches, calls
+    release(device)
     return rows
 
 

@@ -55,13 +55,17 @@ class Target:
         }
 
 
-def compare(decoding: list[DecodingRow], training: list[TrainingRow]) -> list[Target]:
-    """All targets whose positions and lengths were measured."""
-    return [*_decoding_targets(decoding), *_training_targets(training)]
+def compare(decoding: list[DecodingRow], growth: list[DecodingRow], training: list[TrainingRow]) -> list[Target]:
+    """All targets whose positions and lengths were measured.
+
+    Args:
+        decoding: the models side by side.
+        growth: the positions side by side.
+    """
+    return [*_growth_targets(growth), *_speed_targets(decoding), *_training_targets(training)]
 
 
-def _decoding_targets(rows: list[DecodingRow]) -> Iterator[Target]:
-    measured = {(row.model, row.beam, row.position): row for row in rows if row.step}
+def _growth_targets(rows: list[DecodingRow]) -> Iterator[Target]:
     for model in LINFORMERS:
         for beam in sorted({row.beam for row in rows}):
             own = [row for row in rows if row.step and (row.model, row.beam) == (model, beam)]
@@ -72,6 +76,11 @@ def _decoding_targets(rows: list[DecodingRow]) -> Iterator[Target]:
             yield Target(f"{between}, time of a step", last.step.median / first.step.median, "<=", STEP_GROWTH)
             largest, smallest = (pick(row.state_bytes for row in own) for pick in (max, min))
             yield Target(f"{model}, beam {beam}: largest / smallest state", largest / smallest, "=", 1.0)
+
+
+def _speed_targets(rows: list[DecodingRow]) -> Iterator[Target]:
+    measured = {(row.model, row.beam, row.position): row for row in rows if row.step}
+    for model in LINFORMERS:
         for position, bound in SPEED_UPS.items():
             ours, theirs = (measured.get((name, SPEED_UP_BEAM, position)) for name in (model, TRANSFORMER))
             if ours and theirs:

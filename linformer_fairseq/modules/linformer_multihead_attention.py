@@ -246,9 +246,13 @@ class LinformerMultiheadAttention(MultiheadAttention):
             }
             self._set_input_buffer(incremental_state, buffer)
         out = out.flatten(2)
-        if self.v_proj.bias is not None:
-            # the key bias without effect, but with a gradient (of zero): torch's DDP waits for one of every parameter
-            out = out + (self.v_proj.bias + 0.0 * self.k_proj.bias)
+        bias = self.v_proj.bias
+        if bias is not None:
+            if (
+                torch.is_grad_enabled()
+            ):  # a gradient of zero for the key bias: torch's DDP waits for one of each parameter
+                bias = bias + 0.0 * self.k_proj.bias
+            out = out + bias
         weights = None
         if need_weights:
             probabilities = probabilities.permute(1, 2, 0, 3).to(torch.promote_types(query.dtype, torch.float32))

@@ -136,7 +136,8 @@ class LinearProjection(Projection):
         columns = self.weight[..., start : start + length]
         if self.num_heads is None:
             columns = columns.unsqueeze(0)
-        return F.pad(columns, (0, length - columns.size(2)))
+        beyond = length - columns.size(2)
+        return F.pad(columns, (0, beyond)) if beyond else columns
 
     def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
         if self.num_heads is not None:

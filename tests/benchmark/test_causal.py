@@ -38,6 +38,8 @@ def test_all_rows_are_there(out: Path) -> None:
     decoded = {(row["model"], row["beam"], row["position"]) for row in results["decoding"]}
     assert decoded == {(m, b, p) for m in (TRANSFORMER, *LINFORMERS) for b in (1, 4) for p in (8, 64)}
     assert all(row["step"]["median_seconds"] > 0 and row["state_bytes"] > 0 for row in results["decoding"])
+    grown = [(row["model"], row["beam"], row["position"]) for row in results["growth"]]
+    assert grown == [(m, b, p) for m in LINFORMERS for b in (1, 4) for p in (8, 64)]
     assert {(row["contender"], row["length"]) for row in results["training"]} == {
         (c, n) for c in OURS for n in (16, 512)
     }

@@ -18,12 +18,13 @@ def training(name: str, length: int, seconds: float, peak: int = 1000) -> Traini
 
 
 def outcome(decoding: list[DecodingRow], rows: list[TrainingRow]) -> dict[str, tuple[float, bool]]:
-    return {target.what: (round(target.measured, 6), target.met) for target in compare(decoding, rows)}
+    """With rows of decoding that are side by side in both ways."""
+    return {target.what: (round(target.measured, 6), target.met) for target in compare(decoding, decoding, rows)}
 
 
 def test_nothing_measured_gives_no_targets() -> None:
-    assert compare([], []) == []
-    assert compare([step(OURS, 5, 1.0)], [training(PRODUCT, 5, 1.0)]) == []
+    assert compare([], [], []) == []
+    assert compare([step(OURS, 5, 1.0)], [step(OURS, 5, 1.0)], [training(PRODUCT, 5, 1.0)]) == []
 
 
 def test_decoding() -> None:

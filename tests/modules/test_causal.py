@@ -341,7 +341,8 @@ def test_autocast(dtype: torch.dtype) -> None:
     for enabled in (False, True):
         with torch.autocast("cpu", dtype, enabled=enabled):
             outputs.append(attention(x, x, x, need_weights=False)[0])
-        gradients.append(torch.autograd.grad(outputs[-1].float().square().sum(), list(attention.parameters())))
+        parameters = list(attention.parameters())
+        gradients.append(torch.autograd.grad(outputs[-1].float().square().sum(), parameters))
     assert outputs[1].dtype == dtype
     assert (outputs[1] - outputs[0]).norm() < 0.05 * outputs[0].norm()
     for exact, found in zip(*gradients, strict=True):
@@ -370,7 +371,7 @@ def test_empty_inputs(shape: tuple[int, ...]) -> None:
 
 def test_every_parameter_has_a_gradient() -> None:
     """As torch's DDP wants it; that of the key bias, which drops out of the softmax, is zero."""
-    attention = make_causal()
+    attention = make_causal().train()
     x = torch.randn(9, 2, 8, dtype=torch.float64)
     attention(x, x, x)[0].sum().backward()
     assert all(parameter.grad is not None for parameter in attention.parameters())
