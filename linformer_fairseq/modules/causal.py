@@ -126,8 +126,10 @@ def _next_token(
 ) -> tuple[Tensor, Tensor, CausalState]:
     """One token: it is added to the sums, and they are all that it meets."""
     add = Tensor.addcmul_ if overwrite_state else torch.addcmul
-    keys = add(state.keys, key[0, ..., None], key_matrix.transpose(1, 2))  # (B, H, d, 1) and (G, 1, k)
-    values = add(state.values, value[0, ..., None], value_matrix.transpose(1, 2))
+    # columns are far apart in memory, and are read for every feature of every hypothesis
+    e, f = (matrix.transpose(1, 2).contiguous() for matrix in (key_matrix, value_matrix))  # (G, 1, k)
+    keys = add(state.keys, key[0, ..., None], e)
+    values = add(state.values, value[0, ..., None], f)
     scores = query.permute(1, 2, 0, 3) @ keys  # (B, H, 1, k)
     if slot_mask is not None:
         scores = scores.masked_fill(~slot_mask, -torch.inf)

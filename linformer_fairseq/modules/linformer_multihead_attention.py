@@ -270,7 +270,9 @@ class LinformerMultiheadAttention(MultiheadAttention):
             return 0, CausalState(*(query.new_zeros(shape, dtype=dtype) for _ in range(2))), True
         state, order = CausalState(buffer["key_sums"], buffer["value_sums"]), buffer.get("order")
         if order is not None:
-            state = CausalState(*(sums.index_select(0, order) for sums in state))
+            # index_select copies with one thread on a CPU, gather with all
+            index = order.view(-1, 1, 1, 1).expand(len(order), *state.keys.shape[1:])
+            state = CausalState(*(sums.gather(0, index) for sums in state))
         return int(buffer["tokens"]), state, order is not None
 
     def reorder_incremental_state(
