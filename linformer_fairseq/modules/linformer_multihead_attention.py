@@ -248,9 +248,8 @@ class LinformerMultiheadAttention(MultiheadAttention):
         out = out.flatten(2)
         bias = self.v_proj.bias
         if bias is not None:
-            if (
-                torch.is_grad_enabled()
-            ):  # a gradient of zero for the key bias: torch's DDP waits for one of each parameter
+            if torch.is_grad_enabled():
+                # a gradient of zero for the key bias, as torch's DDP waits for one of every parameter
                 bias = bias + 0.0 * self.k_proj.bias
             out = out + bias
         weights = None
