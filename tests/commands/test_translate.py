@@ -99,8 +99,8 @@ def test_ensemble(data: Path, trained: Path, trained_causal: Path) -> None:
     "flags",
     [
         ["--diverse-beam-groups", 2, "--diverse-beam-strength", 0.5],
-        ["--sampling", "--sampling-topk", 5, "--seed", 3],
-        ["--sampling", "--sampling-topp", 0.8],
+        ["--sampling", "--sampling-topk", 5, "--nbest", 4, "--seed", 3],
+        ["--sampling", "--sampling-topp", 0.8, "--nbest", 4],
     ],
 )
 def test_other_searches(data: Path, trained_causal: Path, flags: list[object]) -> None:
