@@ -99,12 +99,11 @@ def test_ensemble(data: Path, trained: Path, trained_causal: Path) -> None:
     "flags",
     [
         ["--diverse-beam-groups", 2, "--diverse-beam-strength", 0.5],
-        ["--sampling", "--sampling-topk", 5, "--nbest", 4, "--seed", 3],
-        ["--sampling", "--sampling-topp", 0.8, "--nbest", 4],
+        ["--sampling", "--sampling-topk", 5, "--seed", 3],
+        ["--sampling", "--sampling-topp", 0.8],
     ],
 )
 def test_other_searches(data: Path, trained_causal: Path, flags: list[object]) -> None:
-    found = hypotheses(run("generate", *generate_arguments(data, trained_causal, *flags)).ok())
-    assert len(found) == 30
-    beams = hypotheses(run("generate", *generate_arguments(data, trained_causal)).ok())
-    assert found != beams
+    """They run to their end; that their scores are right is tested with whole models in one process."""
+    output = run("generate", *generate_arguments(data, trained_causal, "--nbest", 4, *flags)).ok()
+    assert len(re.findall(r"^H-\d+\t-\d", output, re.MULTILINE)) == 30 * 4
