@@ -1,6 +1,7 @@
 """Nothing is timed before it computes what it should."""
 
 import torch
+import torch.nn.functional as F
 from fairseq.models.transformer import TransformerModelBase
 from torch import Tensor
 
@@ -36,27 +37,30 @@ def check_decoding(name: str, model: TransformerModelBase, device: torch.device)
 
 
 def check_product(heads: int, head_dim: int, k: int, chunk_sizes: tuple[int, ...], device: torch.device) -> None:
-    """The chunked causal product and its gradients must be those of the T x T form."""
+    """The chunked causal product and its gradients must be those of attention to the slots of every prefix."""
     shape = (TARGET_LENGTH, 2, heads, head_dim)
     options = {"dtype": torch.float64, "device": device, "requires_grad": True}
     tokens = [torch.randn(shape, **options) for _ in range(3)]
     matrices = [torch.randn(1, k, TARGET_LENGTH, **options) for _ in range(2)]
     inputs = [*tokens, *matrices]
     upstream = torch.randn(shape, dtype=torch.float64, device=device)
-    expected = _naive(*inputs)
+    expected = _by_prefix(*inputs)
     gradients = torch.autograd.grad(expected, inputs, upstream)
     for chunk_size in chunk_sizes:
         out, _, _ = causal_attention(*inputs, chunk_size=chunk_size)
         pairs = zip((out, *torch.autograd.grad(out, inputs, upstream)), (expected, *gradients), strict=True)
         if not all(torch.allclose(x, y, PRODUCT_TOLERANCE, PRODUCT_TOLERANCE) for x, y in pairs):
             raise BenchmarkError(
-                f"the causal product in chunks of {chunk_size} differs from the T x T form; nothing was timed, please "
-                "report this."
+                f"the causal product in chunks of {chunk_size} differs from attention to the slots of every prefix; "
+                "nothing was timed, please report this."
             )
 
 
-def _naive(query: Tensor, key: Tensor, value: Tensor, key_matrix: Tensor, value_matrix: Tensor) -> Tensor:
-    """softmax(tril(Q Kᵀ) Eᵀ) and tril(P F) V as they stand, with T x T matrices."""
-    products = torch.einsum("tbhd,sbhd->bhts", query, key).tril()
-    probabilities = torch.softmax(products @ key_matrix.transpose(1, 2), dim=-1)
-    return torch.einsum("bhts,sbhd->tbhd", (probabilities @ value_matrix).tril(), value)
+def _by_prefix(query: Tensor, key: Tensor, value: Tensor, key_matrix: Tensor, value_matrix: Tensor) -> Tensor:
+    """The rule itself: each query attends to the slots of its prefix, projected anew."""
+    outputs = []
+    for n in range(1, len(query) + 1):
+        slot_keys = torch.einsum("kn,nbhd->bhkd", key_matrix[0, :, :n], key[:n])
+        slot_values = torch.einsum("kn,nbhd->bhkd", value_matrix[0, :, :n], value[:n])
+        outputs.append(F.scaled_dot_product_attention(query[n - 1].unsqueeze(2), slot_keys, slot_values, scale=1.0))
+    return torch.cat(outputs, dim=2).permute(2, 0, 1, 3)

@@ -22,7 +22,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from linformer_fairseq.modules.causal_products import SlotsToTokens, TokensToSlots
+from linformer_fairseq.modules.causal_products import slots_to_tokens, tokens_to_slots
 
 CHUNK_SIZE = 64
 """Tokens a chunk, at most."""
@@ -48,7 +48,8 @@ def causal_attention(
     chunk_size: int = CHUNK_SIZE,
     state: CausalState | None = None,
     overwrite_state: bool = False,
-) -> tuple[Tensor, Tensor, CausalState | None]:
+    need_probabilities: bool = False,
+) -> tuple[Tensor, Tensor | None, CausalState | None]:
     """Attends from every token to the slots of the tokens up to it.
 
     Without a state this is the chunked form, of time O(T (k + c) d) and memory O(T (k + c) + T/c k d) a head. With one
@@ -63,10 +64,11 @@ def causal_attention(
         chunk_size: c, at most; the chunks are made equally long.
         state: of the tokens before these.
         overwrite_state: the state is not needed any more, and its memory may be used for the new one.
+        need_probabilities: return those of the slots.
 
     Returns:
-        The output (T, B, H, d), the probabilities of the slots (T, B, H, k), and the state after these tokens where
-        one was given. With a state the probabilities are of its type.
+        The output (T, B, H, d); the probabilities of the slots before dropout (T, B, H, k) where they are needed, with
+        a state in its type; and the state after these tokens where one was given.
     """
     dtype = query.dtype
     inner = dtype if state is None else state.keys.dtype
@@ -75,8 +77,10 @@ def causal_attention(
         if state is not None and len(query) == 1:
             out, probabilities, state = _next_token(*inputs, slot_mask, dropout, state, overwrite_state)
         else:
-            out, probabilities, state = _in_chunks(*inputs, slot_mask, dropout, chunk_size, state)
-    return out.to(dtype), probabilities, state
+            out, probabilities, state = _in_chunks(
+                *inputs, slot_mask, dropout, state, max(1, math.ceil(len(query) / chunk_size)), need_probabilities
+            )
+    return out.to(dtype), probabilities if need_probabilities else None, state
 
 
 def _in_chunks(
@@ -87,11 +91,11 @@ def _in_chunks(
     value_matrix: Tensor,
     slot_mask: Tensor | None,
     dropout: Callable[[Tensor], Tensor] | None,
-    chunk_size: int,
     state: CausalState | None,
-) -> tuple[Tensor, Tensor, CausalState | None]:
+    chunks: int,
+    need_probabilities: bool,
+) -> tuple[Tensor, Tensor | None, CausalState | None]:
     length, heads = query.size(0), query.size(2)
-    chunks = max(1, math.ceil(length / chunk_size))
     q = _split(query, chunks).permute(0, 3, 2, 1, 4).flatten(1, 2).contiguous()  # (m, X, c, d), with X = H B
     k = _split(key, chunks).permute(0, 3, 2, 4, 1).flatten(1, 2).contiguous()  # (m, X, d, c)
     v = _split(value, chunks).permute(0, 3, 2, 4, 1).flatten(1, 2).contiguous()
@@ -99,18 +103,21 @@ def _in_chunks(
     f = _split(value_matrix.permute(2, 0, 1), chunks).transpose(1, 2).contiguous()
     key_sums, value_sums = (None, None) if state is None else (x.transpose(0, 1).flatten(0, 1) for x in state)
 
-    scores, key_sums = TokensToSlots.apply(q, k, e, key_sums)  # (m, X, c, k)
+    scores, key_sums = tokens_to_slots(q, k, e, key_sums)  # (m, X, c, k)
     if slot_mask is not None:
-        mask = F.pad(slot_mask, (0, 0, 0, -length % chunks), value=True)
-        scores = scores.masked_fill(~mask.view(chunks, 1, -1, mask.size(1)), -torch.inf)
-    probabilities = torch.softmax(scores, dim=-1)
-    dropped = probabilities if dropout is None else dropout(probabilities)
-    out, value_sums = SlotsToTokens.apply(dropped, f, v, value_sums)  # (m, X, c, d)
+        padded = F.pad(slot_mask, (0, 0, 0, -length % chunks), value=True)
+        slot_mask = padded.view(chunks, 1, -1, slot_mask.size(1))
+    probabilities, dropped = _softmax(scores, slot_mask, dropout)
+    out, value_sums = slots_to_tokens(dropped, v, f, value_sums)  # (m, X, c, d)
+
+    def join(x: Tensor) -> Tensor:
+        """(m, X, c, s) to (T, B, H, s)."""
+        x = x.unflatten(1, (heads, -1)).permute(0, 3, 2, 1, 4).flatten(0, 1)
+        return x if len(x) == length else x[:length]  # a slice's gradient is one more copy
 
     if state is not None:
         state = CausalState(*(x.unflatten(0, (heads, -1)).transpose(0, 1) for x in (key_sums, value_sums)))
-    out, probabilities = (_join(x.unflatten(1, (heads, -1)), length) for x in (out, probabilities))
-    return out, probabilities, state
+    return join(out), join(probabilities) if need_probabilities else None, state
 
 
 def _next_token(
@@ -131,12 +138,19 @@ def _next_token(
     keys = add(state.keys, key[0, ..., None], e)
     values = add(state.values, value[0, ..., None], f)
     scores = query.permute(1, 2, 0, 3) @ keys  # (B, H, 1, k)
+    probabilities, dropped = _softmax(scores, slot_mask, dropout)
+    out = dropped @ values.transpose(2, 3)
+    return out.permute(2, 0, 1, 3), probabilities.permute(2, 0, 1, 3), CausalState(keys, values)
+
+
+def _softmax(
+    scores: Tensor, slot_mask: Tensor | None, dropout: Callable[[Tensor], Tensor] | None
+) -> tuple[Tensor, Tensor]:
+    """The probabilities of the slots, before and after dropout."""
     if slot_mask is not None:
         scores = scores.masked_fill(~slot_mask, -torch.inf)
     probabilities = torch.softmax(scores, dim=-1)
-    dropped = probabilities if dropout is None else dropout(probabilities)
-    out = dropped @ values.transpose(2, 3)
-    return out.permute(2, 0, 1, 3), probabilities.permute(2, 0, 1, 3), CausalState(keys, values)
+    return probabilities, probabilities if dropout is None else dropout(probabilities)
 
 
 def _split(x: Tensor, chunks: int) -> Tensor:
@@ -145,9 +159,3 @@ def _split(x: Tensor, chunks: int) -> Tensor:
     if missing:
         x = torch.cat([x, x.new_zeros(missing, *x.shape[1:])])
     return x.unflatten(0, (chunks, len(x) // chunks))
-
-
-def _join(x: Tensor, length: int) -> Tensor:
-    """(m, H, B, c, s) to (T, B, H, s)."""
-    x = x.permute(0, 3, 2, 1, 4).flatten(0, 1)
-    return x if len(x) == length else x[:length]

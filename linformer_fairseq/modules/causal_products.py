@@ -11,7 +11,6 @@ Shapes: m chunks of c tokens; X = H B heads and sentences, heads first; G = 1 wh
 every head has its own; d features a head, k slots. All tensors are contiguous.
 """
 
-from itertools import pairwise
 from typing import Any
 
 import torch
@@ -19,100 +18,90 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 
-class TokensToSlots(torch.autograd.Function):
+def tokens_to_slots(
+    rows: Tensor, tokens: Tensor, matrix: Tensor, start: Tensor | None = None
+) -> tuple[Tensor, Tensor | None]:
     """tril(X Tᵀ) M of `rows` (m, X, c, d), `tokens` (m, X, d, c) and `matrix` (m, G, c, k).
 
     `start`, (X, d, k), is the sum A of tokens before these, or None. Gives (m, X, c, k), and with a start the sum after
     these tokens.
     """
-
-    @staticmethod
-    def forward(
-        ctx: Any, rows: Tensor, tokens: Tensor, matrix: Tensor, start: Tensor | None
-    ) -> tuple[Tensor, Tensor | None]:
-        sums, last = _sums_before(tokens, matrix, start)
-        block, out = _to_slots(rows, tokens, matrix, sums)
-        ctx.save_for_backward(rows, tokens, matrix, block, sums)
-        ctx.has_start = start is not None
-        return out, last
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor, last_gradient: Tensor | None) -> tuple[Tensor, ...]:
-        rows, tokens, matrix, block, sums = ctx.saved_tensors
-        gradient = gradient.contiguous()
-        gradient_block, rows_gradient = _to_tokens(gradient, matrix, tokens, sums)
-        end = last_gradient if ctx.has_start else None
-        return rows_gradient, *_gradients(rows, gradient, block, gradient_block, tokens, matrix, sums, end)
+    return _MaskedProduct.apply(rows, tokens, matrix, start, True)
 
 
-class SlotsToTokens(torch.autograd.Function):
-    """tril(Y Mᵀ) T of `rows` (m, X, c, k), `matrix` (m, G, c, k) and `tokens` (m, X, d, c).
+def slots_to_tokens(
+    rows: Tensor, tokens: Tensor, matrix: Tensor, start: Tensor | None = None
+) -> tuple[Tensor, Tensor | None]:
+    """tril(Y Mᵀ) T of `rows` (m, X, c, k), `tokens` (m, X, d, c) and `matrix` (m, G, c, k).
 
     `start` as above. Gives (m, X, c, d), and with a start the sum after these tokens.
     """
+    return _MaskedProduct.apply(rows, tokens, matrix, start, False)
+
+
+class _MaskedProduct(torch.autograd.Function):
+    """Either product. Its gradient computes blocks and sums again: of a long text they take as much memory as rows and
+    tokens, and a tenth of the time. The block of a single chunk is kept."""
 
     @staticmethod
     def forward(
-        ctx: Any, rows: Tensor, matrix: Tensor, tokens: Tensor, start: Tensor | None
+        ctx: Any, rows: Tensor, tokens: Tensor, matrix: Tensor, start: Tensor | None, to_slots: bool
     ) -> tuple[Tensor, Tensor | None]:
-        sums, last = _sums_before(tokens, matrix, start)
-        block, out = _to_tokens(rows, matrix, tokens, sums)
-        ctx.save_for_backward(rows, matrix, tokens, block, sums)
-        ctx.has_start = start is not None
+        block, out, last = _masked_product(rows, tokens, matrix, start, to_slots)
+        ctx.save_for_backward(rows, tokens, matrix, start, block if len(block) == 1 else None)
+        ctx.to_slots = to_slots
         return out, last
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor, last_gradient: Tensor | None) -> tuple[Tensor, ...]:
-        rows, matrix, tokens, block, sums = ctx.saved_tensors
+    def backward(
+        ctx: Any, gradient: Tensor, last_gradient: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor | None, None]:
+        """The gradient of the rows is the other product, of the gradient that came. Those of tokens, matrix and start
+        are alike for both: of these two, `x` is the one of d features and `y` the one of k slots, and what comes after
+        a chunk enters through the sum Σ_i x_i y_iᵀ, (d, k).
+
+        Large tensors are let go as soon as they have served: here a training step needs most memory.
+        """
+        rows, tokens, matrix, start, rows_block = ctx.saved_tensors
         gradient = gradient.contiguous()
-        gradient_block, rows_gradient = _to_slots(gradient, tokens, matrix, sums)
-        end = last_gradient if ctx.has_start else None
-        tokens_gradient, matrix_gradient, start_gradient = _gradients(
-            gradient, rows, gradient_block, block, tokens, matrix, sums, end
-        )
-        return rows_gradient, matrix_gradient, tokens_gradient, start_gradient
+        block, rows_gradient, _ = _masked_product(gradient, tokens, matrix, start, not ctx.to_slots)
+        if ctx.to_slots:
+            x, y = rows, gradient
+            tokens_gradient = x.transpose(2, 3) @ block
+            block = _block(rows, tokens, matrix, True) if rows_block is None else rows_block
+            matrix_gradient = _over_sharers(block, y, matrix)
+        else:
+            x, y = gradient, rows
+            matrix_gradient = _over_sharers(block, y, matrix)
+            block = _block(rows, tokens, matrix, False) if rows_block is None else rows_block
+            tokens_gradient = x.transpose(2, 3) @ block
+        del block
+        if len(tokens) == 1 and start is None:
+            return rows_gradient, tokens_gradient, matrix_gradient, None, None
+        end = None if start is None else last_gradient
+        after, start_gradient = _running_sums(x.transpose(2, 3) @ y, end, reverse=True)
+        _by_shared(after, matrix.transpose(2, 3), add_to=tokens_gradient)
+        matrix_gradient += _over_sharers(tokens, after, matrix)
+        return rows_gradient, tokens_gradient, matrix_gradient, None if end is None else start_gradient, None
 
 
-def _to_slots(rows: Tensor, tokens: Tensor, matrix: Tensor, sums: Tensor | None) -> tuple[Tensor, Tensor]:
-    """The masked block of every chunk, (m, X, c, c), and the product (m, X, c, k)."""
-    block = (rows @ tokens).tril_()
-    out = _by_shared(block, matrix)
-    return block, out if sums is None else _add_product(out, rows, sums)
-
-
-def _to_tokens(rows: Tensor, matrix: Tensor, tokens: Tensor, sums: Tensor | None) -> tuple[Tensor, Tensor]:
-    """The masked block of every chunk, (m, X, c, c), and the product (m, X, c, d)."""
-    block = _by_shared(rows, matrix.transpose(2, 3)).tril_()
-    out = block @ tokens.transpose(2, 3)
-    return block, out if sums is None else _add_product(out, rows, sums.transpose(2, 3))
-
-
-def _gradients(
-    x: Tensor,
-    y: Tensor,
-    x_block: Tensor,
-    y_block: Tensor,
-    tokens: Tensor,
-    matrix: Tensor,
-    sums: Tensor | None,
-    end: Tensor | None,
+def _masked_product(
+    rows: Tensor, tokens: Tensor, matrix: Tensor, start: Tensor | None, to_slots: bool
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Gradients of tokens, matrix and start, the same for both products: of the rows and the gradient that came, `x` is
-    the one of d features and `y` the one of k slots, with their masked blocks tril(x Tᵀ) and tril(y Mᵀ).
+    """The masked block of every chunk, the product, and with a start the sum after the last chunk."""
+    block = _block(rows, tokens, matrix, to_slots)
+    out = _by_shared(block, matrix) if to_slots else block @ tokens.transpose(2, 3)
+    if len(tokens) == 1 and start is None:  # no token comes before
+        return block, out, None
+    sums, last = _running_sums(_by_shared(tokens, matrix), start)
+    out.flatten(0, 1).baddbmm_(rows.flatten(0, 1), (sums if to_slots else sums.transpose(2, 3)).flatten(0, 1))
+    return block, out, None if start is None else last
 
-    What comes after a chunk enters through the sum Σ_i x_i y_iᵀ, (d, k); `end`, the gradient of the sum after all
-    tokens, is added to it.
-    """
-    tokens_gradient = x.transpose(2, 3) @ y_block
-    matrix_gradient = _over_sharers(x_block, y, matrix)
-    if sums is None:
-        return tokens_gradient, matrix_gradient, None
-    after, start_gradient = _running_sums(x.transpose(2, 3) @ y, end, reverse=True)
-    _by_shared(after, matrix.transpose(2, 3), add_to=tokens_gradient)
-    matrix_gradient += _over_sharers(tokens, after, matrix)
-    return tokens_gradient, matrix_gradient, None if end is None else start_gradient
+
+def _block(rows: Tensor, tokens: Tensor, matrix: Tensor, to_slots: bool) -> Tensor:
+    """tril(X Tᵀ) or tril(Y Mᵀ) of every chunk, (m, X, c, c)."""
+    return (rows @ tokens if to_slots else _by_shared(rows, matrix.transpose(2, 3))).tril_()
 
 
 def _by_shared(x: Tensor, matrix: Tensor, add_to: Tensor | None = None) -> Tensor:
@@ -133,44 +122,28 @@ def _over_sharers(x: Tensor, y: Tensor, matrix: Tensor) -> Tensor:
     return x.transpose(2, 3) @ y
 
 
-def _add_product(x: Tensor, left: Tensor, right: Tensor) -> Tensor:
-    """Adds left @ right to `x`, in place."""
-    x.flatten(0, 1).baddbmm_(left.flatten(0, 1), right.flatten(0, 1))
-    return x
-
-
-def _sums_before(tokens: Tensor, matrix: Tensor, start: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
-    """A before every chunk, (m, X, d, k), and after the last, (X, d, k); None and None where no token comes before."""
-    if len(tokens) == 1 and start is None:
-        return None, None
-    before, last = _running_sums(_by_shared(tokens, matrix), start)
-    return before, None if start is None else last
-
-
 def _running_sums(x: Tensor, start: Tensor | None, reverse: bool = False) -> tuple[Tensor, Tensor]:
     """The start plus the sum of all earlier rows of `x` (m, ...), and plus all rows; `reverse` counts from the end.
 
-    They are added up in float32 or better, and given in the type of `x`, the last in that of the start.
+    They are added up in float32 or better, and given in the type of `x`, the last in that of the start. `x` may be
+    overwritten.
     """
-    sums = torch.empty_like(x, dtype=torch.promote_types(x.dtype, torch.float32))
-    first, last = (-1, 0) if reverse else (0, -1)
-    sums[first] = 0 if start is None else start
-    if reverse:
-        sums[:-1] = x[1:]
-    else:
-        sums[1:] = x[:-1]
+    if start is None:
+        start = x.new_zeros(x.shape[1:], dtype=torch.promote_types(x.dtype, torch.float32))
     # on a CPU cumsum along the first dimension takes four times as long as a loop
-    sums = (_looped_cumsum if sums.device.type == "cpu" else _cumsum)(sums, reverse)
-    return sums.to(x.dtype), sums[last] + x[last]
+    return (_looped_sums if x.device.type == "cpu" else _cumsums)(x, start, reverse)
 
 
-def _looped_cumsum(x: Tensor, reverse: bool) -> Tensor:
-    """Sums along the first dimension, made in place."""
-    rows = x.unbind()
-    for earlier, row in pairwise(rows[::-1] if reverse else rows):
-        row.add_(earlier)
-    return x
+def _looped_sums(x: Tensor, start: Tensor, reverse: bool) -> tuple[Tensor, Tensor]:
+    total = start
+    for row in reversed(x.unbind()) if reverse else x.unbind():
+        before, total = total, total + row
+        row.copy_(before)
+    return x, total
 
 
-def _cumsum(x: Tensor, reverse: bool) -> Tensor:
-    return x.flip(0).cumsum(0).flip(0) if reverse else x.cumsum(0)
+def _cumsums(x: Tensor, start: Tensor, reverse: bool) -> tuple[Tensor, Tensor]:
+    ordered = x.flip(0) if reverse else x
+    sums = torch.cat([start[None], ordered]).cumsum(0)
+    before, last = sums[:-1].to(x.dtype), sums[-1]
+    return before.flip(0) if reverse else before, last

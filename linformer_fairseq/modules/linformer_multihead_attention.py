@@ -237,6 +237,7 @@ class LinformerMultiheadAttention(MultiheadAttention):
             self.chunk_size,
             state,
             overwrite_state=fresh,
+            need_probabilities=need_weights,
         )
         if state is not None:
             buffer = {
@@ -253,7 +254,7 @@ class LinformerMultiheadAttention(MultiheadAttention):
                 bias = bias + 0.0 * self.k_proj.bias
             out = out + bias
         weights = None
-        if need_weights:
+        if probabilities is not None:
             probabilities = probabilities.permute(1, 2, 0, 3).to(torch.promote_types(query.dtype, torch.float32))
             columns = self.value_projection.columns(0, position + length)
             weights = (probabilities @ columns.to(probabilities.dtype)).tril(position)

@@ -5,11 +5,11 @@ import torch
 from torch import Tensor
 
 from linformer_fairseq.modules.causal_products import (
-    SlotsToTokens,
-    TokensToSlots,
-    _cumsum,
-    _looped_cumsum,
+    _cumsums,
+    _looped_sums,
     _running_sums,
+    slots_to_tokens,
+    tokens_to_slots,
 )
 
 
@@ -34,10 +34,10 @@ def test_products(chunks: int, groups: int, started: bool) -> None:
     t, m = whole(tokens.transpose(2, 3)), whole(matrix.repeat_interleave(4 // groups, 1))
     start = start if started else None
 
-    out, last = TokensToSlots.apply(x, tokens, matrix, start)
+    out, last = tokens_to_slots(x, tokens, matrix, start)
     before = 0 if start is None else whole(x) @ start
     torch.testing.assert_close(whole(out), (whole(x) @ t.transpose(1, 2)).tril() @ m + before)
-    out, also_last = SlotsToTokens.apply(y, matrix, tokens, start)
+    out, also_last = slots_to_tokens(y, tokens, matrix, start)
     before = 0 if start is None else whole(y) @ start.transpose(1, 2)
     torch.testing.assert_close(whole(out), (whole(y) @ m.transpose(1, 2)).tril() @ t + before)
     if started:
@@ -46,8 +46,8 @@ def test_products(chunks: int, groups: int, started: bool) -> None:
     else:
         assert last is also_last is None
     kept = slice(2 if started else 1)
-    assert torch.autograd.gradcheck(lambda *args: TokensToSlots.apply(*args)[kept], (x, tokens, matrix, start))
-    assert torch.autograd.gradcheck(lambda *args: SlotsToTokens.apply(*args)[kept], (y, matrix, tokens, start))
+    assert torch.autograd.gradcheck(lambda *args: tokens_to_slots(*args)[kept], (x, tokens, matrix, start))
+    assert torch.autograd.gradcheck(lambda *args: slots_to_tokens(*args)[kept], (y, tokens, matrix, start))
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
@@ -57,7 +57,7 @@ def test_running_sums(dtype: torch.dtype, reverse: bool, started: bool) -> None:
     """A thousand positive rows, which half precision could not add up."""
     x = torch.rand(1000, 2, 3).to(dtype)
     start = torch.ones(2, 3) if started else None
-    sums, last = _running_sums(x, start, reverse)
+    sums, last = _running_sums(x.clone(), start, reverse)
     ordered = x.flip(0) if reverse else x
     expected = started + torch.cat([torch.zeros(1, 2, 3), ordered.float().cumsum(0)])
     assert sums.dtype == dtype
@@ -66,7 +66,10 @@ def test_running_sums(dtype: torch.dtype, reverse: bool, started: bool) -> None:
     torch.testing.assert_close(last, expected[-1], rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
 @pytest.mark.parametrize("reverse", [False, True])
-def test_the_sums_of_a_gpu_are_those_of_the_loop(reverse: bool) -> None:
-    x = torch.randn(6, 2, 3, dtype=torch.float64)
-    torch.testing.assert_close(_cumsum(x, reverse), _looped_cumsum(x.clone(), reverse))
+def test_the_sums_of_a_gpu_are_those_of_the_loop(dtype: torch.dtype, reverse: bool) -> None:
+    x = torch.randn(6, 2, 3).to(dtype)
+    start = torch.randn(2, 3, dtype=torch.promote_types(dtype, torch.float32))
+    for sums, expected in zip(_cumsums(x, start, reverse), _looped_sums(x.clone(), start, reverse), strict=True):
+        torch.testing.assert_close(sums, expected)
