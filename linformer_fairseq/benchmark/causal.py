@@ -1,6 +1,6 @@
 """The benchmark of causal attention: check, decode, train, report."""
 
-from linformer_fairseq.recipe.steps import say
+from linformer_fairseq.cli.progress import say
 
 from . import causal_product, decoding
 from .causal_report import Results, write

@@ -11,9 +11,9 @@ from fairseq.modules import MultiheadAttention
 from fairseq.utils import fill_with_neg_inf
 from torch import Tensor, nn
 
+from linformer_fairseq.cli.progress import say
 from linformer_fairseq.modules import LinearProjection, LinformerMultiheadAttention
 from linformer_fairseq.modules.causal import CHUNK_SIZE, causal_attention
-from linformer_fairseq.recipe.steps import say
 
 from .causal_settings import CausalSettings
 from .memory import peak_bytes, refusal, release

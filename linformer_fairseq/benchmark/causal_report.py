@@ -2,8 +2,8 @@
 
 from dataclasses import asdict, dataclass
 
+from linformer_fairseq.cli.files import write_json, write_text
 from linformer_fairseq.modules.causal import CHUNK_SIZE
-from linformer_fairseq.recipe.steps import write_json, write_text
 
 from . import plots
 from .causal_product import OURS, TrainingRow

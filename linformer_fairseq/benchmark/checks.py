@@ -5,9 +5,8 @@ import torch.nn.functional as F
 from fairseq.models.transformer import TransformerModelBase
 from torch import Tensor
 
+from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.modules.causal import causal_attention
-
-from .errors import BenchmarkError
 
 LOG_PROB_TOLERANCE = 1e-3
 PRODUCT_TOLERANCE = 1e-8
@@ -30,7 +29,7 @@ def check_decoding(name: str, model: TransformerModelBase, device: torch.device)
     ]
     difference = (torch.log_softmax(torch.cat(steps, dim=1), dim=-1) - whole).abs().max().item()
     if not difference < LOG_PROB_TOLERANCE:
-        raise BenchmarkError(
+        raise UserError(
             f"{name}: decoding step by step differs from the parallel pass by {difference:.2g}; nothing was timed, "
             "please report this."
         )
@@ -50,7 +49,7 @@ def check_product(heads: int, head_dim: int, k: int, chunk_sizes: tuple[int, ...
         out, _, _ = causal_attention(*inputs, chunk_size=chunk_size)
         pairs = zip((out, *torch.autograd.grad(out, inputs, upstream)), (expected, *gradients), strict=True)
         if not all(torch.allclose(x, y, PRODUCT_TOLERANCE, PRODUCT_TOLERANCE) for x, y in pairs):
-            raise BenchmarkError(
+            raise UserError(
                 f"the causal product in chunks of {chunk_size} differs from attention to the slots of every prefix; "
                 "nothing was timed, please report this."
             )

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from fairseq.models.transformer import TransformerModelBase
 
-from linformer_fairseq.recipe.steps import say
+from linformer_fairseq.cli.progress import say
 
 from .beam_search import Search
 from .causal_settings import CausalSettings
@@ -16,6 +16,9 @@ from .memory import free_bytes, refusal, release
 from .models import LINFORMERS, TRANSFORMER
 from .running import Running
 from .timing import Spread, interleaved
+
+Wanted = tuple[str, int, int]
+"""A model, a beam and a position."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +76,7 @@ def measure_growth(
 
 @torch.no_grad()
 def _interleaved(
-    wanted: list[tuple[str, int, int]],
+    wanted: list[Wanted],
     models: dict[str, TransformerModelBase],
     settings: CausalSettings,
     running: Running,
@@ -83,26 +86,26 @@ def _interleaved(
     words = models[TRANSFORMER].decoder.dictionary
     shape = (settings.sentences, settings.source_length)
     source = torch.randint(words.nspecial, len(words), shape, device=device)
-    searches: dict[str, Search] = {}
-    notes: dict[str, str] = {}
+    searches: dict[Wanted, Search] = {}
+    notes: dict[Wanted, str] = {}
     for key in wanted:
         name, beam, position = key
         search = Search(models[name], source, beam, position + running.runs)
         try:
-            notes[str(key)] = _prepare(search, position, device)
+            notes[key] = _prepare(search, position, device)
         except (RuntimeError, MemoryError) as error:
-            notes[str(key)] = refusal(error)
-        if not notes[str(key)]:
-            searches[str(key)] = search
+            notes[key] = refusal(error)
+        if not notes[key]:
+            searches[key] = search
     sizes = {key: search.state_bytes() for key, search in searches.items()}
-    calls = {str(key): _steps(searches[str(key)], key[2], running.runs) for key in wanted if str(key) in searches}
+    calls = {key: _steps(search, key[2], running.runs) for key, search in searches.items()}
     timings = interleaved(calls, running.repeats, running.warm_up, device)
     notes |= timings.notes
     rows = []
     for key in wanted:
         name, beam, position = key
-        step, note = timings.spreads.get(str(key)), notes[str(key)]
-        bytes_ = sizes.get(str(key), (None, None))
+        step, note = timings.spreads.get(key), notes[key]
+        bytes_ = sizes.get(key, (None, None))
         rows.append(DecodingRow(name, beam, position, settings.sentences * beam, step, *bytes_, note))
         say(f"  {name}, position {position:,}: {f'{1000 * step.median:,.1f} ms a step' if step else note}")
     del searches, calls

@@ -4,15 +4,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-import matplotlib
-
-matplotlib.use("Agg")  # no display is needed
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from linformer_fairseq.recipe.plots import BASELINE_STYLE, DOTS_PER_INCH
+from linformer_fairseq.cli.figures import BASELINE_STYLE, save
 
 from .causal_product import OURS, TrainingRow
 from .decoding import DecodingRow
@@ -96,7 +93,4 @@ def _dress(axes: Axes, title: str, x_label: str, y_label: str, ticks: Sequence[i
 def _save(figure: Figure, axes: Axes, path: Path, columns: int) -> None:
     """Below all panels the legend of one of them."""
     figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=columns)
-    part = path.with_name(f"{path.stem}.part.png")
-    figure.savefig(part, dpi=DOTS_PER_INCH)
-    plt.close(figure)
-    part.replace(path)
+    save(figure, path)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from tabulate import tabulate
 
-from linformer_fairseq.recipe.machine import describe_machine
+from linformer_fairseq.cli.machine import describe_machine
 
 from .running import Running
 from .timing import Spread

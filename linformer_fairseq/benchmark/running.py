@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from linformer_fairseq.recipe.machine import describe_machine
+from linformer_fairseq.cli.machine import describe_machine
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 

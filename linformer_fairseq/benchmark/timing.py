@@ -2,15 +2,18 @@
 
 import statistics
 import time
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
 
 from .memory import refusal
 
-Contenders = Mapping[str, Callable[[int], object]]
-"""What to time, by name; a call is told its number, from 0 on."""
+Key = TypeVar("Key", bound=Hashable)
+"""What a contender is known by."""
+Contenders = Mapping[Key, Callable[[int], object]]
+"""What to time; a call is told its number, from 0 on."""
 
 
 class Spread(NamedTuple):
@@ -25,21 +28,22 @@ class Spread(NamedTuple):
         return {f"{name}_seconds": seconds for name, seconds in self._asdict().items()}
 
 
-class Timings(NamedTuple):
+@dataclass(frozen=True)
+class Timings(Generic[Key]):
     """Every contender stands in one of the two."""
 
-    spreads: dict[str, Spread]
-    notes: dict[str, str]
+    spreads: dict[Key, Spread]
+    notes: dict[Key, str]
     """Why a contender could not run."""
 
 
-def interleaved(calls: Contenders, repeats: int, warm_up: int, device: torch.device) -> Timings:
+def interleaved(calls: Contenders[Key], repeats: int, warm_up: int, device: torch.device) -> Timings[Key]:
     """Times all contenders in turn, run by run, so that whatever else the machine does falls on them alike.
 
     The first `warm_up` runs do not count. A contender whose tensors do not fit into memory drops out.
     """
-    seconds: dict[str, list[float]] = {name: [] for name in calls}
-    notes: dict[str, str] = {}
+    seconds: dict[Key, list[float]] = {name: [] for name in calls}
+    notes: dict[Key, str] = {}
     for run in range(warm_up + repeats):
         for name, call in calls.items():
             if name in notes:

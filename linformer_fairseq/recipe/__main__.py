@@ -1,31 +1,18 @@
 """`python -m linformer_fairseq.recipe`: from raw text to a report on Transformer and Linformer."""
 
-import logging
 import sys
 from collections.abc import Sequence
 
-from .errors import RecipeError
+from linformer_fairseq.cli.main import exit_status, quiet_libraries
 
 
 def main(argv: Sequence[str]) -> int:
-    """Returns the exit status: 0, 2 for what the user can put right, 130 when interrupted."""
-    # Importing fairseq turns on debug messages for everything; libraries imported from here on say only warnings.
-    logging.getLogger().setLevel(logging.WARNING)
+    """Returns the exit status."""
+    quiet_libraries()
     from .arguments import parse
     from .pipeline import run
 
-    try:
-        run(parse(argv))
-    except RecipeError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except OSError as error:  # a full disk, a folder that vanished
-        print(f"error: {error.filename or 'the output folder'}: {error.strerror}.", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("interrupted: the same command goes on from here", file=sys.stderr)
-        return 130
-    return 0
+    return exit_status(lambda: run(parse(argv)), interrupted="the same command goes on from here")
 
 
 if __name__ == "__main__":

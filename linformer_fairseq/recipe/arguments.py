@@ -3,21 +3,20 @@
 import argparse
 import re
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any
 
 from fairseq.models import ARCH_MODEL_REGISTRY
 
+from linformer_fairseq.cli.arguments import Parser, count, counts, natural, number
+from linformer_fairseq.cli.errors import UserError
+from linformer_fairseq.cli.machine import cpu_count
 from linformer_fairseq.models.config import PLACES
 
-from .errors import RecipeError
-from .machine import cpu_count
 from .prepare import check_data
 from .settings import Model, Settings
-
-Number = TypeVar("Number", int, float)
 
 
 @dataclass(frozen=True)
@@ -30,37 +29,9 @@ class Run:
     jobs: int
 
 
-class _Parser(argparse.ArgumentParser):
-    """A parser whose refusals are one sentence, without the usage text before it."""
-
-    def error(self, message: str) -> NoReturn:
-        raise RecipeError(f"{message} (see --help).")
-
-
-def _number(kind: Callable[[str], Number], low: float, high: float, wanted: str) -> Callable[[str], Number]:
-    """A converter that accepts low <= value <= high and says what it wants otherwise."""
-
-    def convert(text: str) -> Number:
-        try:
-            value = kind(text)
-        except ValueError:
-            value = kind("-1")
-        if not low <= value <= high:
-            raise argparse.ArgumentTypeError(f"{text!r} is not {wanted}")
-        return value
-
-    return convert
-
-
-_count = _number(int, 1, 2**31 - 1, "a whole number from 1 on")
-_natural = _number(int, 0, 2**31 - 1, "a whole number from 0 on")
-_rate = _number(float, 0.0, 0.999, "a number from 0 to below 1")
-_positive = _number(float, 1e-12, 1e6, "a number above 0")
-_finite = _number(float, 0.0, 1e6, "a number from 0 on")
-
-
-def _counts(text: str) -> list[int]:
-    return [_count(part.strip()) for part in text.split(",")]
+_rate = number(float, 0.0, 0.999, "a number from 0 to below 1")
+_positive = number(float, 1e-12, 1e6, "a number above 0")
+_finite = number(float, 0.0, 1e6, "a number from 0 on")
 
 
 def _language(text: str) -> str:
@@ -85,7 +56,7 @@ def _words(text: str) -> list[str]:
 
 
 def build_parser() -> argparse.ArgumentParser:
-    parser = _Parser(
+    parser = Parser(
         prog="recipe",
         description="Train a Transformer and Linformers on the same text and report how they compare.",
         epilog="What follows -- goes to every fairseq-train as it is.",
@@ -100,20 +71,20 @@ def build_parser() -> argparse.ArgumentParser:
     option("--data", type=Path, metavar="DIR", help="train|valid|test.LANG[.gz]; without it a corpus is made")
     option("--source-lang", type=_language, default="en", help="language translated from")
     option("--target-lang", type=_language, default="de", help="language translated to")
-    option("--made-train", type=_count, default=14000, help="training pairs of the made corpus")
-    option("--made-test", type=_count, default=500, help="validation, and test, pairs of the made corpus")
-    option("--bpe-merges", type=_count, default=800, help="merges of the joint BPE")
+    option("--made-train", type=count, default=14000, help="training pairs of the made corpus")
+    option("--made-test", type=count, default=500, help="validation, and test, pairs of the made corpus")
+    option("--bpe-merges", type=count, default=800, help="merges of the joint BPE")
 
     group = parser.add_argument_group("models")
-    option("-k", "--k", type=_counts, action="append", metavar="K[,K]", help="slots to train a Linformer with")
-    option("--default-k", type=_counts, default=[8, 16], metavar="K[,K]", help="when no --k is given")
+    option("-k", "--k", type=counts, action="append", metavar="K[,K]", help="slots to train a Linformer with")
+    option("--default-k", type=counts, default=[8, 16], metavar="K[,K]", help="when no --k is given")
     option("--attention", type=_places, action="append", metavar="PLACE[,PLACE]", help="attention to project")
     option("--default-attention", type=_places, default="encoder,cross", help="when no --attention is given")
     option("--arch", help="fairseq architecture of the baseline, instead of the four sizes below")
-    option("--layers", type=_count, default=3, help="layers of the encoder and of the decoder")
-    option("--dim", type=_count, default=128, help="model width")
-    option("--heads", type=_count, default=4, help="attention heads")
-    option("--ffn-dim", type=_count, default=256, help="width of the feed-forward layers")
+    option("--layers", type=count, default=3, help="layers of the encoder and of the decoder")
+    option("--dim", type=count, default=128, help="model width")
+    option("--heads", type=count, default=4, help="attention heads")
+    option("--ffn-dim", type=count, default=256, help="width of the feed-forward layers")
     option(
         "--linformer-args",
         type=_words,
@@ -123,23 +94,23 @@ def build_parser() -> argparse.ArgumentParser:
     )
 
     group = parser.add_argument_group("training")
-    option("--epochs", type=_count, default=4, help="passes over the training text")
-    option("--max-tokens", type=_count, default=1024, help="tokens in a batch")
+    option("--epochs", type=count, default=4, help="passes over the training text")
+    option("--max-tokens", type=count, default=1024, help="tokens in a batch")
     option("--lr", type=_positive, default=3e-3, help="highest learning rate")
-    option("--warmup-updates", type=_natural, default=400, help="updates up to the highest learning rate")
+    option("--warmup-updates", type=natural, default=400, help="updates up to the highest learning rate")
     option("--dropout", type=_rate, default=0.1, help="dropout")
     option("--label-smoothing", type=_rate, default=0.1, help="label smoothing")
-    option("--validate-updates", type=_count, default=200, help="updates between validations, each saved")
-    option("--seed", type=_natural, default=1, help="seed of training and of the made corpus")
+    option("--validate-updates", type=count, default=200, help="updates between validations, each saved")
+    option("--seed", type=natural, default=1, help="seed of training and of the made corpus")
 
     group = parser.add_argument_group("translation")
-    option("--beam", type=_count, default=5, help="beam width")
+    option("--beam", type=count, default=5, help="beam width")
     option("--lenpen", type=_finite, default=1.0, help="length penalty")
 
     group = parser.add_argument_group("running")
     option("--out", type=Path, default=Path("results/quickstart"), help="folder for all results")
-    option("--threads", type=_count, default=cpu_count(), help="threads of every command")
-    option("--jobs", type=_count, default=1, help="trainings at a time")
+    option("--threads", type=count, default=cpu_count(), help="threads of every command")
+    option("--jobs", type=count, default=1, help="trainings at a time")
     return parser
 
 
@@ -151,11 +122,11 @@ def parse(argv: Sequence[str]) -> Run:
         own, extra = own[:cut], own[cut + 1 :]
     args = build_parser().parse_args(own)
     if args.source_lang == args.target_lang:
-        raise RecipeError(f"--source-lang and --target-lang are both {args.source_lang}: name two languages.")
+        raise UserError(f"--source-lang and --target-lang are both {args.source_lang}: name two languages.")
     if args.dim % args.heads:
-        raise RecipeError(f"--dim {args.dim} is not divisible by --heads {args.heads}: change one of them.")
+        raise UserError(f"--dim {args.dim} is not divisible by --heads {args.heads}: change one of them.")
     if args.arch and not {args.arch, f"linformer_{args.arch}"} <= set(ARCH_MODEL_REGISTRY):
-        raise RecipeError(
+        raise UserError(
             f"--arch {args.arch} is not a translation Transformer of fairseq's that has a Linformer: name one such "
             "as transformer_iwslt_de_en."
         )
@@ -201,7 +172,7 @@ def _data(args: argparse.Namespace) -> dict[str, Any]:
         folder = args.data.expanduser().resolve()
         return {"folder": str(folder), "sha256": check_data(folder, args.source_lang, args.target_lang)}
     if {args.source_lang, args.target_lang} != {"en", "de"}:
-        raise RecipeError("The made corpus is in en and de only: name your own text with --data.")
+        raise UserError("The made corpus is in en and de only: name your own text with --data.")
     return {"made": {"train": args.made_train, "valid": args.made_test, "test": args.made_test}}
 
 

@@ -8,11 +8,14 @@ from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 from sacrebleu.metrics import BLEU
 from sacremoses import MosesDetokenizer
 
+from linformer_fairseq.cli.errors import UserError
+from linformer_fairseq.cli.files import write_json
+from linformer_fairseq.cli.progress import say
+
 from . import logs, texts
-from .errors import RecipeError
 from .fairseq_command import run_fairseq
 from .settings import Model, Settings
-from .steps import build_folder, say, write_json
+from .steps import build_folder
 
 FOLDER = "test"
 
@@ -113,7 +116,7 @@ def plain_encoder() -> list[str]:
 def in_order(hypotheses: dict[int, str], expected: int, name: str) -> list[str]:
     """The hypotheses in the order of the test set; one that is missing is an error, never a lower score."""
     if sorted(hypotheses) != list(range(expected)):
-        raise RecipeError(
+        raise UserError(
             f"{name} gave {len(hypotheses)} translations for {expected} test sentences, so there is no score: "
             "run the same command again."
         )
@@ -130,7 +133,7 @@ def score(
     """BLEU of the plain text with sacreBLEU's own tokeniser, and BLEU of the Moses tokens."""
     counts = {len(side) for side in (hypotheses, references, tokenised, tokenised_references)}
     if len(counts) != 1:
-        raise RecipeError(
+        raise UserError(
             f"{len(hypotheses)} translations cannot be scored against {len(references)} references: "
             "the numbers of lines must be equal."
         )

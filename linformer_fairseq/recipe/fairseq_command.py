@@ -9,8 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import linformer_fairseq
-
-from .errors import RecipeError
+from linformer_fairseq.cli.errors import UserError
 
 PLUGIN = str(Path(linformer_fairseq.__file__).parent)
 _PR_SET_PDEATHSIG = 1
@@ -71,7 +70,7 @@ def run_fairseq(
         finally:
             _running.discard(process)
     if process.returncode:
-        raise RecipeError(
+        raise UserError(
             f"fairseq-{command} failed{f' for {what}' if what else ''} (exit status {process.returncode}): "
             f"its last lines are in {log}; put right what they name and run the same command again."
         )

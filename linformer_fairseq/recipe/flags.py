@@ -7,9 +7,9 @@ from pathlib import Path
 
 from fairseq import options
 
+from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.models.config import LinformerConfig
 
-from .errors import RecipeError
 from .settings import Model, Settings
 from .train import training_arguments
 
@@ -60,4 +60,4 @@ def check_flags(model: Model, settings: Settings, out: Path) -> None:
     except (SystemExit, ValueError) as error:
         lines = said.getvalue().strip().split("\n")
         reason = lines[-1] if lines[-1] else str(error)
-        raise RecipeError(f"{model.name} cannot be trained: {reason.rpartition('error: ')[2]}.") from None
+        raise UserError(f"{model.name} cannot be trained: {reason.rpartition('error: ')[2]}.") from None

@@ -5,7 +5,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from .errors import RecipeError
+from linformer_fairseq.cli.errors import UserError
 
 _JSON_LINE = re.compile(r"\| (train_inner|train|valid) \| (\{.*\})\s*$")
 _PARAMETERS = re.compile(r"num\. shared model params: ([\d,]+)")
@@ -88,7 +88,7 @@ def read_perplexity(text: str) -> float:
     """The perplexity that fairseq-validate ends with."""
     values = [found[1]["valid_ppl"] for line in text.split("\n") if (found := entry(line))]
     if not values:
-        raise RecipeError("fairseq-validate gave no perplexity: run the same command again.")
+        raise UserError("fairseq-validate gave no perplexity: run the same command again.")
     return float(values[-1])
 
 
@@ -112,6 +112,6 @@ def read_translation(text: str) -> Translation:
         else:
             times = _TRANSLATED.search(line) or times
     if times is None:
-        raise RecipeError("fairseq-generate did not say how long it took: run the same command again.")
+        raise UserError("fairseq-generate did not say how long it took: run the same command again.")
     seconds, sentences, tokens = (float(times[i]) for i in (3, 4, 5))
     return Translation(hypotheses, seconds, sentences, tokens)

@@ -4,15 +4,17 @@ import time
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from pathlib import Path
 
+from linformer_fairseq.cli.errors import UserError
+from linformer_fairseq.cli.progress import say
+
 from .arguments import Run
-from .errors import RecipeError
 from .evaluate import evaluate
 from .fairseq_command import kill_running
 from .flags import check_flags
 from .prepare import prepare
 from .report import write_report
 from .settings import keep
-from .steps import locked, say
+from .steps import locked
 from .train import train, trained
 
 
@@ -60,4 +62,4 @@ def make_writable(out: Path) -> None:
         probe.touch()
         probe.unlink()
     except OSError as error:
-        raise RecipeError(f"{out} cannot be written ({error.strerror}): name another folder with --out.") from None
+        raise UserError(f"{out} cannot be written ({error.strerror}): name another folder with --out.") from None

@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING
 
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter, ScalarFormatter
+
+from linformer_fairseq.cli.figures import BASELINE_STYLE, save
 
 if TYPE_CHECKING:
     from .report import Row
-
-BASELINE_STYLE = {"color": "black", "linestyle": "--"}
-DOTS_PER_INCH = 150
 
 
 def perplexity(rows: list[Row], path: Path) -> None:
@@ -33,7 +31,7 @@ def perplexity(rows: list[Row], path: Path) -> None:
     axes.set_ylabel("validation perplexity (log scale)")
     axes.grid(alpha=0.3)
     axes.legend()
-    _save(figure, path)
+    save(figure, path)
 
 
 def comparison(rows: list[Row], path: Path) -> None:
@@ -49,7 +47,7 @@ def comparison(rows: list[Row], path: Path) -> None:
         _panel(axes, rows, title, value)
     handles, labels = grid.flat[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=min(3, len(labels)))
-    _save(figure, path)
+    save(figure, path)
 
 
 def _panel(axes: Axes, rows: list[Row], title: str, value: Callable[[Row], float | None]) -> None:
@@ -74,10 +72,3 @@ def _panel(axes: Axes, rows: list[Row], title: str, value: Callable[[Row], float
     axes.set_xlabel("k")
     axes.margins(x=0.08, y=0.15)
     axes.grid(alpha=0.3)
-
-
-def _save(figure: Figure, path: Path) -> None:
-    part = path.with_name(f"{path.stem}.part.png")
-    figure.savefig(part, dpi=DOTS_PER_INCH)
-    plt.close(figure)
-    part.replace(path)

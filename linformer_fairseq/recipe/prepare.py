@@ -11,11 +11,14 @@ from sacremoses import MosesTokenizer
 from subword_nmt.apply_bpe import BPE
 from subword_nmt.learn_bpe import learn_bpe
 
+from linformer_fairseq.cli.errors import UserError
+from linformer_fairseq.cli.files import read_json, write_json
+from linformer_fairseq.cli.progress import say
+
 from . import corpus, texts
-from .errors import RecipeError
 from .fairseq_command import run_fairseq
 from .settings import Settings
-from .steps import build_folder, read_json, say, write_json
+from .steps import build_folder
 
 CHUNK = 5000  # lines that one process takes at a time
 
@@ -54,7 +57,7 @@ def prepare(settings: Settings, out: Path, lock: int) -> None:
 def check_data(folder: Path, source: str, target: str) -> dict[str, str]:
     """The digest of each file of the user's own text; refuses a folder that lacks one."""
     if not folder.is_dir():
-        raise RecipeError(f"--data {folder} is not a folder.")
+        raise UserError(f"--data {folder} is not a folder.")
     paths = [texts.find_text(folder, split, lang) for split in texts.SPLITS for lang in (source, target)]
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
 
@@ -74,7 +77,7 @@ def _collect(settings: Settings, to: Path) -> None:
         if split == "train":
             whole = [(a, b) for a, b in zip(left, right, strict=True) if a.strip() and b.strip()]
             if not whole:
-                raise RecipeError(f"No training line of {folder} has text in both languages.")
+                raise UserError(f"No training line of {folder} has text in both languages.")
             if len(whole) < len(left):
                 say(f"  left out {len(left) - len(whole):,} training pairs with an empty side")
             sizes["dropped"] = len(left) - len(whole)
@@ -139,7 +142,7 @@ def _check_lengths(lengths: list[int], name: str, settings: Settings, flag: str)
     limit = min(settings.max_tokens, settings.longest[flag])
     longest = max(lengths)
     if longest > limit:
-        raise RecipeError(
+        raise UserError(
             f"Line {lengths.index(longest) + 1} of {name} has {longest} subwords, more than the {limit} that fit "
             f"into a batch or the model: shorten it, or raise --max-tokens and (behind --) {flag}."
         )

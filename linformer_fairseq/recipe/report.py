@@ -6,16 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import matplotlib
-
-matplotlib.use("Agg")  # no display is needed
 from tabulate import tabulate
+
+from linformer_fairseq.cli.files import read_json, write_json, write_text
 
 from . import logs, plots, train
 from .evaluate import FOLDER as TEST
 from .prepare import corpus_facts
 from .settings import Model, Settings
-from .steps import read_json, write_json, write_text
 
 PERPLEXITY_PLOT = "perplexity.png"
 COMPARISON_PLOT = "comparison.png"

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .errors import RecipeError
-from .steps import read_json, write_json
+from linformer_fairseq.cli.errors import UserError
+from linformer_fairseq.cli.files import read_json, write_json
 
 FILE_NAME = "settings.json"
 POSITION_FLAGS = ("--max-source-positions", "--max-target-positions")
@@ -65,14 +65,14 @@ def keep(settings: Settings, out: Path) -> None:
     before = read_json(path) if path.exists() else None
     ours = isinstance(before, dict) and set(now) <= set(before)
     if not ours and any(not entry.name.startswith(".") for entry in out.iterdir()):
-        raise RecipeError(f"{out} holds other files than this recipe's: name a new or an empty folder with --out.")
+        raise UserError(f"{out} holds other files than this recipe's: name a new or an empty folder with --out.")
     if ours:
         changed = [name for name in now if before.get(name) != now[name]]
         if not changed:
             return
         if any(out.glob("models/*/checkpoints/*.pt")):
             name = changed[0]
-            raise RecipeError(
+            raise UserError(
                 f"{out} was made with {name} = {before.get(name)!r}, not {now[name]!r}: all rows of a report need "
                 "the same settings, so use another --out."
             )

@@ -1,25 +1,16 @@
 """Steps that are done once: a step's result appears under its name only when it is whole."""
 
 import fcntl
-import json
-import os
 import shutil
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-from .errors import RecipeError
+from linformer_fairseq.cli.errors import UserError
+from linformer_fairseq.cli.progress import say
 
 LOCK_PATIENCE_SECONDS = 30.0
-
-
-def say(message: str) -> None:
-    """One line of progress, in one piece: trainings that run side by side both talk."""
-    sys.stdout.write(message + "\n")
-    sys.stdout.flush()
 
 
 def build_folder(target: Path, what: str, build: Callable[[Path], None]) -> None:
@@ -33,25 +24,6 @@ def build_folder(target: Path, what: str, build: Callable[[Path], None]) -> None
     part.mkdir(parents=True)
     build(part)
     part.rename(target)
-
-
-def write_text(path: Path, text: str) -> None:
-    """Replace a file's text in one move, so that nobody ever reads half of it."""
-    part = path.with_name(path.name + ".part")
-    part.write_text(text, encoding="utf-8")
-    os.replace(part, path)
-
-
-def write_json(path: Path, value: Any) -> None:
-    write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
-
-
-def read_json(path: Path) -> Any:
-    """The value in a file that this recipe wrote."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
-        raise RecipeError(f"{path} is damaged: remove it, or use another --out.") from None
 
 
 @contextmanager
@@ -68,8 +40,6 @@ def locked(folder: Path, patience: float = LOCK_PATIENCE_SECONDS) -> Iterator[in
                 break
             except BlockingIOError:
                 if time.monotonic() > deadline:
-                    raise RecipeError(
-                        f"Another run is working in {folder}: wait for it, or use another --out."
-                    ) from None
+                    raise UserError(f"Another run is working in {folder}: wait for it, or use another --out.") from None
                 time.sleep(0.2)
         yield lock.fileno()

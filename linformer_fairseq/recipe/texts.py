@@ -5,7 +5,7 @@ import zlib
 from collections.abc import Iterable
 from pathlib import Path
 
-from .errors import RecipeError
+from linformer_fairseq.cli.errors import UserError
 
 SPLITS = ("train", "valid", "test")
 
@@ -17,7 +17,7 @@ def find_text(folder: Path, split: str, lang: str) -> Path:
     for path in (plain, zipped):
         if path.is_file():
             return path
-    raise RecipeError(f"{plain} is missing (and so is {zipped.name}): every split needs both languages.")
+    raise UserError(f"{plain} is missing (and so is {zipped.name}): every split needs both languages.")
 
 
 def read_lines(path: Path) -> list[str]:
@@ -26,12 +26,12 @@ def read_lines(path: Path) -> list[str]:
         data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
         text = data.decode("utf-8-sig")
     except (gzip.BadGzipFile, EOFError, zlib.error):
-        raise RecipeError(f"{path} is not a whole gzip file: unpack or fetch it again.") from None
+        raise UserError(f"{path} is not a whole gzip file: unpack or fetch it again.") from None
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        raise RecipeError(f"{path} is not UTF-8 text: line {line} cannot be read.") from None
+        raise UserError(f"{path} is not UTF-8 text: line {line} cannot be read.") from None
     except OSError as error:
-        raise RecipeError(f"{path} cannot be read: {error.strerror}.") from None
+        raise UserError(f"{path} cannot be read: {error.strerror}.") from None
     return text.removesuffix("\n").replace("\r\n", "\n").split("\n") if text else []
 
 
@@ -46,9 +46,9 @@ def read_parallel(folder: Path, split: str, source: str, target: str) -> tuple[l
     sides = [read_lines(path) for path in paths]
     for path, lines in zip(paths, sides, strict=True):
         if not any(line.strip() for line in lines):
-            raise RecipeError(f"{path} is empty: give it one sentence a line.")
+            raise UserError(f"{path} is empty: give it one sentence a line.")
     if len(sides[0]) != len(sides[1]):
-        raise RecipeError(
+        raise UserError(
             f"{paths[0]} has {len(sides[0])} lines but {paths[1]} has {len(sides[1])}: "
             "line n of one must translate line n of the other."
         )

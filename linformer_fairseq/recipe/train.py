@@ -5,11 +5,13 @@ import shutil
 import zipfile
 from pathlib import Path
 
+from linformer_fairseq.cli.files import write_json
+from linformer_fairseq.cli.machine import describe_machine
+from linformer_fairseq.cli.progress import say
+
 from . import logs
 from .fairseq_command import command_line, run_fairseq
-from .machine import describe_machine
 from .settings import Model, Settings
-from .steps import say, write_json
 
 DONE = "train.json"
 LOG = "train.log"

@@ -11,8 +11,8 @@ from linformer_fairseq.benchmark import checks
 from linformer_fairseq.benchmark.__main__ import main
 from linformer_fairseq.benchmark.causal_product import EAGER, EAGER_MODULE, FUSED_MODULE, OURS
 from linformer_fairseq.benchmark.causal_settings import CausalSettings
-from linformer_fairseq.benchmark.errors import BenchmarkError
 from linformer_fairseq.benchmark.models import LINFORMERS, TRANSFORMER, build_models
+from linformer_fairseq.cli.errors import UserError
 
 TINY = shlex.split(
     "--dim 16 --heads 2 --layers 1 --ffn-dim 16 --k 4 --words 20 --sentences 2 --source-length 5 --positions 64,8 "
@@ -108,7 +108,7 @@ def test_wrong_product_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
         return right(1.001 * query, *rest, **options)
 
     monkeypatch.setattr(checks, "causal_attention", wrong)
-    with pytest.raises(BenchmarkError, match="chunks of 7"):
+    with pytest.raises(UserError, match="chunks of 7"):
         checks.check_product(2, 4, 3, (7, 64), CPU)
 
 
@@ -119,5 +119,5 @@ def test_wrong_decoding_is_noticed(name: str, settings: CausalSettings) -> None:
     for layer in model.decoder.layers:
         attention = layer.self_attn  # every step forgets its position
         attention._decoding_state = lambda *args, right=attention._decoding_state: (0, *right(*args)[1:])
-    with pytest.raises(BenchmarkError, match="differs from the parallel pass"):
+    with pytest.raises(UserError, match="differs from the parallel pass"):
         checks.check_decoding(name, model, CPU)

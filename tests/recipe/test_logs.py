@@ -4,7 +4,7 @@ import zipfile
 
 import pytest
 
-from linformer_fairseq.recipe.errors import RecipeError
+from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.recipe.logs import read_perplexity, read_training, read_translation
 from linformer_fairseq.recipe.train import repair_checkpoints
 
@@ -50,7 +50,7 @@ def test_an_empty_log():
 
 def test_perplexity():
     assert read_perplexity(line("valid", valid_ppl="inf") + line("valid", valid_ppl="3.25")) == 3.25
-    with pytest.raises(RecipeError, match="no perplexity"):
+    with pytest.raises(UserError, match="no perplexity"):
         read_perplexity("nothing\n")
 
 

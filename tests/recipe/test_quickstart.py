@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from linformer_fairseq.recipe.errors import RecipeError
+from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.recipe.fairseq_command import run_fairseq
 from linformer_fairseq.recipe.steps import locked
 
@@ -100,7 +100,7 @@ def test_a_failing_command_is_named(tmp_path):
     log = tmp_path / "validate.log"
     with (
         locked(tmp_path) as lock,
-        pytest.raises(RecipeError, match=r"fairseq-validate failed for Transformer .*validate\.log"),
+        pytest.raises(UserError, match=r"fairseq-validate failed for Transformer .*validate\.log"),
     ):
         run_fairseq(
             "validate",

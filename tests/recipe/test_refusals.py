@@ -5,9 +5,9 @@ import json
 
 import pytest
 
+from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.recipe.__main__ import main
 from linformer_fairseq.recipe.arguments import parse
-from linformer_fairseq.recipe.errors import RecipeError
 from linformer_fairseq.recipe.evaluate import in_order, score
 from linformer_fairseq.recipe.prepare import prepare
 from linformer_fairseq.recipe.settings import keep
@@ -123,23 +123,23 @@ def test_other_settings_in_the_same_folder(tmp_path):
     checkpoints = tmp_path / "models" / "transformer" / "checkpoints"
     checkpoints.mkdir(parents=True)
     (checkpoints / "checkpoint_last.pt").touch()
-    with pytest.raises(RecipeError, match=r"epochs = 3, not 4.*another --out"):
+    with pytest.raises(UserError, match=r"epochs = 3, not 4.*another --out"):
         keep(parse(["--epochs", "4"]).settings, tmp_path)
 
 
 def test_two_runs_in_one_folder(tmp_path):
     with (
         locked(tmp_path),
-        pytest.raises(RecipeError, match="Another run"),
+        pytest.raises(UserError, match="Another run"),
         locked(tmp_path, patience=0),
     ):
         pass
 
 
 def test_missing_hypotheses_are_no_score():
-    with pytest.raises(RecipeError, match="gave 1 translations for 2"):
+    with pytest.raises(UserError, match="gave 1 translations for 2"):
         in_order({1: "a"}, 2, "Transformer")
-    with pytest.raises(RecipeError, match="2 translations cannot be scored against 1"):
+    with pytest.raises(UserError, match="2 translations cannot be scored against 1"):
         score(["a", "b"], ["a"], ["a", "b"], ["a"], "de")
 
 

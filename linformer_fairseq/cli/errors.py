@@ -1,5 +1,5 @@
-"""The one kind of error the recipe shows its user."""
+"""The one kind of error that a command shows its user."""
 
 
-class RecipeError(Exception):
+class UserError(Exception):
     """Something the user can put right, said in one sentence; never shown with a traceback."""

@@ -1,0 +1,40 @@
+"""Arguments of a command, refused in one sentence."""
+
+import argparse
+from collections.abc import Callable
+from typing import NoReturn, TypeVar
+
+from .errors import UserError
+
+Number = TypeVar("Number", int, float)
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose refusals are one sentence, without the usage text before it."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UserError(f"{message} (see --help).")
+
+
+def number(kind: Callable[[str], Number], low: float, high: float, wanted: str) -> Callable[[str], Number]:
+    """A converter that accepts low <= value <= high and says what it wants otherwise."""
+
+    def convert(text: str) -> Number:
+        try:
+            value = kind(text)
+        except ValueError:
+            value = kind("-1")
+        if not low <= value <= high:
+            raise argparse.ArgumentTypeError(f"{text!r} is not {wanted}")
+        return value
+
+    return convert
+
+
+count = number(int, 1, 2**31 - 1, "a whole number from 1 on")
+natural = number(int, 0, 2**31 - 1, "a whole number from 0 on")
+
+
+def counts(text: str) -> list[int]:
+    """A comma list of whole numbers from 1 on."""
+    return [count(part.strip()) for part in text.split(",")]

@@ -1,0 +1,9 @@
+"""What a command tells while it works."""
+
+import sys
+
+
+def say(message: str) -> None:
+    """One line of progress, in one piece: things that run side by side both talk."""
+    sys.stdout.write(message + "\n")
+    sys.stdout.flush()
