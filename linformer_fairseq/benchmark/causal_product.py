@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from linformer_fairseq.cli.progress import say
 from linformer_fairseq.modules import LinearProjection, LinformerMultiheadAttention
-from linformer_fairseq.modules.causal import CHUNK_SIZE, causal_attention
+from linformer_fairseq.modules.causal import causal_attention
 
 from .causal_settings import CausalSettings
 from .memory import peak_bytes, refusal, release
@@ -110,7 +110,7 @@ def _products(settings: CausalSettings, running: Running, length: int) -> dict[s
     inputs = _tensors(settings, running, length)
     # the same queries, keys and values in the layout that torch's kernel is made for, (B, H, T, d)
     fused = [([_leaf(_by_head(x)) for x in leaves[:3]], _by_head(upstream)) for leaves, upstream in inputs]
-    calls: dict[str, Call] = {PRODUCT: partial(_run_product, inputs, CHUNK_SIZE), FUSED: partial(_run_fused, fused)}
+    calls: dict[str, Call] = {PRODUCT: partial(_run_product, inputs, None), FUSED: partial(_run_fused, fused)}
     if length <= settings.eager_limit:
         calls[EAGER] = partial(_run_eager, fused, _future_mask(running, length))
     return calls
@@ -170,7 +170,7 @@ def _by_head(x: Tensor) -> Tensor:
     return x.detach().permute(1, 2, 0, 3).contiguous()
 
 
-def _run_product(inputs: ProductInputs, chunk_size: int, run: int) -> object:
+def _run_product(inputs: ProductInputs, chunk_size: int | None, run: int) -> object:
     leaves, upstream = inputs[run % len(inputs)]
     out, _, _ = causal_attention(*leaves, chunk_size=chunk_size)
     return torch.autograd.grad(out, leaves, upstream)

@@ -24,8 +24,10 @@ from torch import Tensor
 
 from linformer_fairseq.modules.causal_products import slots_to_tokens, tokens_to_slots
 
+ONE_CHUNK = 192
+"""Tokens up to which a single chunk is fastest: it needs no sums."""
 CHUNK_SIZE = 64
-"""Tokens a chunk, at most."""
+"""The fastest number of tokens a chunk, at most, for more tokens than these."""
 
 
 class CausalState(NamedTuple):
@@ -45,7 +47,7 @@ def causal_attention(
     value_matrix: Tensor,
     slot_mask: Tensor | None = None,
     dropout: Callable[[Tensor], Tensor] | None = None,
-    chunk_size: int = CHUNK_SIZE,
+    chunk_size: int | None = None,
     state: CausalState | None = None,
     overwrite_state: bool = False,
     need_probabilities: bool = False,
@@ -61,7 +63,7 @@ def causal_attention(
         key_matrix, value_matrix: (G, k, T), the columns of E and F that these tokens meet.
         slot_mask: (T, k), true where a slot takes part in the softmax of a query; None where all do.
         dropout: falls on the probabilities.
-        chunk_size: c, at most; the chunks are made equally long.
+        chunk_size: c, at most, by default the fastest; the chunks are made equally long.
         state: of the tokens before these.
         overwrite_state: the state is not needed any more, and its memory may be used for the new one.
         need_probabilities: return those of the slots.
@@ -77,10 +79,14 @@ def causal_attention(
         if state is not None and len(query) == 1:
             out, probabilities, state = _next_token(*inputs, slot_mask, dropout, state, overwrite_state)
         else:
-            out, probabilities, state = _in_chunks(
-                *inputs, slot_mask, dropout, state, max(1, math.ceil(len(query) / chunk_size)), need_probabilities
-            )
+            chunks = max(1, math.ceil(len(query) / (chunk_size or default_chunk_size(len(query)))))
+            out, probabilities, state = _in_chunks(*inputs, slot_mask, dropout, state, chunks, need_probabilities)
     return out.to(dtype), probabilities if need_probabilities else None, state
+
+
+def default_chunk_size(length: int) -> int:
+    """Tokens a chunk, at most, in a text of so many tokens."""
+    return ONE_CHUNK if length <= ONE_CHUNK else CHUNK_SIZE
 
 
 def _in_chunks(

@@ -6,7 +6,7 @@ from fairseq.data import Dictionary
 from fairseq.modules import MultiheadAttention
 from torch import Tensor
 
-from linformer_fairseq.modules.causal import CHUNK_SIZE, CausalState, causal_attention
+from linformer_fairseq.modules.causal import CausalState, causal_attention
 from linformer_fairseq.modules.projection import LinearProjection, Projection
 
 IncrementalState = dict[str, dict[str, Tensor | None]]
@@ -33,7 +33,8 @@ class LinformerMultiheadAttention(MultiheadAttention):
         key_projection: E.
         value_projection: F; None takes E for the values as well (key-value sharing).
         causal: self-attention that does not see later tokens; it needs linear projections.
-        chunk_size: tokens that a causal attention computes at a time; it changes the speed, not the result.
+        chunk_size: tokens that a causal attention computes at a time, by default the fastest number; it does not change
+            the result.
 
     Raises:
         ValueError: for what Linformer attention cannot do (`add_bias_kv`, `add_zero_attn`, xFormers), for projections
@@ -61,7 +62,7 @@ class LinformerMultiheadAttention(MultiheadAttention):
         key_projection: Projection,
         value_projection: Projection | None = None,
         causal: bool = False,
-        chunk_size: int = CHUNK_SIZE,
+        chunk_size: int | None = None,
     ) -> None:
         for name, given in {
             "add_bias_kv": add_bias_kv,
@@ -382,7 +383,7 @@ class LinformerMultiheadAttention(MultiheadAttention):
         return out, F.pad(weights, (0, n - longest))
 
 
-def _check_causal(projection: Projection, self_attention: bool, q_noise: float, chunk_size: int) -> None:
+def _check_causal(projection: Projection, self_attention: bool, q_noise: float, chunk_size: int | None) -> None:
     """Refuses what causal attention cannot be built with."""
     if not self_attention:
         raise ValueError("causal Linformer attention is self-attention; pass self_attention=True")
@@ -393,7 +394,7 @@ def _check_causal(projection: Projection, self_attention: bool, q_noise: float, 
         )
     if q_noise > 0:
         raise ValueError("quantisation noise (--quant-noise-pq) does not go with causal Linformer attention")
-    if chunk_size < 1:
+    if chunk_size is not None and chunk_size < 1:
         raise ValueError(f"chunk_size must be at least 1, not {chunk_size}")
 
 

@@ -14,7 +14,7 @@ from tests.reference import make_attention, naive_causal_attention, prefix_atten
 
 SHARINGS = ("none", "headwise", "key-value")
 everything = pytest.mark.parametrize("sharing", SHARINGS)
-every_chunk = pytest.mark.parametrize("chunk_size", [1, 7, 64, 600])
+every_chunk = pytest.mark.parametrize("chunk_size", [None, 1, 7, 64, 600])
 
 
 def make_causal(sharing: str = "headwise", **options: object) -> LinformerMultiheadAttention:
@@ -44,12 +44,12 @@ def some_split(length: int, data: st.DataObject) -> list[int]:
 
 
 @given(
-    length=st.integers(1, 150),
-    chunk_size=st.sampled_from([1, 7, 64, 150]),
+    length=st.integers(1, 220),
+    chunk_size=st.sampled_from([None, 1, 7, 64, 220]),
     groups=st.sampled_from([1, 3]),
     masked=st.booleans(),
 )
-def test_chunks_equal_naive_reference(length: int, chunk_size: int, groups: int, masked: bool) -> None:
+def test_chunks_equal_naive_reference(length: int, chunk_size: int | None, groups: int, masked: bool) -> None:
     """Values, and the gradients of query, key, value, E and F."""
     tensors = inputs(length, groups)
     mask = torch.ones(length, 5, dtype=torch.bool).tril() if masked else None
@@ -99,7 +99,7 @@ def test_a_query_meets_the_slots_of_its_prefix(sharing: str, lengths: list[int],
 
 @everything
 @every_chunk
-def test_the_future_does_not_matter(sharing: str, chunk_size: int) -> None:
+def test_the_future_does_not_matter(sharing: str, chunk_size: int | None) -> None:
     """600 tokens: not a multiple of 7 or 64."""
     attention = make_causal(sharing, n=600, dtype=torch.float32, chunk_size=chunk_size, random=False)
     x = torch.randn(600, 1, 8)
@@ -129,7 +129,7 @@ def test_the_future_does_not_matter_at_all_in_steps(sharing: str, step: int) -> 
 
 @everything
 @every_chunk
-def test_the_far_past_matters(sharing: str, chunk_size: int) -> None:
+def test_the_far_past_matters(sharing: str, chunk_size: int | None) -> None:
     attention = make_causal(sharing, n=600, chunk_size=chunk_size)
     x = torch.randn(600, 1, 8, dtype=torch.float64)
     changed = x.clone()
