@@ -173,6 +173,8 @@ class LinformerMultiheadAttention(MultiheadAttention):
             lengths = _lengths(key_padding_mask)
             slot_keys, slot_values = self._project(key, value, lengths, key_padding_mask if padded else None)
             if incremental_state is not None:
+                # every step reads them head by head, and as projected the slots of a head lie far apart
+                slot_keys, slot_values = slot_keys.contiguous(), slot_values.contiguous()
                 buffer = {
                     "prev_key": slot_keys,
                     "prev_value": slot_values,
