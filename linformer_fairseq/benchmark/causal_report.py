@@ -3,7 +3,7 @@
 from dataclasses import asdict, dataclass
 
 from linformer_fairseq.cli.files import write_json, write_text
-from linformer_fairseq.modules.causal import CHUNK_SIZE, ONE_CHUNK, default_chunk_size
+from linformer_fairseq.modules.causal import CHUNK_SIZE, LONGEST_SINGLE_CHUNK, default_chunk_size
 
 from . import plots
 from .causal_product import OURS, TrainingRow
@@ -73,7 +73,7 @@ def text(results: Results, targets: list[Target], settings: CausalSettings, runn
         *_growth(results.training),
         "## Chunk sizes",
         f"Forward and backward of the causal Linformer product; the default is one chunk up to "
-        f"{ONE_CHUNK} tokens, then chunks of {CHUNK_SIZE}.",
+        f"{LONGEST_SINGLE_CHUNK} tokens, then chunks of {CHUNK_SIZE}.",
         _chunk_table(results.chunks),
     ]
     return "\n\n".join(parts) + "\n"
@@ -178,7 +178,7 @@ def _chunk_table(rows: list[TrainingRow]) -> str:
         ["Chunk size", "Tokens", "ms", "Quartiles", "Peak MB"],
         [
             [
-                f"{row.chunk_size}{' (default)' if row.chunk_size == default_chunk_size(row.length) else ''}",
+                f"{row.chunk_size}{' (default)' if _is_default(row) else ''}",
                 f"{row.length:,}",
                 row.note or milliseconds(row.time),
                 quartiles(row.time),
@@ -187,3 +187,8 @@ def _chunk_table(rows: list[TrainingRow]) -> str:
             for row in rows
         ],
     )
+
+
+def _is_default(row: TrainingRow) -> bool:
+    """All sizes that make one chunk of a text are the same."""
+    return min(row.chunk_size, row.length) == min(default_chunk_size(row.length), row.length)

@@ -6,7 +6,7 @@ from fairseq.models.transformer import TransformerModelBase
 from torch import Tensor
 
 from linformer_fairseq.cli.errors import UserError
-from linformer_fairseq.modules.causal import CHUNK_SIZE, ONE_CHUNK, causal_attention
+from linformer_fairseq.modules.causal import CHUNK_SIZE, LONGEST_SINGLE_CHUNK, causal_attention
 
 LOG_PROB_TOLERANCE = 1e-3
 PRODUCT_TOLERANCE = 1e-8
@@ -45,7 +45,7 @@ def check_product(heads: int, head_dim: int, k: int, chunk_sizes: tuple[int, ...
     upstream = torch.randn(shape, dtype=torch.float64, device=device)
     expected = _by_prefix(*inputs)
     gradients = torch.autograd.grad(expected, inputs, upstream)
-    for chunk_size in sorted({CHUNK_SIZE, ONE_CHUNK, *chunk_sizes}):  # the default is one of the first two
+    for chunk_size in sorted({CHUNK_SIZE, LONGEST_SINGLE_CHUNK, *chunk_sizes}):
         out, _, _ = causal_attention(*inputs, chunk_size=chunk_size)
         pairs = zip((out, *torch.autograd.grad(out, inputs, upstream)), (expected, *gradients), strict=True)
         if not all(torch.allclose(x, y, PRODUCT_TOLERANCE, PRODUCT_TOLERANCE) for x, y in pairs):

@@ -4,6 +4,6 @@ import sys
 
 
 def say(message: str) -> None:
-    """One line of progress, in one piece: things that run side by side both talk."""
+    """One line of progress, in one piece: threads that work side by side both talk."""
     sys.stdout.write(message + "\n")
     sys.stdout.flush()

@@ -24,10 +24,10 @@ from torch import Tensor
 
 from linformer_fairseq.modules.causal_products import slots_to_tokens, tokens_to_slots
 
-ONE_CHUNK = 192
-"""Tokens up to which a single chunk is fastest: it needs no sums."""
+LONGEST_SINGLE_CHUNK = 192
+"""Tokens of a text that is computed fastest, if not with least memory, in a single chunk."""
 CHUNK_SIZE = 64
-"""The fastest number of tokens a chunk, at most, for more tokens than these."""
+"""Tokens a chunk, at most, with which longer texts are computed fastest."""
 
 
 class CausalState(NamedTuple):
@@ -79,14 +79,16 @@ def causal_attention(
         if state is not None and len(query) == 1:
             out, probabilities, state = _next_token(*inputs, slot_mask, dropout, state, overwrite_state)
         else:
-            chunks = max(1, math.ceil(len(query) / (chunk_size or default_chunk_size(len(query)))))
+            if chunk_size is None:
+                chunk_size = default_chunk_size(len(query))
+            chunks = max(1, math.ceil(len(query) / chunk_size))
             out, probabilities, state = _in_chunks(*inputs, slot_mask, dropout, state, chunks, need_probabilities)
     return out.to(dtype), probabilities if need_probabilities else None, state
 
 
 def default_chunk_size(length: int) -> int:
     """Tokens a chunk, at most, in a text of so many tokens."""
-    return ONE_CHUNK if length <= ONE_CHUNK else CHUNK_SIZE
+    return LONGEST_SINGLE_CHUNK if length <= LONGEST_SINGLE_CHUNK else CHUNK_SIZE
 
 
 def _in_chunks(

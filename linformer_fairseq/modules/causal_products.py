@@ -41,7 +41,7 @@ def slots_to_tokens(
 
 class _MaskedProduct(torch.autograd.Function):
     """Either product. Its gradient computes blocks and sums again: of a long text they take as much memory as rows and
-    tokens, and a tenth of the time. The block of a single chunk is kept."""
+    tokens. The block of a single chunk is kept."""
 
     @staticmethod
     def forward(
@@ -145,5 +145,5 @@ def _looped_sums(x: Tensor, start: Tensor, reverse: bool) -> tuple[Tensor, Tenso
 def _cumsums(x: Tensor, start: Tensor, reverse: bool) -> tuple[Tensor, Tensor]:
     ordered = x.flip(0) if reverse else x
     sums = torch.cat([start[None], ordered]).cumsum(0)
-    before, last = sums[:-1].to(x.dtype), sums[-1]
+    before, last = sums[:-1].to(x.dtype), sums[-1].clone()  # a view would keep all the others in memory
     return before.flip(0) if reverse else before, last

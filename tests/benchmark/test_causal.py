@@ -64,7 +64,9 @@ def test_report(out: Path) -> None:
     report = (out / "report.md").read_text(encoding="utf-8")
     assert "python -m linformer_fairseq.benchmark causal --out" in report
     assert "left out: longer than --eager-limit" in report
-    assert "64 (default)" in report
+    assert [line.split("|")[1:3] for line in report.split("\n") if "(default)" in line] == [
+        [" 64 (default) ", f"{length:>9} "] for length in (16, 512)
+    ]
     targets = report.partition("## Targets")[2].partition("##")[0]
     rows = [line for line in targets.split("\n") if line.startswith("|")][2:]
     # of both Linformers growth and state at two beams and a speed-up at 64; the fused attention at 512

@@ -3,13 +3,13 @@
 import pytest
 import torch
 from fairseq.modules import MultiheadAttention
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
 from linformer_fairseq import LinformerMultiheadAttention
 from linformer_fairseq.modules import KINDS, LinearProjection
-from linformer_fairseq.modules.causal import CausalState, causal_attention
+from linformer_fairseq.modules.causal import CausalState, causal_attention, default_chunk_size
 from tests.reference import make_attention, naive_causal_attention, prefix_attention
 
 SHARINGS = ("none", "headwise", "key-value")
@@ -49,6 +49,7 @@ def some_split(length: int, data: st.DataObject) -> list[int]:
     groups=st.sampled_from([1, 3]),
     masked=st.booleans(),
 )
+@example(length=220, chunk_size=None, groups=3, masked=True)
 def test_chunks_equal_naive_reference(length: int, chunk_size: int | None, groups: int, masked: bool) -> None:
     """Values, and the gradients of query, key, value, E and F."""
     tensors = inputs(length, groups)
@@ -63,6 +64,11 @@ def test_chunks_equal_naive_reference(length: int, chunk_size: int | None, group
     )
     for gradient, wanted in gradients:
         torch.testing.assert_close(gradient, wanted, rtol=1e-10, atol=1e-10)
+
+
+def test_default_chunks() -> None:
+    """One for a text of 192 tokens, chunks of 64 for longer ones."""
+    assert [default_chunk_size(length) for length in (1, 192, 193, 5000)] == [192, 192, 64, 64]
 
 
 def test_gradients_through_a_state() -> None:

@@ -1,5 +1,7 @@
 """The masked products against their definition, and torch's own gradient check."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor
@@ -64,6 +66,13 @@ def test_running_sums(dtype: torch.dtype, reverse: bool, started: bool) -> None:
     tolerance = {"rtol": max(1e-5, 2 * torch.finfo(dtype).eps), "atol": 1e-5}
     torch.testing.assert_close(sums, (expected[:-1].flip(0) if reverse else expected[:-1]).to(dtype), **tolerance)
     torch.testing.assert_close(last, expected[-1], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("sums", [_looped_sums, _cumsums])
+def test_the_last_sum_keeps_no_others_in_memory(sums: Callable[..., tuple[Tensor, Tensor]]) -> None:
+    """It becomes the state of decoding."""
+    _, last = sums(torch.randn(6, 2, 3), torch.zeros(2, 3), False)
+    assert last.untyped_storage().nbytes() == last.numel() * last.element_size()
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])

@@ -162,6 +162,7 @@ def test_static_keys_are_projected_once_and_reordered() -> None:
         torch.testing.assert_close(weights, whole_weights[:, step : step + 1])
     (buffer,) = state.values()
     assert buffer["prev_key"].shape == (3, 2, 4, 4)
+    assert all(buffer[name].is_contiguous() for name in ("prev_key", "prev_value"))  # as every step reads them
     order = torch.tensor([2, 2, 0, 0, 1, 1])
     attention.reorder_incremental_state(state, order)
     out, _ = attention(query[:1, order], None, None, None, state, static_kv=True)

@@ -31,7 +31,13 @@ def start(out, *extra):
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         encoding="utf-8",
+        preexec_fn=heed_interrupts,
     )
+
+
+def heed_interrupts():
+    """As at a terminal: tests that a shell runs in the background inherit that interrupts are ignored."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def finish(out, *extra):
