@@ -31,8 +31,13 @@ def number(kind: Callable[[str], Number], low: float, high: float, wanted: str) 
     return convert
 
 
-count = number(int, 1, 2**31 - 1, "a whole number from 1 on")
-natural = number(int, 0, 2**31 - 1, "a whole number from 0 on")
+def _whole(text: str) -> int:
+    """Digits alone; `int` would take "1_0" and "+9" too."""
+    return int(text) if text.isdecimal() else -1
+
+
+count = number(_whole, 1, 2**31 - 1, "a whole number from 1 on")
+natural = number(_whole, 0, 2**31 - 1, "a whole number from 0 on")
 
 
 def counts(text: str) -> list[int]:

@@ -13,6 +13,8 @@ def test_numbers() -> None:
     for convert, text in [
         (count, "0"),
         (count, "1.5"),
+        (count, "1_0"),
+        (natural, "+9"),
         (count, str(2**31)),
         (natural, "-1"),
         (counts, "8,"),
