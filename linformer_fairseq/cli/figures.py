@@ -8,13 +8,14 @@ matplotlib.use("Agg")  # no display is needed
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
+from .files import replacing
+
 BASELINE_STYLE = {"color": "black", "linestyle": "--"}
 DOTS_PER_INCH = 150
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Writes a picture in one move, and lets it go."""
-    part = path.with_name(f"{path.stem}.part.png")
-    figure.savefig(part, dpi=DOTS_PER_INCH)
-    plt.close(figure)
-    part.replace(path)
+    """Writes a PNG in one move, and lets the figure go."""
+    with replacing(path) as part:
+        figure.savefig(part, dpi=DOTS_PER_INCH, format="png")
+        plt.close(figure)

@@ -2,17 +2,25 @@
 
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from .errors import UserError
 
 
-def write_text(path: Path, text: str) -> None:
-    """Replace a file's text in one move, so that nobody ever reads half of it."""
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A name beside `path` to write to; it then takes the place of `path` in one move, so that nobody reads half."""
     part = path.with_name(path.name + ".part")
-    part.write_text(text, encoding="utf-8")
+    yield part
     os.replace(part, path)
+
+
+def write_text(path: Path, text: str) -> None:
+    with replacing(path) as part:
+        part.write_text(text, encoding="utf-8")
 
 
 def write_json(path: Path, value: Any) -> None:
