@@ -63,18 +63,22 @@ class _MaskedProduct(torch.autograd.Function):
 
         Large tensors are let go as soon as they have served: here a training step needs most memory.
         """
-        rows, tokens, matrix, start, rows_block = ctx.saved_tensors
+        rows, tokens, matrix, start, kept_block = ctx.saved_tensors
+
+        def rows_block() -> Tensor:
+            return _block(rows, tokens, matrix, ctx.to_slots) if kept_block is None else kept_block
+
         gradient = gradient.contiguous()
         block, rows_gradient, _ = _masked_product(gradient, tokens, matrix, start, not ctx.to_slots)
         if ctx.to_slots:
             x, y = rows, gradient
             tokens_gradient = x.transpose(2, 3) @ block
-            block = _block(rows, tokens, matrix, True) if rows_block is None else rows_block
+            block = rows_block()
             matrix_gradient = _over_sharers(block, y, matrix)
         else:
             x, y = gradient, rows
             matrix_gradient = _over_sharers(block, y, matrix)
-            block = _block(rows, tokens, matrix, False) if rows_block is None else rows_block
+            block = rows_block()
             tokens_gradient = x.transpose(2, 3) @ block
         del block
         if len(tokens) == 1 and start is None:
