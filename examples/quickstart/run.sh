@@ -3,16 +3,8 @@
 # compare, within ten minutes on two cores. All arguments go to the recipe; --help lists them.
 # LINFORMER_VENV names a virtual environment to use instead of the project's own.
 set -euo pipefail
-root="$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)"
-
-if [ -z "${LINFORMER_VENV:-}" ]; then
-  "$root/scripts/setup.sh"
-fi
-python="${LINFORMER_VENV:-$root/.venv}/bin/python"
-if [ ! -x "$python" ]; then
-  echo "error: $python is missing: let LINFORMER_VENV name a virtual environment, or unset it" >&2
-  exit 2
-fi
+# shellcheck source-path=SCRIPTDIR source=../recipe.sh
+source "$(dirname "${BASH_SOURCE[0]}")/../recipe.sh"
 
 configuration=(
   --out "$root/results/quickstart"
@@ -28,4 +20,4 @@ configuration=(
   # translation
   --beam 5 --lenpen 1
 )
-PYTHONPATH="$root${PYTHONPATH:+:$PYTHONPATH}" exec "$python" -m linformer_fairseq.recipe "${configuration[@]}" "$@"
+recipe compare "${configuration[@]}" "$@"

@@ -15,18 +15,34 @@ from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.cli.machine import cpu_count
 from linformer_fairseq.models.config import PLACES
 
-from .prepare import check_data
-from .settings import Model, Settings
+from .lengths import Lengths
+from .settings import AUTO, PRECISIONS, SENTENCEPIECE, SUBWORD_NMT, Model, Settings, Text, Training, Translation
+from .sources import check_data
+from .wmt14 import EVERY_100TH, NEWSTEST2013, OFFICIAL
+
+PREFIX = "linformer_"
+"""What the name of an architecture starts with when it has Linformer attention."""
+
+
+STEPS = ("prepare", "train", "evaluate", "compare")
 
 
 @dataclass(frozen=True)
 class Run:
     """What one invocation asks for; only `settings` is held still by the output folder."""
 
+    step: str
     out: Path
     settings: Settings
     models: list[Model]
+    server: str
+    """Has the archives of WMT14."""
+    threads: int
     jobs: int
+    processes: int | None
+    """That train one model together on this machine; None for one on every GPU."""
+    lengths: Lengths | None
+    """What to time the models at; None for nothing."""
 
 
 _rate = number(float, 0.0, 0.999, "a number from 0 to below 1")
@@ -67,15 +83,29 @@ def build_parser() -> argparse.ArgumentParser:
     def option(*names: str, **keywords: Any) -> None:
         group.add_argument(*names, **keywords)
 
+    def switch(name: str, help: str) -> None:
+        option(name, action=argparse.BooleanOptionalAction, default=False, help=help)
+
+    group = parser
+    option("step", nargs="?", choices=STEPS, default="compare", help="how far to go; compare is all of it")
+
     group = parser.add_argument_group("text")
     option("--data", type=Path, metavar="DIR", help="train|valid|test.LANG[.gz]; without it a corpus is made")
+    option("--wmt14", choices=(NEWSTEST2013, EVERY_100TH), help="take WMT14, validated on this")
+    option("--server", default=OFFICIAL, metavar="URL", help="what has the archives of WMT14; file:// as well")
     option("--source-lang", type=_language, default="en", help="language translated from")
     option("--target-lang", type=_language, default="de", help="language translated to")
     option("--made-train", type=count, default=14000, help="training pairs of the made corpus")
     option("--made-test", type=count, default=500, help="validation, and test, pairs of the made corpus")
-    option("--bpe-merges", type=count, default=800, help="merges of the joint BPE")
+    option("--bpe", choices=(SUBWORD_NMT, SENTENCEPIECE), default=SUBWORD_NMT, help="what makes subwords")
+    option("--bpe-merges", type=count, default=800, help="merges of the joint BPE, or sentencepiece's subwords")
+    switch("--normalise-punctuation", "plain quotes and dashes, no control characters (Moses)")
+    switch("--aggressive-hyphens", "split words at hyphens (Moses)")
+    option("--max-subwords", type=natural, default=0, help="longest side of a training pair; 0: any")
+    option("--max-ratio", type=_finite, default=0.0, help="most that one side may be longer than the other; 0: any")
 
     group = parser.add_argument_group("models")
+    option("--model", metavar="ARCH", help="train or evaluate this architecture alone, with or without linformer_")
     option("-k", "--k", type=counts, action="append", metavar="K[,K]", help="slots to train a Linformer with")
     option("--default-k", type=counts, default=[8, 16], metavar="K[,K]", help="when no --k is given")
     option("--attention", type=_places, action="append", metavar="PLACE[,PLACE]", help="attention to project")
@@ -94,23 +124,34 @@ def build_parser() -> argparse.ArgumentParser:
     )
 
     group = parser.add_argument_group("training")
-    option("--epochs", type=count, default=4, help="passes over the training text")
+    option("--epochs", type=natural, default=4, help="passes over the training text; 0: until --updates")
+    option("--updates", type=natural, default=0, help="updates; 0: until --epochs")
     option("--max-tokens", type=count, default=1024, help="tokens in a batch")
+    option("--update-batches", type=count, default=1, help="batches in an update, on all GPUs together")
+    option("--precision", choices=PRECISIONS, default=AUTO, help="auto: fp16 on a GPU, fp32 on the CPU")
     option("--lr", type=_positive, default=3e-3, help="highest learning rate")
     option("--warmup-updates", type=natural, default=400, help="updates up to the highest learning rate")
     option("--dropout", type=_rate, default=0.1, help="dropout")
     option("--label-smoothing", type=_rate, default=0.1, help="label smoothing")
     option("--validate-updates", type=count, default=200, help="updates between validations, each saved")
+    option("--keep-checkpoints", type=count, default=1, help="how many of these saves to keep")
     option("--seed", type=natural, default=1, help="seed of training and of the made corpus")
 
     group = parser.add_argument_group("translation")
     option("--beam", type=count, default=5, help="beam width")
     option("--lenpen", type=_finite, default=1.0, help="length penalty")
+    option("--average", type=natural, default=0, help="translate with the mean of so many last saves; 0: the best one")
+
+    group = parser.add_argument_group("inference time against length")
+    option("--length-tokens", type=natural, default=0, help="tokens in every batch, short or long; 0: no such study")
+    option("--lengths", type=counts, default=[256, 512, 1024, 2048, 4096, 8192, 16384], help="tokens in a sentence")
+    option("--length-repeats", type=count, default=5, help="runs that count")
 
     group = parser.add_argument_group("running")
     option("--out", type=Path, default=Path("results/quickstart"), help="folder for all results")
     option("--threads", type=count, default=cpu_count(), help="threads of every command")
     option("--jobs", type=count, default=1, help="trainings at a time")
+    option("--processes", type=count, help="processes that train a model together here (default: one on every GPU)")
     return parser
 
 
@@ -125,16 +166,53 @@ def parse(argv: Sequence[str]) -> Run:
         raise UserError(f"--source-lang and --target-lang are both {args.source_lang}: name two languages.")
     if args.dim % args.heads:
         raise UserError(f"--dim {args.dim} is not divisible by --heads {args.heads}: change one of them.")
-    if args.arch and not {args.arch, f"linformer_{args.arch}"} <= set(ARCH_MODEL_REGISTRY):
+    if not args.epochs and not args.updates:
+        raise UserError("--epochs and --updates are both 0, so a training would never end: set one of them.")
+    if args.average > args.keep_checkpoints:
         raise UserError(
-            f"--arch {args.arch} is not a translation Transformer of fairseq's that has a Linformer: name one such "
+            f"--average {args.average} asks for more checkpoints than --keep-checkpoints {args.keep_checkpoints} keeps."
+        )
+    baseline = _baseline(args)
+    if baseline and not {baseline, PREFIX + baseline} <= set(ARCH_MODEL_REGISTRY):
+        raise UserError(
+            f"{baseline} is not a translation Transformer of fairseq's that has a Linformer: name one such "
             "as transformer_iwslt_de_en."
         )
     out = args.out.expanduser().resolve()
-    return Run(out, _settings(args, extra), _models(args), args.jobs)
+    lengths = Lengths(args.length_tokens, args.lengths, args.length_repeats) if args.length_tokens else None
+    return Run(
+        step=args.step,
+        out=out,
+        settings=Settings(_text(args), _training(args, baseline, extra), _translation(args)),
+        models=_models(args),
+        server=args.server.rstrip("/"),
+        threads=args.threads,
+        jobs=args.jobs,
+        processes=args.processes,
+        lengths=lengths,
+    )
 
 
-def _settings(args: argparse.Namespace, extra: list[str]) -> Settings:
+def _baseline(args: argparse.Namespace) -> str | None:
+    """The Transformer's architecture; None where it is given by its sizes."""
+    return args.model.removeprefix(PREFIX) if args.model else args.arch
+
+
+def _text(args: argparse.Namespace) -> Text:
+    return Text(
+        data=_data(args),
+        source_lang=args.source_lang,
+        target_lang=args.target_lang,
+        bpe=args.bpe,
+        bpe_merges=args.bpe_merges,
+        normalise_punctuation=args.normalise_punctuation,
+        aggressive_hyphens=args.aggressive_hyphens,
+        max_subwords=args.max_subwords,
+        max_ratio=args.max_ratio,
+    )
+
+
+def _training(args: argparse.Namespace, baseline: str | None, extra: list[str]) -> Training:
     sizes = {
         "layers": args.layers,
         "embed-dim": args.dim,
@@ -144,40 +222,48 @@ def _settings(args: argparse.Namespace, extra: list[str]) -> Settings:
     size_flags = [
         part for side in ("encoder", "decoder") for name, n in sizes.items() for part in (f"--{side}-{name}", str(n))
     ]
-    return Settings(
-        data=_data(args),
-        source_lang=args.source_lang,
-        target_lang=args.target_lang,
-        bpe_merges=args.bpe_merges,
-        arch=args.arch or "transformer",
-        size_flags=[] if args.arch else size_flags,
+    return Training(
+        arch=baseline or "transformer",
+        size_flags=[] if baseline else size_flags,
         epochs=args.epochs,
+        updates=args.updates,
         max_tokens=args.max_tokens,
+        update_batches=args.update_batches,
+        precision=args.precision,
         lr=args.lr,
         warmup_updates=args.warmup_updates,
         dropout=args.dropout,
         label_smoothing=args.label_smoothing,
         validate_updates=args.validate_updates,
+        keep_checkpoints=args.keep_checkpoints,
         seed=args.seed,
-        beam=args.beam,
-        lenpen=args.lenpen,
-        threads=args.threads,
         linformer_args=args.linformer_args,
         train_args=extra,
     )
 
 
+def _translation(args: argparse.Namespace) -> Translation:
+    return Translation(beam=args.beam, lenpen=args.lenpen, average=args.average)
+
+
 def _data(args: argparse.Namespace) -> dict[str, Any]:
+    if args.data is not None and args.wmt14:
+        raise UserError("--data and --wmt14 name two texts: leave one out.")
     if args.data is not None:
         folder = args.data.expanduser().resolve()
         return {"folder": str(folder), "sha256": check_data(folder, args.source_lang, args.target_lang)}
     if {args.source_lang, args.target_lang} != {"en", "de"}:
-        raise UserError("The made corpus is in en and de only: name your own text with --data.")
-    return {"made": {"train": args.made_train, "valid": args.made_test, "test": args.made_test}}
+        raise UserError("The made corpus and WMT14 are in en and de only: name your own text with --data.")
+    if args.wmt14:
+        return {"wmt14": args.wmt14}
+    return {"made": {"train": args.made_train, "valid": args.made_test, "test": args.made_test}, "seed": args.seed}
 
 
 def _models(args: argparse.Namespace) -> list[Model]:
-    """The baseline, then every k for every choice of attention, each once."""
+    """The baseline, then every k for every choice of attention, each once; --model leaves some out."""
     ks = [k for group in args.k for k in group] if args.k else args.default_k
     attentions = args.attention or [args.default_attention]
-    return list(dict.fromkeys([Model(), *(Model(k, places) for places in attentions for k in ks)]))
+    linformers = list(dict.fromkeys(Model(k, places) for places in attentions for k in ks))
+    if args.model:
+        return linformers if args.model.startswith(PREFIX) else [Model()]
+    return [Model(), *linformers]

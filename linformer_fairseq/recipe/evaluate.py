@@ -2,89 +2,105 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
-from sacrebleu.metrics import BLEU
 from sacremoses import MosesDetokenizer
 
+from linformer_fairseq.average import average, newest
 from linformer_fairseq.cli.errors import UserError
-from linformer_fairseq.cli.files import write_json
+from linformer_fairseq.cli.files import read_json, write_json
+from linformer_fairseq.cli.machine import describe_machine
+from linformer_fairseq.cli.processes import run_command
 from linformer_fairseq.cli.progress import say
 
 from . import logs, texts
-from .fairseq_command import run_fairseq
-from .settings import Model, Settings
-from .steps import build_folder
+from .fairseq_command import command_line
+from .scores import score
+from .settings import SENTENCEPIECE, Model, Settings, Text
+from .steps import build_folder, locked
 
 FOLDER = "test"
+SCORES = "scores.json"
+HYPOTHESES = "hypotheses.txt"
 
 
-def evaluate(model: Model, settings: Settings, out: Path, lock: int) -> None:
-    """Perplexity on valid and BLEU on test of a model's best checkpoint, in `test/` of its folder."""
+def evaluate(model: Model, settings: Settings, out: Path, threads: int) -> None:
+    """Perplexity on valid and BLEU on test of a model's best or averaged checkpoint, in `test/` of its folder."""
     folder = out / "models" / model.slug
-    build_folder(
-        folder / FOLDER,
-        f"Translating the test set with {model.name}",
-        lambda to: _evaluate(model, settings, out, folder / "checkpoints" / "checkpoint_best.pt", to, lock),
-    )
+    with locked(folder) as lock:
+        build_folder(
+            folder / FOLDER,
+            f"Translating the test set with {model.name}",
+            lambda to: _evaluate(model, settings, out, to, threads, lock),
+        )
 
 
-def _evaluate(model: Model, settings: Settings, out: Path, checkpoint: Path, to: Path, lock: int) -> None:
-    common = [
-        *(str(out / "bin"), "--task", "translation", "--path", str(checkpoint)),
-        *("--max-tokens", str(settings.max_tokens), "--required-batch-size-multiple", "1", "--num-workers", "0"),
-        *(part for flag, longest in settings.longest.items() for part in (flag, str(longest))),
-        *settings.device_flags,
-        *plain_encoder(),
-    ]
-    references = texts.read_lines(out / "raw" / f"test.{settings.target_lang}")
+def _evaluate(model: Model, settings: Settings, out: Path, to: Path, threads: int, lock: int) -> None:
+    checkpoints = out / "models" / model.slug / "checkpoints"
+    count = settings.translation.average
+    chosen = newest(checkpoints, count) if count else [checkpoints / "checkpoint_best.pt"]
+    checkpoint = to / "averaged.pt" if count else chosen[0]
+    if count:
+        average(chosen, checkpoint)
+    common = [str(out / "bin"), "--task", "translation", "--path", str(checkpoint), *_same_for_all(settings)]
+    references = texts.read_lines(out / "raw" / f"test.{settings.text.target_lang}")
     # The error for a failed command names this log, so it lies where a failed attempt leaves it.
     validate_log, generate_log = to / "validate.log", to / "generate.log"
-    run_fairseq(
-        "validate",
-        [*common, "--valid-subset", "valid", "--log-format", "json"],
-        log=validate_log,
-        threads=settings.threads,
-        lock=lock,
-        what=model.name,
+    validation = [*common, "--valid-subset", "valid", "--log-format", "json"]
+    run_command(command_line("validate", validation), "fairseq-validate", validate_log, threads, lock, what=model.name)
+    translation = [*common, *_generation(settings)]
+    on_line = _progress(model, len(references))
+    run_command(
+        command_line("generate", translation), "fairseq-generate", generate_log, threads, lock, on_line, model.name
     )
-    run_fairseq(
-        "generate",
-        [
-            *common,
-            *("--gen-subset", "test", "--source-lang", settings.source_lang),
-            *("--target-lang", settings.target_lang, "--beam", str(settings.beam)),
-            *("--lenpen", str(settings.lenpen), "--remove-bpe", "--log-format", "json"),
-        ],
-        log=generate_log,
-        threads=settings.threads,
-        lock=lock,
-        on_line=_progress(model, len(references)),
-        what=model.name,
+    found = logs.read_translation(generate_log.read_text(encoding="utf-8"))
+    hypotheses = detokenised(in_order(found.hypotheses, len(references), model.name), settings.text)
+    texts.write_lines(to / HYPOTHESES, hypotheses)
+    write_json(
+        to / SCORES,
+        {
+            **score(hypotheses, references, settings.text.target_lang),
+            "perplexity": logs.read_perplexity(validate_log.read_text(encoding="utf-8")),
+            "seconds": found.seconds,
+            "sentences_per_second": found.sentences_per_second,
+            "tokens_per_second": found.tokens_per_second,
+            "checkpoints": [path.name for path in chosen],
+            "threads": threads,
+            "machine": describe_machine(),
+        },
     )
-    translation = logs.read_translation(generate_log.read_text(encoding="utf-8"))
-    tokenised = in_order(translation.hypotheses, len(references), model.name)
-    detokenizer = MosesDetokenizer(settings.target_lang)
-    detokenised = [detokenizer.detokenize(line.split()) for line in tokenised]
-    texts.write_lines(to / "hypotheses.tok", tokenised)
-    texts.write_lines(to / "hypotheses.txt", detokenised)
-    scores = score(
-        detokenised,
-        references,
-        tokenised,
-        texts.read_lines(out / "tok" / f"test.{settings.target_lang}"),
-        settings.target_lang,
-    )
-    scores |= {
-        "perplexity": logs.read_perplexity(validate_log.read_text(encoding="utf-8")),
-        "seconds": translation.seconds,
-        "sentences_per_second": translation.sentences_per_second,
-        "tokens_per_second": translation.tokens_per_second,
-    }
-    write_json(to / "scores.json", scores)
-    say(
-        f"  {model.name}: perplexity {scores['perplexity']:.2f}, sacreBLEU {scores['bleu']:.2f} ({scores['signature']})"
+
+
+def _same_for_all(settings: Settings) -> list[str]:
+    """Flags that validation and translation share."""
+    training = settings.training
+    half = training.chosen_precision in ("fp16", "amp")
+    return [
+        *("--max-tokens", str(training.max_tokens), "--required-batch-size-multiple", "1", "--num-workers", "0"),
+        *(part for flag, longest in training.longest.items() for part in (flag, str(longest))),
+        *(["--cpu"] if training.on_cpu else ["--fp16"] if half else []),
+        *plain_encoder(),
+    ]
+
+
+def _generation(settings: Settings) -> list[str]:
+    text, translation = settings.text, settings.translation
+    return [
+        *("--gen-subset", "test", "--source-lang", text.source_lang, "--target-lang", text.target_lang),
+        *("--beam", str(translation.beam), "--lenpen", str(translation.lenpen), "--log-format", "json"),
+        *("--remove-bpe", *([SENTENCEPIECE] if text.bpe == SENTENCEPIECE else [])),
+    ]
+
+
+def summary(model: Model, out: Path) -> str:
+    """A model's scores, for the terminal."""
+    scores = read_json(out / "models" / model.slug / FOLDER / SCORES)
+    return (
+        f"  {model.name}: perplexity {scores['perplexity']:.2f} (validation)\n"
+        f"    sacreBLEU {scores['bleu']:.2f} ({scores['signature']})\n"
+        f"    tokenised, compounds split: BLEU {scores['compound_bleu']:.2f} ({scores['compound_signature']})\n"
+        f"    chrF {scores['chrf']:.2f} ({scores['chrf_signature']})\n"
+        f"    {scores['sentences_per_second']:,.2f} sentences/s, {scores['tokens_per_second']:,.0f} tokens/s"
     )
 
 
@@ -123,25 +139,9 @@ def in_order(hypotheses: dict[int, str], expected: int, name: str) -> list[str]:
     return [hypotheses[i] for i in range(expected)]
 
 
-def score(
-    hypotheses: list[str],
-    references: list[str],
-    tokenised: list[str],
-    tokenised_references: list[str],
-    language: str,
-) -> dict[str, Any]:
-    """BLEU of the plain text with sacreBLEU's own tokeniser, and BLEU of the Moses tokens."""
-    counts = {len(side) for side in (hypotheses, references, tokenised, tokenised_references)}
-    if len(counts) != 1:
-        raise UserError(
-            f"{len(hypotheses)} translations cannot be scored against {len(references)} references: "
-            "the numbers of lines must be equal."
-        )
-    bleu, tokenised_bleu = BLEU(trg_lang=language), BLEU(tokenize="none", force=True)
-    return {
-        "sentences": len(references),
-        "bleu": round(bleu.corpus_score(hypotheses, [references]).score, 2),
-        "signature": str(bleu.get_signature()),
-        "tokenised_bleu": round(tokenised_bleu.corpus_score(tokenised, [tokenised_references]).score, 2),
-        "tokenised_signature": str(tokenised_bleu.get_signature()),
-    }
+def detokenised(lines: list[str], text: Text) -> list[str]:
+    """Plain text; what sentencepiece made is that already."""
+    if text.bpe == SENTENCEPIECE:
+        return lines
+    detokenizer = MosesDetokenizer(text.target_lang)
+    return [detokenizer.detokenize(line.split()) for line in lines]

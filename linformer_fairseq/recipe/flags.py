@@ -20,14 +20,19 @@ def _check_unchanged(args: Namespace, model: Model, settings: Settings, out: Pat
     Raises:
         ValueError: naming the flag.
     """
+    training = settings.training
     own = {
-        "arch": f"linformer_{settings.arch}" if model.k else settings.arch,
+        "arch": f"linformer_{training.arch}" if model.k else training.arch,
         "save_dir": str(out / "checkpoints"),
         "log_format": "json",
-        "max_epoch": settings.epochs,
+        "max_epoch": training.epochs,
+        "max_update": training.updates,
+        "update_freq": [1],
+        "keep_interval_updates": training.keep_checkpoints,
         "no_save": False,
-        "source_lang": settings.source_lang,
-        "target_lang": settings.target_lang,
+        "source_lang": settings.text.source_lang,
+        "target_lang": settings.text.target_lang,
+        **{name: False for name in ("fp16", "amp", "bf16")},
     }
     if model.k:
         own |= {"linformer_k": str(model.k), "linformer_attention": model.attention}
@@ -44,7 +49,7 @@ def check_flags(model: Model, settings: Settings, out: Path) -> None:
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said):
-            arguments = training_arguments(model, settings, out, out)
+            arguments = training_arguments(model, settings, out, out, freq=1)
             args = options.parse_args_and_arch(options.get_training_parser(), input_args=arguments)
             _check_unchanged(args, model, settings, out)
             if model.k:
@@ -56,7 +61,7 @@ def check_flags(model: Model, settings: Settings, out: Path) -> None:
                 ):
                     if place in config.places:
                         layers, heads = getattr(args, f"{side}_layers"), getattr(args, f"{side}_attention_heads")
-                        config.projections(place, layers, heads, settings.longest[f"--max-{length}-positions"])
+                        config.projections(place, layers, heads, settings.training.longest[f"--max-{length}-positions"])
     except (SystemExit, ValueError) as error:
         lines = said.getvalue().strip().split("\n")
         reason = lines[-1] if lines[-1] else str(error)

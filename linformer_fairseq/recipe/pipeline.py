@@ -1,17 +1,21 @@
 """The order of the steps."""
 
+import os
 import time
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from functools import partial
 from pathlib import Path
 
 from linformer_fairseq.cli.errors import UserError
+from linformer_fairseq.cli.processes import kill_running
 from linformer_fairseq.cli.progress import say
 
 from .arguments import Run
-from .evaluate import evaluate
-from .fairseq_command import kill_running
+from .evaluate import evaluate, summary
 from .flags import check_flags
-from .prepare import prepare
+from .launch import Machines, machines_from, update_freq
+from .lengths import measure_lengths
+from .prepare import check_lengths, prepare, prepared
 from .report import write_report
 from .settings import keep
 from .steps import locked
@@ -19,30 +23,49 @@ from .train import train, trained
 
 
 def run(run: Run) -> None:
-    """Do what is not done yet, and write the report on all that is."""
+    """Do what is not done yet."""
     for model in run.models:
         check_flags(model, run.settings, run.out)
+    machines = None
+    if run.step in ("train", "compare"):
+        machines = machines_from(os.environ, run.processes, run.settings.training.on_cpu)
+        update_freq(run.settings.training.update_batches, machines.world_size)  # refuses what cannot be shared
+        if machines.node_rank:  # the first machine does everything else
+            for model in run.models:
+                train(model, run.settings, run.out, machines, run.threads, jobs=1)
+            return
     make_writable(run.out)
     with locked(run.out) as lock:
         keep(run.settings, run.out)
-        prepare(run.settings, run.out, lock)
-        train_all(run, lock)
-        for model in run.models:  # one at a time and never beside a training, so that times compare
-            evaluate(model, run.settings, run.out, lock)
-        write_report(run.settings, run.out)
-    say(f"The report is in {run.out / 'report.md'}.")
+        if run.step in ("prepare", "compare"):
+            prepare(run.settings.text, run.server, run.out, run.threads, lock)
+            say(f"The binarised text is in {run.out / 'bin'}.")
+    if machines:
+        train_all(run, machines)
+    if run.step in ("evaluate", "compare"):
+        evaluate_all(run)
+    if run.step == "compare":
+        with locked(run.out):
+            if run.lengths:
+                measure_lengths(run.lengths, run.models, run.settings, run.out, run.threads)
+            write_report(run.settings, run.out)
+        say(f"The report is in {run.out / 'report.html'}, and as text in {run.out / 'report.md'}.")
 
 
-def train_all(run: Run, lock: int) -> None:
+def train_all(run: Run, machines: Machines) -> None:
     """Train every model, `run.jobs` at a time; the first failure, or an interrupt, ends the others."""
+    if not prepared(run.out):
+        raise UserError(f"{run.out / 'bin'} is missing: prepare the text first (prepare.sh).")
+    check_lengths(run.settings, run.out)
     waiting = [model for model in run.models if not trained(model, run.out)]
     jobs = max(1, min(run.jobs, len(waiting)))
+    train_one = partial(train, settings=run.settings, out=run.out, machines=machines, threads=run.threads, jobs=jobs)
     if jobs == 1:
         for model in run.models:
-            train(model, run.settings, run.out, jobs, lock)
+            train_one(model)
         return
     with ThreadPoolExecutor(jobs) as pool:
-        trainings = [pool.submit(train, model, run.settings, run.out, jobs, lock) for model in run.models]
+        trainings = [pool.submit(train_one, model) for model in run.models]
         try:
             for training in wait(trainings, return_when=FIRST_EXCEPTION).done:
                 training.result()
@@ -52,6 +75,16 @@ def train_all(run: Run, lock: int) -> None:
                 kill_running()
                 time.sleep(0.1)
             raise
+
+
+def evaluate_all(run: Run) -> None:
+    """Translate with every model, one at a time and never beside a training of this run, so that times compare."""
+    for model in run.models:
+        if not trained(model, run.out):
+            raise UserError(f"{model.name} has not been trained to its end in {run.out}: train it first (train.sh).")
+    for model in run.models:
+        evaluate(model, run.settings, run.out, run.threads)
+        say(summary(model, run.out))
 
 
 def make_writable(out: Path) -> None:

@@ -1,10 +1,8 @@
-"""The report's two pictures."""
-
-from __future__ import annotations
+"""The report's pictures."""
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
@@ -12,8 +10,9 @@ from matplotlib.ticker import LogLocator, NullFormatter, ScalarFormatter
 
 from linformer_fairseq.cli.figures import BASELINE_STYLE, save
 
-if TYPE_CHECKING:
-    from .report import Row
+from .lengths import ENCODER, WHOLE
+from .rows import Row
+from .settings import Model
 
 
 def perplexity(rows: list[Row], path: Path) -> None:
@@ -39,13 +38,40 @@ def comparison(rows: list[Row], path: Path) -> None:
     panels: list[tuple[str, Callable[[Row], float | None]]] = [
         ("BLEU (test)", lambda row: row.scores["bleu"]),
         ("perplexity (validation)", lambda row: row.scores["perplexity"]),
-        ("training, tokens a second", lambda row: row.per_second()),
+        ("training, milliseconds an update", lambda row: 1000 * (row.per_update() or 0) or None),
         ("translation, sentences a second", lambda row: row.scores["sentences_per_second"]),
     ]
     figure, grid = plt.subplots(2, 2, figsize=(9, 6.6), layout="constrained", sharex=True)
     for axes, (title, value) in zip(grid.flat, panels, strict=True):
         _panel(axes, rows, title, value)
     handles, labels = grid.flat[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=min(3, len(labels)))
+    save(figure, path)
+
+
+def lengths(rows: list[dict[str, Any]], path: Path) -> None:
+    """Time of a forward pass against sentence length: the encoder alone, and the whole model."""
+    figure, grid = plt.subplots(1, 2, figsize=(10.5, 4.8), layout="constrained", sharey=True)
+    for axes, part in zip(grid, (ENCODER, WHOLE), strict=True):
+        for model in dict.fromkeys(row["model"] for row in rows):
+            own = [row for row in rows if (row["model"], row["part"]) == (model, part) and row["seconds"]]
+            style = BASELINE_STYLE if model == Model().name else {}
+            axes.plot(
+                [row["length"] for row in own],
+                [row["seconds"] for row in own],
+                **{"label": model, "marker": "o", "markersize": 4, "linewidth": 1.5, **style},
+            )
+        shapes = dict.fromkeys((row["length"], row["sentences"]) for row in rows)
+        axes.set_xscale("log", base=2)
+        axes.set_yscale("log")
+        axes.set_xticks([length for length, _ in shapes], [f"{n:,}\n× {b}" for n, b in shapes], minor=False)
+        axes.yaxis.set_major_formatter(ScalarFormatter())
+        axes.yaxis.set_minor_formatter(NullFormatter())
+        axes.set_title(part, fontsize=11)
+        axes.set_xlabel("tokens in a sentence × sentences in a batch")
+        axes.grid(alpha=0.3)
+    grid[0].set_ylabel("seconds a batch (log scale)")
+    handles, labels = grid[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=min(3, len(labels)))
     save(figure, path)
 

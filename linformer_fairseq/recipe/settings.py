@@ -3,47 +3,81 @@
 import argparse
 import dataclasses
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.cli.files import read_json, write_json
+
+from .steps import locked, remove_folder
 
 FILE_NAME = "settings.json"
 POSITION_FLAGS = ("--max-source-positions", "--max-target-positions")
 FAIRSEQ_MAX_POSITIONS = 1024  # fairseq's default for both
-PREPARED_FOLDERS = ("raw", "tok", "bpe", "bin", "models")
+PREPARED_FOLDERS = ("bin", "bpe", "tok", "raw")  # each is made of the next
+AUTO = "auto"
+PRECISIONS = (AUTO, "fp32", "fp16", "amp", "bf16")
+SENTENCEPIECE = "sentencepiece"
+SUBWORD_NMT = "subword-nmt"
 
 
 @dataclass(frozen=True)
-class Settings:
-    """Everything that has to be equal for two rows of the report to be comparable."""
+class Text:
+    """What the binarised text is made of, and how."""
 
-    data: dict[str, Any]  # where the text comes from: a folder and its files' digests, or the made corpus' sizes
+    data: dict[str, Any]
+    """Where it comes from: a folder and its files' digests, the made corpus' sizes, or WMT14."""
     source_lang: str
     target_lang: str
+    bpe: str
+    """SUBWORD_NMT on Moses tokens, or SENTENCEPIECE on the text as it is."""
     bpe_merges: int
+    normalise_punctuation: bool
+    aggressive_hyphens: bool
+    max_subwords: int
+    """Longer training sentences go; 0: none."""
+    max_ratio: float
+    """Training pairs go in which a side has more than this many times the subwords of the other; 0: none."""
+
+
+@dataclass(frozen=True)
+class Training:
+    """How every model is trained."""
+
     arch: str
     size_flags: list[str]
     epochs: int
+    """0: until `updates` are done."""
+    updates: int
+    """0: until `epochs` are done."""
     max_tokens: int
+    update_batches: int
+    """Batches of `max_tokens` in an update, whatever the number of GPUs."""
+    precision: str
     lr: float
     warmup_updates: int
     dropout: float
     label_smoothing: float
     validate_updates: int
+    keep_checkpoints: int
     seed: int
-    beam: int
-    lenpen: float
-    threads: int
     linformer_args: list[str]
     train_args: list[str]
 
     @property
-    def device_flags(self) -> list[str]:
-        """Flags for fairseq-train that the other commands need too."""
-        return [flag for flag in ("--cpu", "--fp16") if flag in self.train_args]
+    def on_cpu(self) -> bool:
+        return "--cpu" in self.train_args or not torch.cuda.is_available()
+
+    @property
+    def chosen_precision(self) -> str:
+        """What `AUTO` means on this machine."""
+        if self.precision == AUTO:
+            return "fp32" if self.on_cpu else "fp16"
+        return self.precision
 
     @property
     def longest(self) -> dict[str, int]:
@@ -54,11 +88,31 @@ class Settings:
         return vars(parser.parse_known_args(self.train_args)[0])
 
 
+@dataclass(frozen=True)
+class Translation:
+    """How every model translates the test set."""
+
+    beam: int
+    lenpen: float
+    average: int
+    """Translate with the mean of the last so many checkpoints; 0: with the best one."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything that has to be equal for two rows of the report to be comparable."""
+
+    text: Text
+    training: Training
+    translation: Translation
+
+
 def keep(settings: Settings, out: Path) -> None:
     """Store the settings with the results, and refuse to mix results of different settings.
 
-    They bind from the first saved checkpoint on; what was only prepared with other settings is made anew. A folder
-    that holds anything but results is refused, as nothing in it is ours to replace.
+    They bind from the first saved checkpoint on, those of the translation from the first translated test set on; what
+    was only prepared with other settings is made anew. A folder that holds anything but results is refused, as nothing
+    in it is ours to replace.
     """
     path = out / FILE_NAME
     now = dataclasses.asdict(settings)
@@ -66,19 +120,32 @@ def keep(settings: Settings, out: Path) -> None:
     ours = isinstance(before, dict) and set(now) <= set(before)
     if not ours and any(not entry.name.startswith(".") for entry in out.iterdir()):
         raise UserError(f"{out} holds other files than this recipe's: name a new or an empty folder with --out.")
-    if ours:
-        changed = [name for name in now if before.get(name) != now[name]]
-        if not changed:
-            return
-        if any(out.glob("models/*/checkpoints/*.pt")):
-            name = changed[0]
-            raise UserError(
-                f"{out} was made with {name} = {before.get(name)!r}, not {now[name]!r}: all rows of a report need "
-                "the same settings, so use another --out."
-            )
-        for folder in PREPARED_FOLDERS:
-            shutil.rmtree(out / folder, ignore_errors=True)
-    write_json(path, now)
+    if ours and before != now:
+        models = out / "models"
+        if any(models.glob("*/checkpoints/*.pt")):
+            _refuse_change(before, now, ("text", "training"), out, "use another --out")
+        if any(models.glob("*/test")):
+            _refuse_change(before, now, ("translation",), out, f"use another --out, or remove {models}/*/test")
+        if before["text"] != now["text"]:
+            for model in models.glob("*/"):
+                with locked(model, patience=0):  # a training that has saved nothing yet may be reading the text
+                    shutil.rmtree(model)
+            for folder in PREPARED_FOLDERS:
+                remove_folder(out / folder)
+    if before != now:
+        write_json(path, now)
+
+
+def _refuse_change(
+    before: Mapping[str, Any], now: Mapping[str, Any], groups: tuple[str, ...], out: Path, remedy: str
+) -> None:
+    for group in groups:
+        for name, value in now[group].items():
+            if before[group].get(name) != value:
+                raise UserError(
+                    f"{out} was made with {name} = {before[group].get(name)!r}, not {value!r}: all rows of a report "
+                    f"need the same settings, so {remedy}."
+                )
 
 
 @dataclass(frozen=True)
@@ -97,12 +164,12 @@ class Model:
         """The model's folder."""
         return f"linformer-k{self.k}-{self.attention.replace(',', '-')}" if self.k else "transformer"
 
-    def arguments(self, settings: Settings) -> list[str]:
+    def arguments(self, training: Training) -> list[str]:
         """What makes fairseq-train build this model; the rest is the same for all."""
         if not self.k:
-            return ["--arch", settings.arch, *settings.size_flags]
+            return ["--arch", training.arch, *training.size_flags]
         return [
-            *("--arch", f"linformer_{settings.arch}", *settings.size_flags),
+            *("--arch", f"linformer_{training.arch}", *training.size_flags),
             *("--linformer-k", str(self.k), "--linformer-attention", self.attention),
-            *settings.linformer_args,
+            *training.linformer_args,
         ]

@@ -1,5 +1,6 @@
 """Steps that are done once: a step's result appears under its name only when it is whole."""
 
+import errno
 import fcntl
 import shutil
 import time
@@ -11,10 +12,15 @@ from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.cli.progress import say
 
 LOCK_PATIENCE_SECONDS = 30.0
+LITTLE_SPACE = 1_000_000  # bytes; a command that failed with less left has failed for that
 
 
 def build_folder(target: Path, what: str, build: Callable[[Path], None]) -> None:
-    """Let `build` fill a folder beside `target` and rename it; a `target` that exists is kept as it is."""
+    """Let `build` fill a folder beside `target` and rename it; a `target` that exists is kept as it is.
+
+    Raises:
+        UserError: the disk is full; what was written by then is removed, so that there is room to work with.
+    """
     if target.is_dir():
         say(f"{what}: done before")
         return
@@ -22,8 +28,26 @@ def build_folder(target: Path, what: str, build: Callable[[Path], None]) -> None
     part = target.with_name(target.name + ".part")
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir(parents=True)
-    build(part)
+    try:
+        build(part)
+    except (OSError, UserError) as error:
+        full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+        if full or shutil.disk_usage(part).free < LITTLE_SPACE:
+            shutil.rmtree(part, ignore_errors=True)
+            raise UserError(
+                f"The disk is full, so {target} could not be written: free some space and run the same command again."
+            ) from None
+        raise
     part.rename(target)
+
+
+def remove_folder(target: Path) -> None:
+    """Remove what a step has made; killed on the way, it leaves nothing under the step's name."""
+    if target.is_dir():
+        part = target.with_name(target.name + ".part")
+        shutil.rmtree(part, ignore_errors=True)
+        target.rename(part)
+        shutil.rmtree(part)
 
 
 @contextmanager

@@ -2,7 +2,8 @@
 
 import gzip
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 from linformer_fairseq.cli.errors import UserError
@@ -35,9 +36,49 @@ def read_lines(path: Path) -> list[str]:
     return text.removesuffix("\n").replace("\r\n", "\n").split("\n") if text else []
 
 
+def stream_lines(path: Path) -> Iterator[str]:
+    """The lines of a file that `write_lines` or a `LineWriter` wrote, one by one."""
+    with open(path, encoding="utf-8", newline="\n") as file:
+        for line in file:
+            yield line.removesuffix("\n")
+
+
+def count_lines(path: Path) -> int:
+    with open(path, "rb") as file:
+        return sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b""))
+
+
 def write_lines(path: Path, lines: Iterable[str]) -> None:
     with open(path, "w", encoding="utf-8", newline="\n") as file:
         file.writelines(line + "\n" for line in lines)
+
+
+class PairWriter:
+    """Writes sentence pairs to `folder/split.lang`, one file a language, and counts them by split."""
+
+    def __init__(self, folder: Path, langs: tuple[str, str]) -> None:
+        self._folder = folder
+        self._langs = langs
+        self._files = ExitStack()
+        self._sides: dict[str, list] = {}
+        self.sizes: dict[str, int] = {}
+
+    def __enter__(self) -> "PairWriter":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._files.close()
+
+    def write(self, split: str, pair: tuple[str, str]) -> None:
+        if split not in self._sides:
+            self.sizes[split] = 0
+            paths = [self._folder / f"{split}.{lang}" for lang in self._langs]
+            self._sides[split] = [
+                self._files.enter_context(path.open("w", encoding="utf-8", newline="\n")) for path in paths
+            ]
+        for file, line in zip(self._sides[split], pair, strict=True):
+            file.write(line + "\n")
+        self.sizes[split] += 1
 
 
 def read_parallel(folder: Path, split: str, source: str, target: str) -> tuple[list[str], list[str]]:

@@ -2,95 +2,135 @@
 
 import os
 import shutil
+import time
 import zipfile
 from pathlib import Path
 
 from linformer_fairseq.cli.files import write_json
 from linformer_fairseq.cli.machine import describe_machine
+from linformer_fairseq.cli.processes import run_command
 from linformer_fairseq.cli.progress import say
 
 from . import logs
-from .fairseq_command import command_line, run_fairseq
-from .settings import Model, Settings
+from .launch import Machines, train_command, update_freq
+from .settings import Model, Settings, Training
+from .steps import locked
 
 DONE = "train.json"
 LOG = "train.log"
 LOG_INTERVAL = 50
 
 
-def training_arguments(model: Model, settings: Settings, out: Path, folder: Path) -> list[str]:
+def training_arguments(model: Model, settings: Settings, out: Path, folder: Path, freq: int) -> list[str]:
     """The arguments of fairseq-train: the same for every model but for the architecture and the folder."""
-    every = str(settings.validate_updates)
+    text, training = settings.text, settings.training
+    every = str(training.validate_updates)
     return [
         str(out / "bin"),
-        *("--task", "translation"),
-        *("--source-lang", settings.source_lang, "--target-lang", settings.target_lang),
-        *model.arguments(settings),
-        *("--share-all-embeddings", "--dropout", str(settings.dropout)),
-        *("--criterion", "label_smoothed_cross_entropy", "--label-smoothing", str(settings.label_smoothing)),
+        *("--task", "translation", "--source-lang", text.source_lang, "--target-lang", text.target_lang),
+        *model.arguments(training),
+        *("--share-all-embeddings", "--dropout", str(training.dropout)),
+        *("--criterion", "label_smoothed_cross_entropy", "--label-smoothing", str(training.label_smoothing)),
         *("--optimizer", "adam", "--adam-betas", "(0.9, 0.98)"),
-        *("--lr", str(settings.lr), "--lr-scheduler", "inverse_sqrt"),
-        *("--warmup-updates", str(settings.warmup_updates)),
-        *("--max-tokens", str(settings.max_tokens), "--required-batch-size-multiple", "1"),
-        *("--max-epoch", str(settings.epochs), "--seed", str(settings.seed), "--num-workers", "0"),
+        *("--lr", str(training.lr), "--lr-scheduler", "inverse_sqrt"),
+        *("--warmup-updates", str(training.warmup_updates)),
+        *("--max-tokens", str(training.max_tokens), "--update-freq", str(freq)),
+        *("--required-batch-size-multiple", "1", "--num-workers", "0"),
+        *("--max-epoch", str(training.epochs), "--max-update", str(training.updates), "--seed", str(training.seed)),
         *("--validate-interval-updates", every, "--save-interval-updates", every),
-        *("--keep-interval-updates", "1", "--no-epoch-checkpoints"),
+        *("--keep-interval-updates", str(training.keep_checkpoints), "--no-epoch-checkpoints"),
         *("--save-dir", str(folder / "checkpoints")),
         *("--log-format", "json", "--log-interval", str(LOG_INTERVAL)),
-        *settings.train_args,
+        *(["--cpu"] if training.on_cpu and "--cpu" not in training.train_args else []),
+        *training.train_args,
     ]
 
 
 def trained(model: Model, out: Path) -> bool:
-    """Whether a model has been trained to its last epoch."""
+    """Whether a model has been trained to its end."""
     return (out / "models" / model.slug / DONE).exists()
 
 
-def train(model: Model, settings: Settings, out: Path, jobs: int, lock: int) -> None:
-    """Train a model to its last epoch; `train.json` in its folder says that this has been done."""
+def train(model: Model, settings: Settings, out: Path, machines: Machines, threads: int, jobs: int) -> None:
+    """Train a model to its end; `train.json` in its folder says that this has been done.
+
+    Machines other than the first one keep nothing but a log, in a folder of their own.
+    """
     folder = out / "models" / model.slug
-    if trained(model, out):
-        say(f"Training {model.name}: done before")
-        return
-    folder.mkdir(parents=True, exist_ok=True)
-    again = repair_checkpoints(folder / "checkpoints")
-    say(f"Training {model.name}{', from where it stopped' if again else ''} ...")
-    arguments = training_arguments(model, settings, out, folder)
-    run_fairseq(
-        "train",
-        arguments,
-        log=folder / LOG,
-        threads=settings.threads,
-        lock=lock,
-        on_line=lambda line: _show_progress(model, settings, line),
-        what=model.name,
-    )
-    write_json(
-        folder / DONE,
-        {
-            "k": model.k,
-            "attention": model.attention,
-            "jobs": jobs,
-            "machine": describe_machine(),
-            "command": command_line("train", arguments),
-        },
-    )
+    own = folder / f"machine-{machines.node_rank}" if machines.node_rank else folder
+    own.mkdir(parents=True, exist_ok=True)
+    with locked(own) as lock:
+        if trained(model, out):
+            say(f"Training {model.name}: done before")
+            return
+        again = not machines.node_rank and repair_checkpoints(folder / "checkpoints")
+        say(f"Training {model.name}{', from where it stopped' if again else ''} ...")
+        freq = update_freq(settings.training.update_batches, machines.world_size)
+        precision = settings.training.chosen_precision
+        command = train_command(machines, precision, training_arguments(model, settings, out, folder, freq))
+        progress = _Progress(model, settings.training)
+        run_command(command, "fairseq-train", own / LOG, threads, lock, progress, model.name)
+        if not machines.node_rank:
+            facts = {
+                "k": model.k,
+                "attention": model.attention,
+                "jobs": jobs,
+                "processes": machines.world_size,
+                "precision": precision,
+                "threads": threads,
+                "machine": describe_machine(),
+                "command": command,
+            }
+            write_json(folder / DONE, facts)
 
 
-def _show_progress(model: Model, settings: Settings, line: str) -> None:
-    found = logs.entry(line)
-    if not found:
-        return
-    kind, values = found
-    if kind == "train_inner":
-        done = 100 * values["update"] / settings.epochs
-        say(
-            f"  {model.name}: {done:3.0f} %, epoch {values['epoch']:.0f} of {settings.epochs}, "
-            f"update {values['num_updates']:.0f}, loss {values['loss']:.2f}, {values['wps']:,.0f} tokens/s"
+class _Progress:
+    """Says how far a training has come, and how long it will still take at the pace so far."""
+
+    def __init__(self, model: Model, training: Training) -> None:
+        self._model = model
+        self._training = training
+        self._start: tuple[float, float] | None = None
+
+    def __call__(self, line: str) -> None:
+        found = logs.entry(line)
+        if not found:
+            return
+        kind, values = found
+        if kind == "train_inner":
+            done = self._done(values)
+            say(
+                f"  {self._model.name}: {done:4.0%}{self._left(done)}, epoch {values['epoch']:.0f}, update "
+                f"{values['num_updates']:.0f}, loss {values['loss']:.2f}, {values['wps']:,.0f} tokens/s"
+            )
+        elif kind == "valid":
+            update, perplexity = values["valid_num_updates"], values["valid_ppl"]
+            say(f"  {self._model.name}: validation perplexity {perplexity:.2f} after {update:.0f} updates")
+
+    def _done(self, values: dict[str, float]) -> float:
+        """The part that is done, by whichever limit comes first."""
+        epochs, updates = self._training.epochs, self._training.updates
+        return max(
+            values["update"] / epochs if epochs else 0.0,  # fairseq's `update` is a fraction of an epoch
+            values["num_updates"] / updates if updates else 0.0,
         )
-    elif kind == "valid":
-        update, perplexity = values["valid_num_updates"], values["valid_ppl"]
-        say(f"  {model.name}: validation perplexity {perplexity:.2f} after {update:.0f} updates")
+
+    def _left(self, done: float) -> str:
+        now = time.monotonic()
+        if self._start is None:
+            self._start = now, done
+        since, before = self._start
+        if done <= before:
+            return ""
+        return f", {duration((now - since) * max(0.0, 1 - done) / (done - before))} left"
+
+
+def duration(seconds: float) -> str:
+    """As people say it: 40 s, 12 min, 3 h 20 min."""
+    minutes = round(seconds / 60)
+    if minutes < 2:
+        return f"{seconds:.0f} s"
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02} min"
 
 
 def repair_checkpoints(folder: Path) -> bool:

@@ -8,7 +8,7 @@ import pytest
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.recipe.__main__ import main
 from linformer_fairseq.recipe.arguments import parse
-from linformer_fairseq.recipe.evaluate import in_order, score
+from linformer_fairseq.recipe.evaluate import in_order
 from linformer_fairseq.recipe.prepare import prepare
 from linformer_fairseq.recipe.settings import keep
 from linformer_fairseq.recipe.steps import locked
@@ -160,9 +160,9 @@ def test_text_is_prepared_line_by_line(data, tmp_path):
     out.mkdir()
     run = parse(["--data", str(data), "--threads", "1", "--bpe-merges", "10"])
     with locked(out) as lock:
-        prepare(run.settings, out, lock)
+        prepare(run.settings.text, run.server, out, run.threads, lock)
     sizes = json.loads((out / "raw" / "sizes.json").read_text(encoding="utf-8"))
-    assert sizes == {"train": 1, "dropped": 2, "valid": 2, "test": 2}
+    assert sizes == {"train": 1, "dropped": {"an empty side": 2}, "valid": 2, "test": 2}
     for split in SPLITS:
         for lang in ("en", "de"):
             text = (out / "bpe" / f"{split}.{lang}").read_text(encoding="utf-8")
@@ -210,7 +210,7 @@ def test_damaged_gzip(capsys, data, tmp_path):
 
 
 def test_limits_of_source_and_target_are_their_own():
-    longest = parse(["--", "--max-source-positions", "2048"]).settings.longest
+    longest = parse(["--", "--max-source-positions", "2048"]).settings.training.longest
     assert longest == {"--max-source-positions": 2048, "--max-target-positions": 1024}
 
 

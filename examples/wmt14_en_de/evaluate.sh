@@ -1,0 +1,12 @@
+#!/usr/bin/env bash
+# Averages the last checkpoints of one trained model, translates newstest2014, and prints its scores and speed.
+# usage: evaluate.sh transformer_wmt_en_de|linformer_transformer_wmt_en_de [--k 32] [RECIPE ARGUMENTS]
+set -euo pipefail
+# shellcheck source-path=SCRIPTDIR source=configuration.sh
+source "$(dirname "${BASH_SOURCE[0]}")/configuration.sh"
+
+if [ $# -eq 0 ] || [[ $1 == -* ]]; then
+  echo "error: name the model first: transformer_wmt_en_de or linformer_transformer_wmt_en_de" >&2
+  exit 2
+fi
+recipe evaluate "${configuration[@]}" --model "$@"

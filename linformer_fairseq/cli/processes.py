@@ -1,0 +1,94 @@
+"""Processes that a command starts: output to a log file, failures in one sentence, none that outlives it."""
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from .errors import UserError
+
+_PR_SET_PDEATHSIG = 1
+_LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
+_running: set[subprocess.Popen[str]] = set()
+
+
+def run_command(
+    command: Sequence[str],
+    name: str,
+    log: Path,
+    threads: int,
+    lock: int,
+    on_line: Callable[[str], None] | None = None,
+    what: str = "",
+) -> None:
+    """Run one command to its end, appending all it says to `log` and handing each line to `on_line`.
+
+    Args:
+        name: what to call it when it fails.
+        threads: that it may use.
+        lock: a file descriptor that it holds as long as it runs.
+        what: the thing it works on, for the same sentence.
+
+    Raises:
+        UserError: it failed.
+    """
+    count = str(threads)
+    environment = {
+        "OMP_WAIT_POLICY": "PASSIVE",  # threads that spin for each other starve where cores are shared
+        **os.environ,
+        **{name: count for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")},
+        "PYTHONUNBUFFERED": "1",
+        "PYTHONIOENCODING": "utf-8",
+        "PYTHONWARNINGS": "ignore",
+    }
+    with (
+        open(log, "a", encoding="utf-8") as file,
+        subprocess.Popen(
+            list(command),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            encoding="utf-8",
+            errors="replace",
+            pass_fds=(lock,),
+            preexec_fn=die_with_parent,
+        ) as process,
+    ):
+        assert process.stdout is not None
+        _running.add(process)
+        try:
+            for line in process.stdout:
+                file.write(line)
+                file.flush()
+                if on_line:
+                    on_line(line)
+        except BaseException:
+            process.kill()
+            raise
+        finally:
+            _running.discard(process)
+    if process.returncode:
+        raise UserError(
+            f"{name} failed{f' for {what}' if what else ''} (exit status {process.returncode}): "
+            f"its last lines are in {log}; put right what they name and run the same command again."
+        )
+
+
+def kill_running() -> None:
+    """End the commands that other threads run."""
+    for process in tuple(_running):
+        process.kill()
+
+
+def die_with_parent() -> None:
+    """Asks Linux to kill this process once the thread that started it is gone: a killed command must not leave a
+    training behind that a second one would fight with. Elsewhere nothing happens.
+
+    A process asks for itself, children do not inherit it; as `preexec_fn` it holds for the started command.
+    """
+    if _LIBC is not None:
+        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -1,0 +1,114 @@
+"""Time of a forward pass against sentence length, at a constant number of tokens in a batch.
+
+The study's question: short sentences many at a time, or long ones few at a time, what does a batch cost? Times do not
+depend on what a model has learnt, so the models are built as they are trained but with random weights, and with
+positions for the longest sentence.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from fairseq import options, tasks
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.models.transformer import TransformerModelBase
+
+from linformer_fairseq.benchmark.memory import release
+from linformer_fairseq.benchmark.timing import interleaved
+from linformer_fairseq.cli.files import read_json, write_json
+from linformer_fairseq.cli.machine import describe_machine
+from linformer_fairseq.cli.progress import say
+
+from .settings import POSITION_FLAGS, Model, Settings
+from .train import training_arguments
+
+FILE_NAME = "lengths.json"
+ENCODER = "encoder"
+WHOLE = "encoder and decoder"
+WARM_UP = 1
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """What to time the models at."""
+
+    tokens: int
+    """In every batch."""
+    lengths: list[int]
+    """Tokens in a sentence; those beyond `tokens` are left out."""
+    repeats: int
+
+    @property
+    def shapes(self) -> list[tuple[int, int]]:
+        """(tokens in a sentence, sentences in a batch)."""
+        return [(length, self.tokens // length) for length in self.lengths if length <= self.tokens]
+
+
+def measure_lengths(wanted: Lengths, models: list[Model], settings: Settings, out: Path, threads: int) -> None:
+    """Write the seconds a batch of every model at every length to `out/lengths.json`, unless they are there."""
+    path = out / FILE_NAME
+    asked = {**dataclasses.asdict(wanted), "models": [model.name for model in models], "threads": threads}
+    if path.exists() and read_json(path)["asked"] == asked:
+        say("Timing the models at several lengths: done before")
+        return
+    say(f"Timing the models at several lengths, {wanted.tokens:,} tokens a batch ...")
+    torch.set_num_threads(threads)
+    device = torch.device("cpu" if settings.training.on_cpu else "cuda")
+    half = device.type == "cuda" and settings.training.chosen_precision in ("fp16", "amp")
+    longest = max(length for length, _ in wanted.shapes)
+    built = {model: _build(model, settings, out, longest) for model in models}
+    for model in built.values():
+        model.to(device=device, dtype=torch.float16 if half else torch.float32)
+    rows = []
+    for length, sentences in wanted.shapes:
+        tokens = torch.randint(5, 100, (sentences, length), device=device)  # all of fairseq's dictionaries have them
+        for part, call in ((ENCODER, _encode), (WHOLE, _translate)):
+            calls = {model: _call(call, net, tokens) for model, net in built.items()}
+            with torch.no_grad():
+                timings = interleaved(calls, wanted.repeats, WARM_UP, device)
+            for model in models:
+                spread, note = timings.spreads.get(model), timings.notes.get(model, "")
+                rows.append(
+                    {
+                        "model": model.name,
+                        "part": part,
+                        "length": length,
+                        "sentences": sentences,
+                        "seconds": spread.median if spread else None,
+                        "quartiles": [spread.lower, spread.upper] if spread else None,
+                        "note": note,
+                    }
+                )
+            release(device)
+        say(f"  {length:,} tokens a sentence, {sentences} sentences: done")
+    facts = {"device": device.type, "precision": "fp16" if half else "fp32", "machine": describe_machine()}
+    write_json(path, {"asked": asked, **facts, "rows": rows})
+
+
+def _build(model: Model, settings: Settings, out: Path, longest: int) -> TransformerModelBase:
+    """A model with random weights, ready for inference as fairseq-generate makes it."""
+    positions = [part for flag in POSITION_FLAGS for part in (flag, str(longest))]
+    arguments = [*training_arguments(model, settings, out, out, freq=1), *positions]
+    args = options.parse_args_and_arch(options.get_training_parser(), input_args=arguments)
+    cfg = convert_namespace_to_omegaconf(args)
+    built = tasks.setup_task(cfg.task).build_model(cfg.model)
+    built.make_generation_fast_(need_attn=False)
+    return built.eval()
+
+
+def _call(
+    forward: Callable[[TransformerModelBase, torch.Tensor], Any], model: TransformerModelBase, tokens: torch.Tensor
+) -> Callable[[int], Any]:
+    return lambda run: forward(model, tokens)
+
+
+def _encode(model: TransformerModelBase, tokens: torch.Tensor) -> Any:
+    return model.encoder(tokens, src_lengths=torch.full((len(tokens),), tokens.size(1), device=tokens.device))
+
+
+def _translate(model: TransformerModelBase, tokens: torch.Tensor) -> Any:
+    """As many target tokens as source tokens, all at once, as in training."""
+    return model(tokens, torch.full((len(tokens),), tokens.size(1), device=tokens.device), tokens)

@@ -1,0 +1,151 @@
+"""From tokens to subwords, and the training pairs that are worth learning from."""
+
+import hashlib
+import io
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import lru_cache, partial
+from itertools import chain
+from pathlib import Path
+
+import sentencepiece
+from subword_nmt.apply_bpe import BPE
+from subword_nmt.learn_bpe import learn_bpe
+
+from linformer_fairseq.cli.errors import UserError
+from linformer_fairseq.cli.files import read_json, write_json
+from linformer_fairseq.cli.progress import bar
+
+from . import texts
+from .pairs import Pair, transform, workers
+from .settings import SENTENCEPIECE, Text
+
+FACTS = "subwords.json"
+_SENTENCEPIECE_MODEL = "sentencepiece.model"
+_CODES = "codes"
+
+
+def segment(tok: Path, to: Path, text: Text, threads: int) -> None:
+    """Learn one model on both sides of the training text together, and cut every split into subwords.
+
+    Training pairs that are empty, too long or too unequal go, as Moses' clean-corpus-n decides; validation and test
+    stay as they are.
+    """
+    langs = (text.source_lang, text.target_lang)
+    model = _learn(tok, to, text, threads)
+    work = partial(_encode_pairs, text.bpe, str(model), hashlib.sha256(model.read_bytes()).hexdigest())
+    dropped: Counter[str] = Counter()
+    lengths = {split: _Lengths() for split in texts.SPLITS}
+    with workers(threads) as parallel, texts.PairWriter(to, langs) as writer:
+        for split in texts.SPLITS:
+            for pair in transform(work, tok, split, langs, parallel):
+                counts = (len(pair[0].split()), len(pair[1].split()))
+                if split == "train" and (reason := unfit(*counts, text)):
+                    dropped[reason] += 1
+                else:
+                    lengths[split].add(counts)
+                    writer.write(split, pair)
+    if not lengths["train"].pairs:
+        raise UserError(
+            f"No training pair of {tok} has between 1 and {text.max_subwords} subwords a side: raise --max-subwords."
+        )
+    write_json(to / FACTS, {"dropped": dropped, **{split: found.facts() for split, found in lengths.items()}})
+
+
+def total(folder: Path) -> int:
+    """Subwords of all splits and both sides, end-of-sentence symbols included, that `segment` wrote to `folder`."""
+    facts = read_json(folder / FACTS)
+    return sum(facts[split][f"{side}_subwords"] for split in texts.SPLITS for side in ("source", "target"))
+
+
+def unfit(source: int, target: int, text: Text) -> str | None:
+    """Why a training pair with so many subwords a side goes; None if it stays."""
+    shorter, longer = sorted((source, target))
+    if not shorter:
+        return "a side without words"
+    if text.max_subwords and longer > text.max_subwords:
+        return f"more than {text.max_subwords} subwords"
+    if text.max_ratio and longer > text.max_ratio * shorter:
+        return f"lengths more than {text.max_ratio:g} to 1"
+    return None
+
+
+class _Lengths:
+    """Subwords a side, the end-of-sentence symbol counted."""
+
+    def __init__(self) -> None:
+        self.pairs = 0
+        self._totals = [0, 0]
+        self._longest = [0, 0]
+        self._longest_lines = [0, 0]
+
+    def add(self, counts: tuple[int, int]) -> None:
+        self.pairs += 1
+        for side, count in enumerate(counts):
+            self._totals[side] += count + 1
+            if count + 1 > self._longest[side]:
+                self._longest[side], self._longest_lines[side] = count + 1, self.pairs
+
+    def facts(self) -> dict[str, int | float]:
+        facts: dict[str, int | float] = {"pairs": self.pairs}
+        for side, name in enumerate(("source", "target")):
+            facts[f"{name}_subwords"] = self._totals[side]
+            facts[f"{name}_max"] = self._longest[side]
+            facts[f"{name}_max_line"] = self._longest_lines[side]
+        return facts
+
+
+def _learn(tok: Path, to: Path, text: Text, threads: int) -> Path:
+    training = [tok / f"train.{lang}" for lang in (text.source_lang, text.target_lang)]
+    if text.bpe == SENTENCEPIECE:
+        return _learn_sentencepiece(training, to, text.bpe_merges, threads)
+    model = to / _CODES
+    total = sum(map(texts.count_lines, training))
+    with open(model, "w", encoding="utf-8") as codes, bar(total, "counting words", " lines") as progress:
+
+        def lines() -> Iterator[str]:
+            for line in chain.from_iterable(map(texts.stream_lines, training)):
+                progress.update()
+                yield line
+            progress.close()  # the learner's own bar follows
+
+        try:
+            learn_bpe(lines(), codes, text.bpe_merges)
+        except ValueError:  # there is not one pair of letters
+            raise UserError(f"No BPE can be learnt, as {training[0]} and {training[1].name} have no words.") from None
+    return model
+
+
+def _learn_sentencepiece(training: list[Path], to: Path, size: int, threads: int) -> Path:
+    model = to / _SENTENCEPIECE_MODEL
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            input=[str(path) for path in training],
+            model_prefix=str(model.with_suffix("")),
+            model_type="bpe",
+            vocab_size=size,
+            character_coverage=1.0,
+            num_threads=threads,
+            train_extremely_large_corpus=True,
+            minloglevel=2,
+        )
+    except (RuntimeError, OSError) as error:
+        reason = str(error).strip().splitlines()[-1].rpartition("] ")[2] or "it gives no reason"
+        raise UserError(
+            f"sentencepiece cannot learn {size:,} subwords ({reason}): choose another --bpe-merges."
+        ) from None
+    return model
+
+
+def _encode_pairs(bpe: str, model: str, digest: str, pairs: list[Pair]) -> list[Pair]:
+    encode = _encoder(bpe, model, digest)
+    return [(encode(source), encode(target)) for source, target in pairs]
+
+
+@lru_cache(maxsize=1)
+def _encoder(bpe: str, model: str, digest: str) -> Callable[[str], str]:
+    """Cuts a line into subwords. The digest keeps a model of the same name from being taken for another."""
+    if bpe == SENTENCEPIECE:
+        pieces = sentencepiece.SentencePieceProcessor(model_file=model)
+        return lambda line: " ".join(pieces.encode(line, out_type=str))
+    return BPE(io.StringIO(Path(model).read_text(encoding="utf-8"))).process_line
