@@ -2,10 +2,8 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
-from sacrebleu.metrics import BLEU
 from sacremoses import MosesDetokenizer
 
 from linformer_fairseq.cli.errors import UserError
@@ -14,6 +12,7 @@ from linformer_fairseq.cli.progress import say
 
 from . import logs, texts
 from .fairseq_command import run_fairseq
+from .scores import score
 from .settings import Model, Settings
 from .steps import build_folder
 
@@ -69,13 +68,7 @@ def _evaluate(model: Model, settings: Settings, out: Path, checkpoint: Path, to:
     detokenised = [detokenizer.detokenize(line.split()) for line in tokenised]
     texts.write_lines(to / "hypotheses.tok", tokenised)
     texts.write_lines(to / "hypotheses.txt", detokenised)
-    scores = score(
-        detokenised,
-        references,
-        tokenised,
-        texts.read_lines(out / "tok" / f"test.{settings.target_lang}"),
-        settings.target_lang,
-    )
+    scores = score(detokenised, references, settings.target_lang)
     scores |= {
         "perplexity": logs.read_perplexity(validate_log.read_text(encoding="utf-8")),
         "seconds": translation.seconds,
@@ -121,27 +114,3 @@ def in_order(hypotheses: dict[int, str], expected: int, name: str) -> list[str]:
             "run the same command again."
         )
     return [hypotheses[i] for i in range(expected)]
-
-
-def score(
-    hypotheses: list[str],
-    references: list[str],
-    tokenised: list[str],
-    tokenised_references: list[str],
-    language: str,
-) -> dict[str, Any]:
-    """BLEU of the plain text with sacreBLEU's own tokeniser, and BLEU of the Moses tokens."""
-    counts = {len(side) for side in (hypotheses, references, tokenised, tokenised_references)}
-    if len(counts) != 1:
-        raise UserError(
-            f"{len(hypotheses)} translations cannot be scored against {len(references)} references: "
-            "the numbers of lines must be equal."
-        )
-    bleu, tokenised_bleu = BLEU(trg_lang=language), BLEU(tokenize="none", force=True)
-    return {
-        "sentences": len(references),
-        "bleu": round(bleu.corpus_score(hypotheses, [references]).score, 2),
-        "signature": str(bleu.get_signature()),
-        "tokenised_bleu": round(tokenised_bleu.corpus_score(tokenised, [tokenised_references]).score, 2),
-        "tokenised_signature": str(tokenised_bleu.get_signature()),
-    }

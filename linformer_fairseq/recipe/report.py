@@ -84,29 +84,29 @@ def report_text(settings: Settings, rows: list[Row], facts: dict[str, int | floa
     """The report as Markdown."""
     machines = list(dict.fromkeys(row.training["machine"] for row in rows))
     signatures = list(dict.fromkeys(row.scores["signature"] for row in rows))
-    tokenised_signatures = list(dict.fromkeys(row.scores["tokenised_signature"] for row in rows))
+    compound_signatures = list(dict.fromkeys(row.scores["compound_signature"] for row in rows))
     direction = f"{settings.source_lang}-{settings.target_lang}"
     parts = [
         f"# Transformer and Linformer, {direction}",
         _corpus_text(settings, facts),
         "## Model performance",
         _table(
-            ["Model", "PPL (dev)", "BLEU", "BLEU (tokenised)", "Parameters"],
+            ["Model", "PPL (dev)", "BLEU", "BLEU (compound-split)", "Parameters"],
             [
                 [
                     row.model.name,
                     f"{row.scores['perplexity']:.2f}",
                     f"{row.scores['bleu']:.2f}",
-                    f"{row.scores['tokenised_bleu']:.2f}",
+                    f"{row.scores['compound_bleu']:.2f}",
                     f"{row.log.parameters:,}",
                 ]
                 for row in rows
             ],
         ),
         f"BLEU is sacreBLEU on the plain text of all {facts['test']:,} test sentences "
-        f"(`{'`, `'.join(signatures)}`); BLEU (tokenised) is on Moses tokens "
-        f"(`{'`, `'.join(tokenised_signatures)}`). PPL is per subword, of the checkpoint that translates: the one "
-        "with the lowest validation loss.",
+        f"(`{'`, `'.join(signatures)}`); BLEU (compound-split) is on Moses tokens cut at their hyphens, as "
+        f"Vaswani et al. (2017) report it (`{'`, `'.join(compound_signatures)}`). PPL is per subword, of the "
+        "checkpoint that translates: the one with the lowest validation loss.",
         "## Training time",
         _table(
             ["Model", "Seconds", "Updates", "Milliseconds an update", "Tokens a second"],
