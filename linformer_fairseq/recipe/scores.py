@@ -1,0 +1,161 @@
+"""What a translation scores, and how sure a difference between two translations is."""
+
+import logging
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy
+from sacrebleu.metrics import BLEU, CHRF
+from sacrebleu.significance import PairedTest
+from sacremoses import MosesTokenizer
+
+from linformer_fairseq.cli.errors import UserError
+
+
+def score(hypotheses: list[str], references: list[str], language: str) -> dict[str, Any]:
+    """Scores of a translation, in points of 100, each with sacreBLEU's signature for it.
+
+    - `bleu`: sacreBLEU with its own tokeniser (Post, 2018).
+    - `chrf`: chrF2 (Popović, 2015; 2016).
+    - `compound_bleu`: what Vaswani et al. (2017) report, after tensor2tensor's get_ende_bleu.sh and fairseq's
+      compound_split_bleu.sh: Moses tokens, compounds split at their hyphens, then multi-bleu's unsmoothed BLEU.
+
+    Args:
+        hypotheses: plain (detokenised) text, a sentence an entry.
+        references: the same of the reference.
+        language: of both, as "de".
+
+    Raises:
+        UserError: nothing to score, or unequal numbers of lines.
+    """
+    _check_lengths(hypotheses, references)
+    bleu, chrf = BLEU(trg_lang=language), CHRF()
+    compound_bleu = BLEU(tokenize="none", force=True, smooth_method="none")
+    split_hypotheses, split_references = (_compound_tokens(side, language) for side in (hypotheses, references))
+    return {
+        "sentences": len(references),
+        "bleu": round(bleu.corpus_score(hypotheses, [references]).score, 2),
+        "signature": str(bleu.get_signature()),
+        "chrf": round(chrf.corpus_score(hypotheses, [references]).score, 2),
+        "chrf_signature": str(chrf.get_signature()),
+        "compound_bleu": round(compound_bleu.corpus_score(split_hypotheses, [split_references]).score, 2),
+        "compound_signature": str(compound_bleu.get_signature()),
+    }
+
+
+def split_compounds(line: str) -> str:
+    """Cuts tokens at their hyphens: "rich-text" becomes "rich ##AT##-##AT## text".
+
+    As perl's `s{(\\S)-(\\S)}{$1 ##AT##-##AT## $2}g`: a hyphen needs a character on both sides, and a character that
+    one match took is not there for the next ("a-b-c" is cut once).
+    """
+    return re.sub(r"(\S)-(\S)", r"\1 ##AT##-##AT## \2", line)
+
+
+def _compound_tokens(lines: list[str], language: str) -> list[str]:
+    """Moses tokens with compounds split, the tokeniser's flags left as they come, as in get_ende_bleu.sh.
+
+    So hyphens are not split aggressively, and special characters are escaped; that leaves BLEU as it is, since both
+    sides are.
+    """
+    tokenizer = MosesTokenizer(language)
+    return [split_compounds(tokenizer.tokenize(line, return_str=True)) for line in lines]
+
+
+def compare(
+    baseline: list[str],
+    system: list[str],
+    references: list[str],
+    language: str,
+    samples: int = 1000,
+    seed: int = 12345,
+) -> dict[str, float]:
+    """How much better a system is than a baseline, by sacreBLEU's BLEU and its paired bootstrap (Koehn, 2004).
+
+    Args:
+        baseline, system, references: plain text, a sentence an entry, line by line of the same source.
+        language: of all three.
+        samples: resamples of the test set.
+        seed: of the resampling, from 1 on (sacreBLEU takes 0 for "none").
+
+    Returns:
+        `difference`: BLEU of the system minus BLEU of the baseline. `low` and `high`: the middle 95 % of that
+        difference over the resamples. `p_value`: sacreBLEU's, of a difference of this size by chance; 1 where there is
+        no difference, which sacreBLEU calls significant.
+
+    Raises:
+        UserError: nothing to compare, or unequal numbers of lines.
+        ValueError: no samples, or a seed below 1.
+    """
+    if samples < 1 or seed < 1:
+        raise ValueError(f"samples and seed must be 1 or more, not {samples} and {seed}")
+    for hypotheses in (baseline, system):
+        _check_lengths(hypotheses, references)
+    bleu = BLEU(trg_lang=language, force=True)
+    with _sacrebleu(seed):
+        systems = [("baseline", baseline), ("system", system)]
+        _, results = PairedTest(systems, {"BLEU": bleu}, [references], test_type="bs", n_samples=samples)()
+    before, after = results["BLEU"]
+    difference = after.score - before.score
+    low, high = _interval(bleu, baseline, system, references, samples, seed)
+    return {
+        "difference": round(difference, 2),
+        "p_value": round(after.p_value, 4) if difference else 1.0,
+        "low": round(low, 2),
+        "high": round(high, 2),
+    }
+
+
+def _interval(
+    bleu: BLEU, baseline: list[str], system: list[str], references: list[str], samples: int, seed: int
+) -> tuple[float, float]:
+    """The middle 95 % of the difference, which sacreBLEU does not tell, over the resamples that it draws."""
+    counts = [_sentence_counts(bleu, hypotheses, references) for hypotheses in (baseline, system)]
+    # drawn as in sacrebleu.significance, so that interval and p-value are of the same resamples
+    draws = numpy.random.default_rng(seed).choice(len(references), size=(samples, len(references)), replace=True)
+    scores = [[_bleu_of_counts(bleu, side[draw].sum(0)) for draw in draws] for side in counts]
+    differences = numpy.sort(numpy.subtract(scores[1], scores[0]))
+    cut = samples // 40  # as sacreBLEU cuts off a fortieth on each side
+    return float(differences[cut]), float(differences[-1 - cut])
+
+
+def _sentence_counts(bleu: BLEU, hypotheses: list[str], references: list[str]) -> numpy.ndarray:
+    """(sentences, 10): lengths of hypothesis and reference, matches of n-grams, n-grams. A corpus' are their sums."""
+    scores = [bleu.corpus_score([line], [[reference]]) for line, reference in zip(hypotheses, references, strict=True)]
+    return numpy.array([[s.sys_len, s.ref_len, *s.counts, *s.totals] for s in scores])
+
+
+def _bleu_of_counts(bleu: BLEU, counts: numpy.ndarray) -> float:
+    sys_len, ref_len, *rest = counts.tolist()
+    orders = bleu.max_ngram_order
+    return bleu.compute_bleu(rest[:orders], rest[orders:], sys_len, ref_len, bleu.smooth_method).score
+
+
+@contextmanager
+def _sacrebleu(seed: int) -> Iterator[None]:
+    """Tells sacreBLEU its seed, for which it has nothing but an environment variable, and keeps it quiet."""
+    name, logger = "SACREBLEU_SEED", logging.getLogger("sacrebleu")
+    before, level = os.environ.get(name), logger.level
+    os.environ[name] = str(seed)
+    logger.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
+
+
+def _check_lengths(hypotheses: list[str], references: list[str]) -> None:
+    if len(hypotheses) != len(references):
+        raise UserError(
+            f"{len(hypotheses)} translations cannot be scored against {len(references)} references: "
+            "the numbers of lines must be equal."
+        )
+    if not references:
+        raise UserError("There is no translation to score: give at least one line.")
