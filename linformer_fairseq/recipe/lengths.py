@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 from fairseq import options, tasks
-from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models.transformer import TransformerModelBase
 
 from linformer_fairseq.benchmark.memory import release
@@ -93,10 +92,10 @@ def _build(model: Model, settings: Settings, out: Path, longest: int) -> Transfo
     positions = [part for flag in POSITION_FLAGS for part in (flag, str(longest))]
     arguments = [*training_arguments(model, settings, out, out, freq=1), *positions]
     args = options.parse_args_and_arch(options.get_training_parser(), input_args=arguments)
-    cfg = convert_namespace_to_omegaconf(args)
-    built = tasks.setup_task(cfg.task).build_model(cfg.model)
+    built = tasks.setup_task(args).build_model(args)
+    built.eval()
     built.make_generation_fast_(need_attn=False)
-    return built.eval()
+    return built
 
 
 def _call(

@@ -6,7 +6,7 @@ from typing import Any
 
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
-from matplotlib.ticker import LogLocator, NullFormatter, ScalarFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, ScalarFormatter
 
 from linformer_fairseq.cli.figures import BASELINE_STYLE, save
 
@@ -65,7 +65,8 @@ def lengths(rows: list[dict[str, Any]], path: Path) -> None:
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")
         axes.set_xticks([length for length, _ in shapes], [f"{n:,}\n× {b}" for n, b in shapes], minor=False)
-        axes.yaxis.set_major_formatter(ScalarFormatter())
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda seconds, _: f"{seconds:g}"))
         axes.yaxis.set_minor_formatter(NullFormatter())
         axes.set_title(part, fontsize=11)
         axes.set_xlabel("tokens in a sentence × sentences in a batch")

@@ -46,6 +46,7 @@ def _binarise(text: Text, out: Path, to: Path, threads: int, lock: int) -> None:
     log = out / "preprocess.log"
     with growing(to, "*.bin", BYTES_PER_SUBWORD * subwords.total(out / "bpe"), "binarising"):
         run_command(command_line("preprocess", arguments), "fairseq-preprocess", log, threads, lock)
+    (to / log.name).unlink(missing_ok=True)  # fairseq's own copy
 
 
 def prepared(out: Path) -> bool:
