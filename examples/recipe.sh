@@ -4,6 +4,9 @@
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 
 recipe() {
+  if [ ! -t 2 ]; then
+    export TQDM_MININTERVAL="${TQDM_MININTERVAL:-30}" # seconds between two states of a progress bar in a log
+  fi
   if [ -z "${LINFORMER_VENV:-}" ]; then
     "$root/scripts/setup.sh"
   fi

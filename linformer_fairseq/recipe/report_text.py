@@ -174,8 +174,8 @@ def _study() -> list[str]:
         _tabulate(headers, table),
         "On newstest2014. **Not comparable** with the tables above: the BLEU as published (it comes without a "
         "signature, and scoring the published translations gives other figures), and the seconds (another machine; "
-        "their ratios compare with ours). Comparable with our column BLEU, where that is of the whole newstest2014 and a "
-        "full training: sacreBLEU of its translations. It published no perplexity and no inference time.",
+        "their ratios compare with ours). Comparable with our column BLEU, where that is of the whole newstest2014 and "
+        "a full training: sacreBLEU of its translations. It published no perplexity and no inference time.",
     ]
 
 
