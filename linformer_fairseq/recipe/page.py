@@ -17,11 +17,7 @@ from markdown_it import MarkdownIt
 from markdown_it.renderer import RendererHTML
 from markdown_it.token import Token
 from markdown_it.utils import OptionsDict
-<<<<<<< HEAD
-from markupsafe import Markup
-=======
 from markupsafe import Markup, escape
->>>>>>> page
 from sacrebleu.metrics import CHRF
 
 from linformer_fairseq.cli.errors import UserError
@@ -109,11 +105,7 @@ def _image(
     token = tokens[index]
     name = unquote(str(token.attrs["src"]))
     if Path(name).name != name or not name.endswith(".png"):
-<<<<<<< HEAD
-        return str(Markup.escape(token.content))
-=======
         return str(escape(token.content))
->>>>>>> page
     try:
         data = (env["pictures"] / name).read_bytes()
     except OSError as error:
