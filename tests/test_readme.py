@@ -8,9 +8,10 @@ import pytest
 from fairseq import options
 from fairseq.models import ARCH_MODEL_REGISTRY
 
+from linformer_fairseq import average
 from linformer_fairseq.models.linformer_transformer import ARCHITECTURES
 from linformer_fairseq.models.linformer_transformer_lm import LM_ARCHITECTURES
-from linformer_fairseq.recipe.arguments import build_parser
+from linformer_fairseq.recipe import arguments
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -23,7 +24,7 @@ def flags(parser: ArgumentParser) -> set[str]:
 
 @pytest.fixture(scope="module")
 def known_flags() -> set[str]:
-    """Flags of fairseq-train with our model and the README's choices, of the other commands, and of the recipe."""
+    """Flags of fairseq-train with our model and the README's choices, of the other commands, and of ours."""
     train = options.get_training_parser()
     chosen = ["DATA", "--arch", "linformer_transformer_wmt_en_de", "--task", "translation"]
     chosen += ["--optimizer", "adam", "--lr-scheduler", "inverse_sqrt", "--criterion", "label_smoothed_cross_entropy"]
@@ -33,7 +34,8 @@ def known_flags() -> set[str]:
     options.parse_args_and_arch(language, chosen)
     generate = options.get_generation_parser()
     options.parse_args_and_arch(generate, ["DATA", "--path", "checkpoint.pt", "--remove-bpe"])
-    parsers = (train, language, generate, options.get_preprocessing_parser(), build_parser())
+    ours = (arguments.build_parser(), average.build_parser())
+    parsers = (train, language, generate, options.get_preprocessing_parser(), *ours)
     return set().union(*map(flags, parsers)) | ELSEWHERE
 
 

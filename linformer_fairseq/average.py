@@ -1,0 +1,208 @@
+"""`python -m linformer_fairseq.average`: one checkpoint that is the mean of several.
+
+Vaswani et al. (2017, section 6.1) translate with the mean of the last checkpoints of a training; fairseq's clone has
+scripts/average_checkpoints.py for it, which its package leaves out.
+"""
+
+import argparse
+import re
+import sys
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from linformer_fairseq.cli.arguments import Parser, count
+from linformer_fairseq.cli.errors import UserError
+from linformer_fairseq.cli.files import replacing
+from linformer_fairseq.cli.main import exit_status, quiet_libraries
+from linformer_fairseq.cli.progress import say
+
+_SETTINGS = re.compile(
+    r"arch|_name|linformer_\w+|(en|de)coder_attention_heads|(en|de)coder_normalize_before|activation_fn"
+    r"|no_scale_embedding"
+)
+"""Flags that make another model of the same tensors; others may change within a training (its learning rate, say)."""
+
+
+def average(checkpoints: Sequence[Path], output: Path) -> None:
+    """Writes the mean of fairseq checkpoints of one model, for fairseq-generate, -validate, --finetune-from-model.
+
+    The model's floating-point tensors are averaged and keep their types. Sums are in float64: half precision neither
+    overflows nor loses bits in it, the mean of equal checkpoints is that checkpoint, and it takes about the memory of
+    Adam's state. Everything else comes from the last checkpoint: whole numbers (counters, say), configuration, state
+    of the task. The optimiser's state is left out, as by fairseq's --no-save-optimizer-state. One checkpoint is in
+    memory at a time.
+
+    Raises:
+        UserError: no checkpoints, a file that cannot be read or holds code, checkpoints of different models, an output
+            that cannot be written or that is one of the checkpoints, a torch older than 2.4.
+    """
+    _check_torch()
+    _check_paths(checkpoints, output)
+    sums: dict[str, Tensor] = {}
+    first: dict[str, Any] = {}
+    for path in checkpoints:
+        say(f"  adding {path}")
+        state: dict[str, Any] = {}  # the one before makes room
+        state = _load(path)
+        description = _description(state)
+        first = first or description
+        _check_same(first, checkpoints[0], description, path)
+        for name, tensor in state["model"].items():
+            if tensor.is_floating_point():
+                if name in sums:
+                    sums[name] += tensor
+                else:
+                    sums[name] = tensor.to(torch.float64, copy=True)
+    _put_means(state["model"], sums, len(checkpoints))
+    _save(state, output)
+
+
+def newest(folder: Path, number: int) -> list[Path]:
+    """The last checkpoints in a folder of fairseq's, oldest first.
+
+    They are those that --save-interval-updates left (`checkpoint_EPOCH_UPDATE.pt`); only where there is none, those of
+    whole epochs (`checkpointEPOCH.pt`).
+
+    Raises:
+        UserError: no folder, or fewer checkpoints than `number`.
+    """
+    if not folder.is_dir():
+        raise UserError(f"{folder} is not a folder: name the --save-dir of a training.")
+    found: list[tuple[int, Path]] = []
+    for pattern in (r"checkpoint_\d+_(\d+)\.pt", r"checkpoint(\d+)\.pt"):
+        matches = [(re.fullmatch(pattern, path.name), path) for path in folder.iterdir()]
+        found = found or sorted((int(match[1]), path) for match, path in matches if match)
+    if len(found) < number:
+        raise UserError(
+            f"{folder} has {len(found)} checkpoints, fewer than {number}: ask for fewer, or train with a larger "
+            "--keep-interval-updates."
+        )
+    return [path for _, path in found[-number:]]
+
+
+def _check_torch() -> None:
+    if not hasattr(torch.serialization, "add_safe_globals"):
+        raise UserError(
+            f"Averaging needs torch 2.4 or newer, as the safe loader of torch {torch.__version__} cannot read "
+            "fairseq's checkpoints."
+        )
+
+
+def _check_paths(checkpoints: Sequence[Path], output: Path) -> None:
+    """Refuses before the first of many large files is read."""
+    if not checkpoints:
+        raise UserError("There is nothing to average: name checkpoints, or --folder and --last.")
+    for path in checkpoints:
+        if not path.is_file():
+            raise UserError(f"{path} is {'not a file' if path.exists() else 'missing'}: name fairseq's checkpoints.")
+        if path.resolve() == output.resolve():
+            raise UserError(f"{path} is to be averaged and cannot be the output too: name another --output.")
+    if output.is_dir() or not output.parent.is_dir():
+        raise UserError(f"{output} cannot be written: name a file in a folder that exists with --output.")
+
+
+def _load(path: Path) -> dict[str, Any]:
+    """A checkpoint without its optimiser's state. `linformer_fairseq.checkpoints` says what else may be in it."""
+    try:
+        if not zipfile.is_zipfile(path):  # any text may read as code in the format before torch 1.6
+            raise ValueError("no archive")
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}.") from None
+    except Exception as error:  # whatever a damaged file makes of the loader
+        if code := re.search(r"GLOBAL (\S+)", str(error)):
+            raise UserError(
+                f"{path} is refused by torch's safe loader: it asks for {code[1]}, which may run code and is in no "
+                "checkpoint of fairseq's (nothing was run)."
+            ) from None
+        raise UserError(f"{path} is not a checkpoint, or is damaged: save or copy it again.") from None
+    model = state.get("model") if isinstance(state, dict) else None
+    if not isinstance(model, dict) or not model or not all(isinstance(tensor, Tensor) for tensor in model.values()):
+        raise UserError(f"{path} holds no model: name a checkpoint that fairseq-train saved.")
+    state.pop("last_optimizer_state", None)
+    return state
+
+
+def _description(state: dict[str, Any]) -> dict[str, Any]:
+    """What has to be equal for two checkpoints to be of one model, each under its name for a refusal."""
+    tensors = {f"parameter {name}": _kind(tensor) for name, tensor in state["model"].items()}
+    cfg = state.get("cfg")
+    model = cfg.get("model") if isinstance(cfg, Mapping) else state.get("args")
+    flags = vars(model) if isinstance(model, argparse.Namespace) else model
+    settings = {name: flags[name] for name in flags if _SETTINGS.fullmatch(name)} if isinstance(flags, Mapping) else {}
+    return tensors | settings
+
+
+def _kind(tensor: Tensor) -> str:
+    """Its shape; the type only where it is not averaged, since a model may be saved in any precision."""
+    return f"{tuple(tensor.shape)}" + ("" if tensor.is_floating_point() else f" of {tensor.dtype}")
+
+
+def _check_same(first: dict[str, Any], first_path: Path, other: dict[str, Any], path: Path) -> None:
+    for name in first | other:
+        there, here = first.get(name, "absent"), other.get(name, "absent")
+        if here != there:
+            raise UserError(
+                f"{path} is of another model than {first_path}: {name} is {here}, not {there}; average checkpoints of "
+                "one training."
+            )
+
+
+def _put_means(model: dict[str, Tensor], sums: dict[str, Tensor], number: int) -> None:
+    """Puts the means in the place of a model's tensors; those that were one tensor (tied embeddings) stay one."""
+    shared: dict[tuple[Any, ...], Tensor] = {}
+    for name, tensor in model.items():
+        if name in sums:
+            mean = sums.pop(name).div_(number).to(tensor.dtype)
+            place = (tensor.untyped_storage().data_ptr(), tensor.storage_offset(), tensor.shape, tensor.stride())
+            kept = shared.setdefault(place, mean)
+            model[name] = kept if torch.equal(kept, mean) else mean
+
+
+def _save(state: dict[str, Any], output: Path) -> None:
+    with replacing(output) as part, open(part, "wb") as file:
+        try:
+            torch.save(state, file)
+        except RuntimeError:  # torch's writer closes with one of its own over the error of a full disk
+            raise UserError(f"{output} could not be written whole: make room on its disk.") from None
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = Parser(
+        prog="average",
+        description="Write one checkpoint whose parameters are the means of those of several.",
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "checkpoints", nargs="*", type=Path, metavar="CHECKPOINT", help="what is not averaged comes from the last one"
+    )
+    parser.add_argument("--folder", type=Path, metavar="DIR", help="instead of CHECKPOINT: where a training saved them")
+    parser.add_argument("--last", type=count, metavar="N", help="how many of them, the last in updates or epochs")
+    parser.add_argument("--output", type=Path, metavar="FILE", required=True, help="where the mean goes")
+    return parser
+
+
+def _run(argv: Sequence[str]) -> None:
+    args = build_parser().parse_args(argv)
+    checkpoints = args.checkpoints
+    if args.folder or args.last:
+        if checkpoints or not (args.folder and args.last):
+            raise UserError("Name either checkpoints, or both --folder and --last.")
+        checkpoints = newest(args.folder, args.last)
+    average(checkpoints, args.output)
+    say(f"The mean of {len(checkpoints)} checkpoint{'s' * (len(checkpoints) > 1)} is in {args.output}.")
+
+
+def main(argv: Sequence[str]) -> int:
+    """Returns the exit status."""
+    quiet_libraries()
+    return exit_status(lambda: _run(argv), interrupted="nothing was written")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
