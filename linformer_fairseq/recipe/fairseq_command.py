@@ -1,8 +1,6 @@
 """Running fairseq's commands: output to a log file, progress to the terminal, failures in one sentence."""
 
-import ctypes
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -10,11 +8,10 @@ from pathlib import Path
 
 import linformer_fairseq
 from linformer_fairseq.cli.errors import UserError
+from linformer_fairseq.cli.processes import die_with_parent
 
 PLUGIN = str(Path(linformer_fairseq.__file__).parent)
-_PR_SET_PDEATHSIG = 1
 _running: set[subprocess.Popen[str]] = set()
-_LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
 def command_line(command: str, arguments: list[str]) -> list[str]:
@@ -53,7 +50,7 @@ def run_fairseq(
             encoding="utf-8",
             errors="replace",
             pass_fds=(lock,),
-            preexec_fn=_die_with_parent,
+            preexec_fn=die_with_parent,
         ) as process,
     ):
         assert process.stdout is not None
@@ -80,9 +77,3 @@ def kill_running() -> None:
     """End the commands that other threads run."""
     for process in tuple(_running):
         process.kill()
-
-
-def _die_with_parent() -> None:
-    """A killed recipe must not leave a training behind that a second one would fight with (Linux)."""
-    if _LIBC is not None:
-        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
