@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands.conftest import ROOT, Result, environment, hydra_arguments, train_arguments, valid_losses
+from tests.fairseq_commands import ROOT, Result, environment, hydra_arguments, train_arguments, valid_losses
 
 pytestmark = [pytest.mark.gpu, pytest.mark.slow]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands.conftest import PLUGIN, ROOT, run, valid_losses
+from tests.fairseq_commands import PLUGIN, ROOT, run, valid_losses
 
 pytestmark = pytest.mark.slow
 

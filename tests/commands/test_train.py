@@ -1,22 +1,17 @@
-"""`fairseq-train` with the plugin: resuming, two processes, fine-tuning, hydra, and what it refuses."""
+"""`fairseq-train` with the plugin: resuming, fine-tuning, hydra, and what it refuses."""
 
-import re
 import signal
-import socket
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 import torch
 
-from linformer_fairseq.models.loading import projection_weights
 from linformer_fairseq.recipe.evaluate import plain_encoder
-from tests.commands.conftest import (
+from tests.fairseq_commands import (
     ALL_PLACES,
     ROOT,
-    Result,
     environment,
     fairseq_command,
     generate_arguments,
@@ -53,50 +48,6 @@ def test_killed_training_resumes(data: Path, tmp_path: Path, flags: list[object]
     assert "done training" in resumed
     undisturbed = run("train", *train_arguments(data, tmp_path / "whole", *every)).ok()
     assert valid_losses(resumed)[-1] == pytest.approx(valid_losses(undisturbed)[-1], abs=1e-3)
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
-
-
-def train_on_two(data: Path, save_dir: Path, *more: object) -> list[Result]:
-    """Two processes on the CPU that train one model."""
-    together = [
-        *("--distributed-backend", "gloo", "--ddp-backend", "legacy_ddp", "--distributed-world-size", 2),
-        *("--distributed-init-method", f"tcp://127.0.0.1:{free_port()}", "--distributed-no-spawn"),
-    ]
-    processes = []
-    for rank in range(2):
-        arguments = train_arguments(data, save_dir, *together, "--distributed-rank", rank, *more)
-        command = [sys.executable, "-m", "tests.commands.train_and_dump", *map(str, arguments)]
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-        processes.append(subprocess.Popen(command, cwd=ROOT, env=environment(), **pipes))
-    outputs = [process.communicate(timeout=300)[0] for process in processes]
-    return [Result(process.returncode, output) for process, output in zip(processes, outputs, strict=True)]
-
-
-def test_two_processes_train_as_one_and_resume(data: Path, tmp_path: Path) -> None:
-    """With layerwise sharing, so that one parameter stands in all layers on both processes."""
-    options = ["--linformer-sharing", "layerwise", "--dropout", 0, *ALL_PLACES]
-    alone = run("train", *train_arguments(data, tmp_path / "one", *options, "--update-freq", 2)).ok()
-    (tmp_path / "two").mkdir()
-    for epochs in (2, 3):
-        first, second = train_on_two(data, tmp_path / "two", *options, "--max-epoch", epochs)
-        second.ok()
-        assert ("Loaded checkpoint" in first.ok()) == (epochs == 3)
-        assert f"| epoch 00{epochs} | valid" in first.output
-        if epochs == 2:
-            assert valid_losses(first.output) == pytest.approx(valid_losses(alone), abs=1e-3)
-        weights = [torch.load(tmp_path / "two" / f"weights-of-rank-{rank}.pt") for rank in range(2)]
-        trained = [name for name in weights[0] if not name.endswith("_float_tensor")]  # that is never set
-        assert all(torch.equal(weights[0][name], weights[1][name]) for name in trained)
-        shared = projection_weights(weights[0])
-        for place in ("encoder.layers", "decoder.*self_attn", "encoder_attn"):
-            copies = [weight for name, weight in shared.items() if re.search(place, name)]
-            assert len(copies) == 4
-            assert all(torch.equal(copies[0], copy) for copy in copies)
 
 
 def test_finetuning_a_transformer(data: Path, tmp_path: Path, trained_transformer: Path) -> None:

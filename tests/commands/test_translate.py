@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from linformer_fairseq import LinformerTransformerModel
-from tests.commands.conftest import generate_arguments, run
+from tests.fairseq_commands import generate_arguments, run
 
 pytestmark = pytest.mark.slow
 

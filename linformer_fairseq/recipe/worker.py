@@ -1,0 +1,154 @@
+"""`python -m linformer_fairseq.recipe.worker`: one process of a training, which knows how many there must be.
+
+`fairseq-train` under torchrun may train as many models as there are processes, each alone, without a word (on the CPU
+it does). This is `fairseq-train` that trains one model with `--world-size` processes, or none. `launch.train_command`
+starts it.
+"""
+
+import logging
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import distributed
+
+from linformer_fairseq.cli.arguments import Parser, count
+from linformer_fairseq.cli.errors import UserError
+from linformer_fairseq.cli.processes import die_with_parent
+
+from .launch import LAUNCHER
+
+PRECISIONS = ("fp32", "fp16", "amp", "bf16")
+TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
+"""What torchrun tells every process that it starts."""
+SET_HERE = ("--device-id", "--local_rank", "--fp16", "--amp", "--bf16", "--memory-efficient-bf16", "--tpu")
+"""Flags of `fairseq-train` that the worker decides upon, with all that begin with `--distributed-`; the last three ask
+for a TPU."""
+
+
+def main(argv: Sequence[str], environment: Mapping[str, str]) -> int:
+    """Returns the exit status: 2 for what is refused; what goes wrong inside fairseq ends as in `fairseq-train`."""
+    try:
+        _train(argv, environment)
+    except UserError as error:
+        sys.stderr.write(f"error: {error}\n")  # in one piece: other processes say the same
+        return 2
+    return 0
+
+
+def _train(argv: Sequence[str], environment: Mapping[str, str]) -> None:
+    """What `fairseq_cli.train.cli_main` does, but for profiling and plasma."""
+    parser = Parser(prog="worker", usage="%(prog)s --world-size W [--precision P] -- FAIRSEQ-TRAIN ARGUMENTS")
+    parser.add_argument("--world-size", type=count, required=True, help="processes that train one model")
+    parser.add_argument("--precision", choices=PRECISIONS, default="fp32")
+    split = argv.index("--") if "--" in argv else len(argv)
+    own, arguments = parser.parse_args(argv[:split]), argv[split + 1 :]
+    _check_arguments(arguments)
+    cpu = "--cpu" in arguments
+    if not (cpu or torch.cuda.is_available()):
+        raise UserError("No GPU is visible here: see what nvidia-smi says, or add --cpu to train without one.")
+    added = [*distributed_arguments(own.world_size, environment, cpu), *precision_arguments(own.precision, cpu)]
+
+    logging.getLogger().handlers.clear()  # importing the plugin set some up; fairseq-train's module brings its own
+    import fairseq_cli.train
+    from fairseq import options
+    from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+    from fairseq.distributed import utils as distributed_utils
+
+    args = options.parse_args_and_arch(options.get_training_parser(), input_args=[*arguments, *added])
+    cfg = convert_namespace_to_omegaconf(args)
+    cfg.common.bf16 = own.precision == "bf16"  # set here, as the flag would ask for a TPU
+
+    def train_together(cfg: Any) -> None:
+        check_together(own.world_size, cfg.distributed_training.distributed_world_size)
+        fairseq_cli.train.main(cfg)
+
+    distributed_utils.call_main(cfg, train_together)
+
+
+def _check_arguments(arguments: Sequence[str]) -> None:
+    for argument in arguments:
+        flag = argument.partition("=")[0]
+        if flag in SET_HERE or flag.startswith("--distributed-"):
+            raise UserError(
+                f"{flag} is set by the worker: leave it out of fairseq-train's arguments, as the number of processes "
+                "and the precision are said once, before them."
+            )
+
+
+def distributed_arguments(world_size: int, environment: Mapping[str, str], cpu: bool) -> list[str]:
+    """The arguments of `fairseq-train` with which this process takes its place among `world_size`.
+
+    Raises:
+        UserError: when torchrun has not started just as many.
+    """
+    missing = [name for name in TORCHRUN if name not in environment]
+    if world_size > 1 and missing:
+        raise UserError(
+            f"{world_size} processes are to train together, but torchrun has not started this one "
+            f"({', '.join(missing)} unset): let torchrun start all of them."
+        )
+    started = environment.get("WORLD_SIZE", "1")
+    if started != str(world_size):
+        raise UserError(
+            f"torchrun has started {started} processes in all, but --world-size is {world_size}: nothing is trained; "
+            "give every machine the same number of processes and the same NNODES."
+        )
+    if world_size == 1:
+        return ["--distributed-world-size", "1"]  # fairseq would start a process for each visible GPU by itself
+    return [
+        *("--distributed-world-size", started, "--distributed-rank", environment["RANK"]),
+        *("--distributed-init-method", "env://", "--distributed-no-spawn", "--device-id", environment["LOCAL_RANK"]),
+        *(("--distributed-backend", "gloo", "--ddp-backend", "legacy_ddp") if cpu else ()),
+    ]
+
+
+def precision_arguments(precision: str, cpu: bool) -> list[str]:
+    """The flag of `fairseq-train` for a precision, if it is a flag that sets it.
+
+    Raises:
+        UserError: for half precision on the CPU.
+    """
+    if precision not in ("fp16", "amp"):
+        return []
+    if cpu:
+        raise UserError(f"--precision {precision} needs a GPU: train with fp32 or bf16 on the CPU.")
+    return [f"--{precision}"]
+
+
+def check_together(world_size: int, configured: int) -> None:
+    """Lets the training begin only when torch and fairseq agree that `world_size` processes train one model.
+
+    Args:
+        configured: the world size in fairseq's configuration, which its trainer asks first.
+
+    Raises:
+        UserError: in every process, when they do not.
+    """
+    from fairseq.distributed import utils as distributed_utils
+
+    sizes = {
+        "torch.distributed": distributed_utils.get_global_world_size(),  # 1 where no group has been set up
+        "fairseq's data-parallel group": distributed_utils.get_data_parallel_world_size(),
+        "fairseq's configuration": configured,
+    }
+    if set(sizes.values()) != {world_size}:
+        found = ", ".join(f"{size} in {where}" for where, size in sizes.items())
+        raise UserError(f"{world_size} processes were to train one model, but there are {found}: nothing is trained.")
+    if world_size > 1:
+        present = torch.zeros(world_size, device="cuda" if distributed.get_backend() == "nccl" else "cpu")
+        present[distributed.get_rank()] = 1
+        distributed.all_reduce(present)
+        if (present != 1).any():
+            raise UserError(
+                f"{world_size} processes were to train one model, but their ranks, counted, are "
+                f"{present.int().tolist()}: nothing is trained."
+            )
+
+
+if __name__ == "__main__":
+    launcher = os.environ.get(LAUNCHER)
+    die_with_parent(int(launcher) if launcher else None)
+    sys.exit(main(sys.argv[1:], os.environ))

@@ -1,0 +1,102 @@
+"""A way to run fairseq's own commands on the toy corpus of the fixture `data`."""
+
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PLUGIN = ["--user-dir", "linformer_fairseq"]
+ALL_PLACES = ["--linformer-attention", "encoder,cross,decoder"]
+
+
+@dataclass
+class Result:
+    """What a command printed, and how it ended."""
+
+    status: int
+    output: str
+
+    def ok(self) -> str:
+        assert self.status == 0, self.output[-3000:]
+        return self.output
+
+    def sentence(self) -> str:
+        """The one sentence that a command ended with, where it had to fail."""
+        assert self.status != 0, self.output[-3000:]
+        assert "Traceback" not in self.output, self.output[-3000:]
+        return self.output.strip().splitlines()[-1]
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""}
+
+
+def fairseq_command(command: str, *arguments: object) -> list[str]:
+    return [sys.executable, "-m", f"fairseq_cli.{command}", *map(str, arguments)]
+
+
+def run(command: str, *arguments: object, text: str | None = None) -> Result:
+    """Runs `fairseq-COMMAND` from the root of the project."""
+    return run_whole(fairseq_command(command, *arguments), text)
+
+
+def run_whole(command: list[str], text: str | None = None) -> Result:
+    """Runs a whole command line from the root of the project."""
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        env=environment(),
+        input=text,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=300,
+    )
+    return Result(done.returncode, done.stdout)
+
+
+def train_arguments(
+    data: Path, save_dir: Path, *more: object, arch: str = "linformer_transformer_tiny"
+) -> list[object]:
+    """A small training on the CPU; `more` overrides."""
+    return [
+        data / "bin",
+        *PLUGIN,
+        *("--arch", arch, "--share-all-embeddings", "--save-dir", save_dir, "--cpu"),
+        *("--max-source-positions", 64, "--max-target-positions", 64),
+        *("--optimizer", "adam", "--lr", "0.003", "--criterion", "label_smoothed_cross_entropy"),
+        *("--label-smoothing", 0.1, "--max-tokens", 400, "--max-epoch", 2, "--no-epoch-checkpoints"),
+        *("--required-batch-size-multiple", 1, "--no-progress-bar", "--log-interval", 5, "--num-workers", 0),
+        *(["--linformer-k", 8] if arch.startswith("linformer") and "--linformer-k" not in more else []),
+        *more,
+    ]
+
+
+def hydra_arguments(data: Path, save_dir: Path, *more: str, arch: str = "linformer_transformer_tiny") -> list[object]:
+    """An epoch of the same training for fairseq-hydra-train; `more` overrides."""
+    folder = ROOT / "linformer_fairseq"
+    return [
+        *("--config-dir", folder / "config", f"model={arch}", f"common.user_dir={folder}"),
+        *("task=translation", f"task.data={data / 'bin'}", "task.source_lang=en", "task.target_lang=de"),
+        *("task.max_source_positions=64", "+model.max_source_positions=64", "+model.share_all_embeddings=true"),
+        *("criterion=label_smoothed_cross_entropy", "optimizer=adam", "optimizer.adam_betas='(0.9,0.98)'"),
+        *("lr_scheduler=fixed", "optimization.lr=[0.001]", "optimization.max_epoch=1", "dataset.max_tokens=400"),
+        *(f"checkpoint.save_dir={save_dir}", f"hydra.run.dir={save_dir}"),
+        *more,
+    ]
+
+
+def generate_arguments(data: Path, checkpoint: Path, *more: object) -> list[object]:
+    return [
+        data / "bin",
+        *PLUGIN,
+        *("--path", checkpoint, "--beam", 4, "--max-len-b", 30, "--cpu", "--required-batch-size-multiple", 1),
+        *more,
+    ]
+
+
+def valid_losses(output: str) -> list[float]:
+    return [float(loss) for loss in re.findall(r"valid on 'valid' subset \| loss ([\d.]+)", output)]

@@ -1,0 +1,98 @@
+"""How many processes a training gets, the command that starts them, and what is refused before."""
+
+import sys
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from linformer_fairseq.cli.errors import UserError
+from linformer_fairseq.recipe.launch import PORT, WORKER, Machines, machines_from, train_command, update_freq
+
+
+@pytest.fixture
+def gpus(monkeypatch):
+    """Sets how many GPUs there seem to be."""
+    return lambda count: monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
+
+
+def test_all_gpus_of_one_machine(gpus):
+    gpus(4)
+    assert machines_from({}, None, cpu=False) == Machines(4)
+    assert machines_from({}, 3, cpu=False) == Machines(3)
+    assert machines_from({}, None, cpu=True) == Machines(1)
+    assert machines_from({}, 6, cpu=True) == Machines(6)
+
+
+def test_several_machines(gpus):
+    gpus(8)
+    environment = {"NNODES": "4", "NODE_RANK": "3", "MASTER_ADDR": "node0"}
+    machines = machines_from(environment, None, cpu=False)
+    assert machines == Machines(8, 4, 3, "node0", PORT)
+    assert machines.world_size == 32
+    assert machines_from({**environment, "MASTER_PORT": "1234"}, 2, cpu=True) == Machines(2, 4, 3, "node0", 1234)
+
+
+@pytest.mark.parametrize(
+    ("environment", "processes", "said"),
+    [
+        ({}, 3, "3 processes need a GPU each, but 2 are visible"),
+        ({"NNODES": "2"}, None, "NNODES=2, but MASTER_ADDR is not set"),
+        ({"NNODES": "2", "MASTER_ADDR": ""}, None, "NNODES=2, but MASTER_ADDR is not set"),
+        ({"MASTER_ADDR": "node0"}, None, "MASTER_ADDR=node0, but NNODES is not set"),
+        ({"NODE_RANK": "1"}, None, "NODE_RANK=1, but it must be 0, with NNODES=1."),
+        (
+            {"NNODES": "2", "NODE_RANK": "2", "MASTER_ADDR": "node0"},
+            None,
+            "NODE_RANK=2, but it must be a whole number from 0 to 1, with NNODES=2.",
+        ),
+        ({"NNODES": "0"}, None, "NNODES=0, but it must be a whole number from 1"),
+        ({"NNODES": "two"}, None, "NNODES=two, but"),
+        ({"MASTER_PORT": "70000"}, None, "MASTER_PORT=70000, but"),
+        ({"WORLD_SIZE": "2"}, None, "WORLD_SIZE=2 says that something like torchrun"),
+    ],
+)
+def test_refusals(gpus, environment, processes, said):
+    gpus(2)
+    with pytest.raises(UserError) as refusal:
+        machines_from(environment, processes, cpu=False)
+    assert said in str(refusal.value)
+
+
+def test_no_gpu(gpus):
+    gpus(0)
+    with pytest.raises(UserError, match="No GPU is visible here"):
+        machines_from({}, None, cpu=False)
+
+
+def test_one_process_is_its_own_launcher():
+    command = train_command(Machines(), "amp", ["DATA", "--lr", "1"])
+    worker = ["-m", WORKER, "--world-size", "1", "--precision", "amp", "--", "DATA", "--lr", "1"]
+    assert command == [sys.executable, *worker]
+
+
+def test_torchrun_gets_every_process_told_how_many_there_are():
+    machines = Machines(processes=4, nodes=2, node_rank=1, master_addr="node0", master_port=1234)
+    command = train_command(machines, "fp16", ["DATA"])
+    assert command == [
+        *(sys.executable, "-m", "linformer_fairseq.recipe.launch", "--nnodes", "2", "--nproc-per-node", "4"),
+        *("--node-rank", "1", "--master-addr", "node0", "--master-port", "1234"),
+        *("-m", WORKER, "--world-size", "8", "--precision", "fp16", "--", "DATA"),
+    ]
+    assert "--standalone" in train_command(Machines(4), "fp16", ["DATA"])
+
+
+@given(batches=st.integers(1, 64), world_size=st.integers(1, 64))
+def test_an_update_sees_the_same_number_of_batches(batches, world_size):
+    try:
+        assert update_freq(batches, world_size) * world_size == batches
+    except UserError:
+        assert batches % world_size
+
+
+def test_a_world_size_that_does_not_divide_is_refused_with_those_that_do():
+    with pytest.raises(UserError, match=r"by 3 processes: train with 1, 2, 4 or 8\.$"):
+        update_freq(8, 3)
+    with pytest.raises(UserError, match=r"by 2 processes: train with 1\.$"):
+        update_freq(1, 2)

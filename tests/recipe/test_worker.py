@@ -1,0 +1,230 @@
+"""Processes that train one model or none, started as the recipe starts them."""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from linformer_fairseq.cli.errors import UserError
+from linformer_fairseq.models.loading import projection_weights
+from linformer_fairseq.recipe import worker
+from linformer_fairseq.recipe.launch import WORKER, Machines, train_command
+from tests.fairseq_commands import (
+    ALL_PLACES,
+    ROOT,
+    Result,
+    environment,
+    run_whole,
+    train_arguments,
+    valid_losses,
+)
+
+TORCHRUN = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "MASTER_ADDR": "node0", "MASTER_PORT": "29500"}
+
+
+def command(machines: Machines, arguments: list[object], precision: str = "fp32") -> list[str]:
+    return train_command(machines, precision, [str(argument) for argument in arguments])
+
+
+def dumping(command: list[str]) -> list[str]:
+    """The same command with every process writing its weights."""
+    return ["tests.recipe.train_and_dump" if part == WORKER else part for part in command]
+
+
+def run_side_by_side(commands: list[list[str]]) -> list[Result]:
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    processes = [subprocess.Popen(command, cwd=ROOT, env=environment(), **pipes) for command in commands]
+    outputs = [process.communicate(timeout=300)[0] for process in processes]
+    return [Result(process.returncode, output) for process, output in zip(processes, outputs, strict=True)]
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+def words_a_batch(output: str) -> list[float]:
+    return [float(words) for words in re.findall(r"\| train \| .* wpb ([\d.]+)", output)]
+
+
+@pytest.mark.slow
+def test_two_processes_train_as_one_and_resume_on_two_machines(data: Path, tmp_path: Path) -> None:
+    """With layerwise sharing, so that one parameter stands in all layers on both processes."""
+    options = ["--linformer-sharing", "layerwise", "--dropout", 0, *ALL_PLACES]
+    two = tmp_path / "two"
+    two.mkdir()
+    one_process = command(Machines(), train_arguments(data, tmp_path / "one", *options, "--update-freq", 2))
+    two_processes = dumping(command(Machines(2), train_arguments(data, two, *options)))
+    alone, together = (result.ok() for result in run_side_by_side([one_process, two_processes]))
+    for rank in range(2):
+        assert f"distributed init (rank {rank})" in together
+        assert f"distributed init (rank {rank})" not in alone
+    assert valid_losses(together) == pytest.approx(valid_losses(alone), abs=1e-3)
+    assert words_a_batch(together) == words_a_batch(alone)
+    assert "Loaded checkpoint" not in together
+    check_weights(two)
+
+    arguments = train_arguments(data, two, *options, "--max-epoch", 3)
+    port = free_port()
+    nodes = [Machines(1, nodes=2, node_rank=rank, master_addr="127.0.0.1", master_port=port) for rank in range(2)]
+    first, second = run_side_by_side([dumping(command(node, arguments)) for node in nodes])
+    second.ok()
+    assert "Loaded checkpoint" in first.ok()
+    assert words_a_batch(first.output) == words_a_batch(alone)[:1]
+    check_weights(two)
+
+
+def check_weights(folder: Path) -> None:
+    """Both processes hold the same weights, and the layers share theirs."""
+    weights = [torch.load(folder / f"weights-of-rank-{rank}.pt") for rank in range(2)]
+    trained = [name for name in weights[0] if not name.endswith("_float_tensor")]  # that is never set
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in trained)
+    shared = projection_weights(weights[0])
+    for place in ("encoder.layers", "decoder.*self_attn", "encoder_attn"):
+        copies = [weight for name, weight in shared.items() if re.search(place, name)]
+        assert len(copies) == 4
+        assert all(torch.equal(copies[0], copy) for copy in copies)
+
+
+@pytest.mark.slow
+def test_another_world_size_than_torchruns_trains_nothing(data: Path, tmp_path: Path) -> None:
+    of_two = command(Machines(2), train_arguments(data, tmp_path / "out"))
+    place = of_two.index("--world-size") + 1
+    result = run_whole([*of_two[:place], "3", *of_two[place + 1 :]])
+    assert result.status == 2
+    assert "Traceback" not in result.output
+    assert "\nerror: torchrun has started 2 processes in all, but --world-size is 3: " in result.output
+    assert "distributed init" not in result.output
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+def test_bfloat16_on_the_cpu(data: Path, tmp_path: Path) -> None:
+    """Where fairseq-train's own flag asks for a TPU. Its checkpoints are in float32 whatever the precision."""
+    result = run_whole(command(Machines(), train_arguments(data, tmp_path), "bf16"))
+    first, second = valid_losses(result.ok())
+    assert second < first
+    weight = torch.load(tmp_path / "checkpoint_best.pt")["model"]["encoder.layers.0.fc1.weight"]
+    assert torch.equal(weight, weight.bfloat16().float())
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="asks Linux to end them")
+def test_workers_end_with_a_killed_torchrun(data: Path, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    arguments = train_arguments(data, tmp_path / "out", "--max-epoch", 100000, "--save-interval", 100000)
+    workers: list[int] = []
+    with log.open("w") as file:
+        agent = subprocess.Popen(command(Machines(2), arguments), cwd=ROOT, env=environment(), stdout=file, stderr=file)
+    try:
+        while "end of epoch 1" not in log.read_text():
+            assert agent.poll() is None, log.read_text()[-3000:]
+            time.sleep(0.1)
+        children = Path(f"/proc/{agent.pid}/task/{agent.pid}/children").read_text()
+        workers = [int(child) for child in children.split()]
+        assert len(workers) == 2
+        agent.kill()
+        agent.wait()
+        deadline = time.monotonic() + 60
+        while any(map(alive, workers)):
+            assert time.monotonic() < deadline, "they train on"
+            time.sleep(0.1)
+    finally:
+        agent.kill()
+        for pid in filter(alive, workers):
+            os.kill(pid, signal.SIGKILL)
+
+
+def alive(pid: int) -> bool:
+    """Whether a process still runs; one that has ended may wait for somebody to ask how."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.gpu
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", worker.PRECISIONS)
+def test_all_gpus(data: Path, tmp_path: Path, precision: str) -> None:
+    arguments = [argument for argument in train_arguments(data, tmp_path, "--max-epoch", 4) if argument != "--cpu"]
+    count = torch.cuda.device_count()
+    done = subprocess.run(
+        command(Machines(count), arguments, precision),
+        cwd=ROOT,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    output = Result(done.returncode, done.stdout).ok()
+    losses = valid_losses(output)
+    assert losses[-1] < losses[0]
+    assert f"training on {count} devices" in output
+
+
+def test_a_place_among_torchruns_processes() -> None:
+    arguments = worker.distributed_arguments(4, TORCHRUN, cpu=False)
+    assert arguments == [
+        *("--distributed-world-size", "4", "--distributed-rank", "3"),
+        *("--distributed-init-method", "env://", "--distributed-no-spawn", "--device-id", "1"),
+    ]
+    on_cpu = worker.distributed_arguments(4, TORCHRUN, cpu=True)
+    assert on_cpu == [*arguments, "--distributed-backend", "gloo", "--ddp-backend", "legacy_ddp"]
+    one = {**TORCHRUN, "RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}
+    for alone in ({}, one):
+        assert worker.distributed_arguments(1, alone, cpu=False) == ["--distributed-world-size", "1"]
+
+
+@pytest.mark.parametrize("name", TORCHRUN)
+def test_several_processes_without_torchrun_are_refused(name: str) -> None:
+    without = {key: value for key, value in TORCHRUN.items() if key != name}
+    with pytest.raises(UserError, match=rf"4 processes are to train together, but .*\({name} unset\)"):
+        worker.distributed_arguments(4, without, cpu=True)
+
+
+@pytest.mark.parametrize("world_size", ["1", "2", "5"])
+def test_part_of_torchruns_processes_train_nothing(capsys: pytest.CaptureFixture[str], world_size: str) -> None:
+    assert worker.main(["--world-size", world_size, "--", "DATA", "--cpu"], TORCHRUN) == 2
+    assert f"torchrun has started 4 processes in all, but --world-size is {world_size}: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (["--world-size", "2", "--", "DATA", "--cpu"], "2 processes are to train together, but torchrun"),
+        (["--world-size", "0", "--", "DATA", "--cpu"], "'0' is not a whole number from 1 on"),
+        (["--world-size", "1", "DATA", "--cpu"], "unrecognized arguments: DATA"),
+        (["--world-size", "1", "--", "DATA", "--cpu", "--bf16"], "--bf16 is set by the worker"),
+        (["--world-size", "1", "--", "DATA", "--distributed-port=9"], "--distributed-port is set by the worker"),
+        (["--world-size", "1", "--precision", "fp16", "--", "DATA", "--cpu"], "--precision fp16 needs a GPU"),
+        (["--world-size", "1", "--precision", "amp", "--", "DATA", "--cpu"], "--precision amp needs a GPU"),
+    ],
+)
+def test_refusals(capsys: pytest.CaptureFixture[str], argv: list[str], said: str) -> None:
+    assert worker.main(argv, {}) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ")
+    assert said in error
+    assert error.count("\n") == 1
+
+
+def test_without_a_gpu_it_must_be_the_cpu(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert worker.main(["--world-size", "1", "--", "DATA"], {}) == 2
+    assert "No GPU is visible here" in capsys.readouterr().err
+
+
+def test_one_process_alone_is_no_more() -> None:
+    worker.check_together(1, configured=1)
+    for world_size, configured in ((2, 2), (2, 1), (1, 2)):
+        with pytest.raises(UserError, match=rf"^{world_size} processes were to train one model, but there are 1 in"):
+            worker.check_together(world_size, configured)
