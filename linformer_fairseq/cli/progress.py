@@ -21,7 +21,12 @@ def say(message: str) -> None:
 
 
 def bar(total: int | None, what: str, unit: str, **options: Any) -> tqdm:
-    """How far some work is, and how long it will still take."""
+    """How far some work is, and how long it will still take; live on a terminal, now and then in a log.
+
+    Args:
+        total: the units in all, None where nobody knows.
+        options: further ones of tqdm's, `initial` for what is done already.
+    """
     live = sys.stderr.isatty()
     options = {"mininterval": LIVE_SECONDS if live else LOG_SECONDS, "delay": SHORT_SECONDS, "leave": False, **options}
     return tqdm(total=total, desc=f"  {what}", unit=unit, unit_scale=True, dynamic_ncols=live, **options)
