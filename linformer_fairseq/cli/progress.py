@@ -28,8 +28,17 @@ def bar(total: int | None, what: str, unit: str, **options: Any) -> tqdm:
         options: further ones of tqdm's, `initial` for what is done already.
     """
     live = sys.stderr.isatty()
-    options = {"mininterval": LIVE_SECONDS if live else LOG_SECONDS, "delay": SHORT_SECONDS, "leave": False, **options}
-    return tqdm(total=total, desc=f"  {what}", unit=unit, unit_scale=True, dynamic_ncols=live, **options)
+    return tqdm(
+        total=total,
+        desc=f"  {what}",
+        unit=unit,
+        unit_scale=True,
+        dynamic_ncols=live,
+        leave=not live,
+        mininterval=LIVE_SECONDS if live else LOG_SECONDS,
+        delay=SHORT_SECONDS,
+        **options,
+    )
 
 
 @contextmanager

@@ -1,28 +1,29 @@
-"""Bars of bytes: alive on a terminal, rare in a log."""
+"""Bars: alive on a terminal, rare in a log; and a folder that grows."""
 
 import io
 import os
 import sys
+from pathlib import Path
 
 import pytest
 
 from linformer_fairseq.cli import progress
-from linformer_fairseq.cli.progress import byte_bar
+from linformer_fairseq.cli.progress import bar, growing
 
 
 def test_what_ends_soon_has_no_bar(capsys: pytest.CaptureFixture[str]) -> None:
-    with byte_bar("x.tgz", 100) as bar:
-        bar.update(100)
+    with bar(100, "x.tgz", "B") as progress:
+        progress.update(100)
     assert capsys.readouterr() == ("", "")
 
 
 def test_a_log_gets_few_states(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "HIDDEN_SECONDS", 0.0)
+    monkeypatch.setattr(progress, "SHORT_SECONDS", 0.0)
     log = io.StringIO()
     monkeypatch.setattr(sys, "stderr", log)
-    with byte_bar("x.tgz", 3_000_000, start=1_000_000) as bar:
+    with bar(3_000_000, "x.tgz", "B", initial=1_000_000) as shown:
         for _ in range(2000):
-            bar.update(1000)
+            shown.update(1000)
     states = log.getvalue().strip().split("\r")
     assert len(states) == 2  # the first and the last
     assert "33%" in states[0]
@@ -34,4 +35,24 @@ def test_a_terminal_sees_it_move(monkeypatch: pytest.MonkeyPatch) -> None:
     controller, terminal = os.openpty()
     with open(controller, "rb"), open(terminal, "w") as screen:
         monkeypatch.setattr(sys, "stderr", screen)
-        assert byte_bar("x.tgz", None).mininterval < 1
+        assert bar(None, "x.tgz", "B").mininterval < 1
+
+
+def test_a_folder_that_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files come and go while they are looked at, and it ends with whoever writes them."""
+    monkeypatch.setattr(progress, "SHORT_SECONDS", 0.0)
+    monkeypatch.setattr(progress, "LIVE_SECONDS", 0.001)
+    monkeypatch.setattr(progress, "LOG_SECONDS", 0.0)
+    log = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", log)
+    with growing(tmp_path, "*.bin", 1000, "binarising"):
+        for number in range(100):
+            (tmp_path / f"{number}.bin").write_bytes(b"x" * 10)
+            (tmp_path / f"{number}.txt").write_bytes(b"x" * 10)
+        while "100%" not in log.getvalue():
+            (tmp_path / "passing.bin").touch()
+            (tmp_path / "passing.bin").unlink()
+    before = log.getvalue()
+    assert "binarising" in before
+    with pytest.raises(ZeroDivisionError), growing(tmp_path, "*.bin", 1000, "binarising"):
+        raise ZeroDivisionError
