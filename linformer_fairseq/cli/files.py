@@ -1,5 +1,6 @@
 """Files that are whole or not there."""
 
+import errno
 import json
 import os
 from collections.abc import Iterator
@@ -16,6 +17,26 @@ def replacing(path: Path) -> Iterator[Path]:
     part = path.with_name(path.name + ".part")
     yield part
     os.replace(part, path)
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """What goes wrong with the disk while `path` is written, said in one sentence.
+
+    Raises:
+        UserError: a full disk, a folder without the right to write.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None:  # not the system's: gzip's own
+            raise
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise UserError(
+                f"There is no space left for {path}: free some space and run the same command again: "
+                "it goes on from there."
+            ) from None
+        raise UserError(f"{path} cannot be written: {error.strerror}.") from None
 
 
 def write_text(path: Path, text: str) -> None:

@@ -1,0 +1,101 @@
+"""Reading WMT's archives and the files within."""
+
+import gzip
+import re
+import tarfile
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO
+
+from tqdm.utils import CallbackIOWrapper
+
+from linformer_fairseq.cli.errors import UserError
+from linformer_fairseq.cli.files import writing
+from linformer_fairseq.cli.progress import byte_bar
+
+from .texts import read_lines
+
+CHUNK = 1 << 16
+DAMAGE = (tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError, ValueError)
+ANEW = "remove it and run the same command again to fetch it anew"
+
+
+def extract(archive: Path, members: Mapping[str, Path]) -> None:
+    """Copy some of the files in a .tgz, in one pass that ends when it has them all.
+
+    The paths within the archive are compared and never written to, so that it cannot choose where anything goes.
+    A link or a folder of a wanted name does not count. gzip's checksum stands at the end of the archive and is not met
+    when the pass ends early: hold the archive to a digest first where that matters.
+
+    Args:
+        members: name in the archive, without a leading "./" -> the file to write.
+
+    Raises:
+        UserError: the archive is damaged or lacks a member, or the disk is full; then none of the files is written.
+    """
+    parts = {name: to.with_name(f"{to.name}.part") for name, to in members.items()}
+    try:
+        try:
+            missing = _copy(archive, parts)
+        except OSError as error:
+            raise UserError(f"{archive} cannot be read: {error.strerror or error}.") from None
+        if missing:
+            raise UserError(
+                f"{archive} holds no file {' or '.join(missing)}: {ANEW}, or set WMT_BASE_URL to a mirror with the "
+                "right file."
+            )
+        for name, to in members.items():
+            with writing(to):
+                parts[name].replace(to)
+    finally:
+        for part in parts.values():
+            part.unlink(missing_ok=True)
+
+
+def _copy(archive: Path, parts: Mapping[str, Path]) -> list[str]:
+    """Fill the parts that the archive has, and return the names that it lacks."""
+    missing = list(parts)
+    with open(archive, "rb") as file, byte_bar(archive.name, archive.stat().st_size) as bar:
+        # gzip's own reader: the one in tarfile checks neither the sum nor the end of the stream
+        unzipped = gzip.GzipFile(fileobj=CallbackIOWrapper(bar.update, file, "read"))
+        try:
+            with tarfile.open(fileobj=unzipped, mode="r|", bufsize=CHUNK) as tar:
+                for member in tar:
+                    name = member.name.removeprefix("./")
+                    if name in missing and member.isreg():
+                        _write(tar.extractfile(member), parts[name])
+                        missing.remove(name)
+                    if not missing:
+                        return []
+            while unzipped.read(CHUNK):  # tarfile takes a damaged header for the end: the checksum knows
+                pass
+        except DAMAGE:
+            raise UserError(
+                f"{archive} is cut short or damaged, or no .tgz archive, so that it does not give "
+                f"{' and '.join(missing)}: {ANEW}."
+            ) from None
+    return missing
+
+
+def _write(source: IO[bytes] | None, part: Path) -> None:
+    assert source is not None  # as for every regular file
+    with writing(part):
+        part.parent.mkdir(parents=True, exist_ok=True)
+        with open(part, "wb") as file:
+            while chunk := source.read(CHUNK):
+                file.write(chunk)
+
+
+def read_sgm(path: Path) -> list[str]:
+    """The segments of one of WMT's .sgm files, in order, as sacreBLEU takes them (sacrebleu/dataset/fake_sgml.py).
+
+    Only lines that start with "<seg " count, runs of white space become one space, entities stay as they are.
+
+    Raises:
+        UserError: the file is not UTF-8 text, or holds no segment.
+    """
+    lines = [line for line in read_lines(path) if line.startswith("<seg ")]
+    if not lines:
+        raise UserError(f"{path} holds no segments: {ANEW}.")
+    return [" ".join(re.sub(r"<seg.*?>(.*)</seg>", r"\1", line).split()) for line in lines]
