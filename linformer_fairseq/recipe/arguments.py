@@ -172,6 +172,11 @@ def parse(argv: Sequence[str]) -> Run:
         raise UserError(
             f"--average {args.average} asks for more checkpoints than --keep-checkpoints {args.keep_checkpoints} keeps."
         )
+    if args.updates and args.average > args.updates // args.validate_updates:
+        raise UserError(
+            f"--average {args.average} asks for more checkpoints than {args.updates:,} updates give with one every "
+            f"{args.validate_updates:,}: change --average or --validate-updates."
+        )
     baseline = _baseline(args)
     if baseline and not {baseline, PREFIX + baseline} <= set(ARCH_MODEL_REGISTRY):
         raise UserError(

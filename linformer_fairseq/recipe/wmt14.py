@@ -23,9 +23,10 @@ RECORD = "SHA256SUMS"
 
 @dataclass(frozen=True)
 class Archive:
-    """An archive of the server, and the digest that the official one has where one is published."""
+    """An archive of the server, with the size in bytes and the digest of the official one where they are published."""
 
     path: str
+    size: int | None = None
     sha256: str | None = None
 
     @property
@@ -33,13 +34,22 @@ class Archive:
         return self.path.rpartition("/")[2]
 
 
+# Sizes and digests: TensorFlow Datasets, url_checksums/wmt14_translate.txt (it has none of these two last archives)
 EUROPARL = Archive(
-    "wmt13/training-parallel-europarl-v7.tgz", "0224c7c710c8a063dfd893b0cc0830202d61f4c75c17eb8e31836103d27d96e7"
+    "wmt13/training-parallel-europarl-v7.tgz",
+    657_632_379,
+    "0224c7c710c8a063dfd893b0cc0830202d61f4c75c17eb8e31836103d27d96e7",
 )
 COMMON_CRAWL = Archive(
-    "wmt13/training-parallel-commoncrawl.tgz", "c7a74e2ea01ac6c920123108627e35278d4ccb5701e15428ffa34de86fa3a9e5"
+    "wmt13/training-parallel-commoncrawl.tgz",
+    918_311_367,
+    "c7a74e2ea01ac6c920123108627e35278d4ccb5701e15428ffa34de86fa3a9e5",
 )
-NEWS_COMMENTARY = Archive("wmt14/training-parallel-nc-v9.tgz")
+NEWS_COMMENTARY = Archive(
+    "wmt14/training-parallel-nc-v9.tgz",
+    80_418_416,
+    "cb8953f292298e6877ae433c98912b927cb0766b303f4540512ddd286c748485",
+)
 DEV = Archive("wmt14/dev.tgz")
 TEST = Archive("wmt14/test-full.tgz")
 
@@ -53,7 +63,7 @@ OFFICIAL_LINES = {"valid": 3000, "test": 3003}
 
 
 def download(base: str, folder: Path) -> None:
-    """Fetch what is not there yet; archives of `OFFICIAL` must have their published digests.
+    """Fetch what is not there yet; archives of `OFFICIAL` must have their published sizes and digests.
 
     The digest of every archive is recorded in `folder` when it is first seen, and holds from then on.
     """
@@ -62,7 +72,8 @@ def download(base: str, folder: Path) -> None:
         path = folder / archive.name
         if not path.exists():
             say(f"Fetching {archive.path} from {base} ...")
-        fetch(f"{base.rstrip('/')}/{archive.path}", path, sha256=archive.sha256 if base == OFFICIAL else None)
+        known = {"sha256": archive.sha256, "size": archive.size} if base == OFFICIAL else {}
+        fetch(f"{base}/{archive.path}", path, **known)
         verify(path, folder / RECORD)
 
 

@@ -22,6 +22,7 @@ class DroppingServer:
     url: str = ""  # of the folder
     ranges: bool = True  # honours Range; otherwise it sends whole files
     if_range: bool = True  # honours If-Range; otherwise it sends ranges of whatever version there is
+    tells: bool = True  # the version of a range too
     late: int = 0  # ranges start so many bytes later than asked for
     lengths: bool = True  # tells a file's length; otherwise it sends chunks
     etag: str | None = '"1"'
@@ -82,6 +83,8 @@ class _Handler(BaseHTTPRequestHandler):
         validators = {"ETag": state.etag, "Last-Modified": state.last_modified}
         headers = {name: value for name, value in validators.items() if value is not None}
         start = self._start()
+        if start is not None and not state.tells:
+            headers = {}
         if start is not None and start >= len(data):
             headers |= {"Content-Range": f"bytes */{len(data)}", "Content-Length": "0"}
             self._head(HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE, headers)

@@ -31,7 +31,7 @@ TINY = {
     "UPDATE_BATCHES": "2",
     "WARMUP_UPDATES": "10",
     "DROPOUT": "0",
-    "VALIDATE_UPDATES": "6",
+    "VALIDATE_UPDATES": "4",
     "KEEP_CHECKPOINTS": "2",
     "AVERAGE": "2" if CAN_AVERAGE else "0",
     "LENGTH_TOKENS": "256",
