@@ -61,9 +61,10 @@ def measure_lengths(wanted: Lengths, models: list[Model], settings: Settings, ou
     built = {model: _build(model, settings, out, longest) for model in models}
     for model in built.values():
         model.to(device=device, dtype=torch.float16 if half else torch.float32)
+    words = built[models[0]].encoder.dictionary
     rows = []
     for length, sentences in wanted.shapes:
-        tokens = torch.randint(5, 100, (sentences, length), device=device)  # all of fairseq's dictionaries have them
+        tokens = torch.randint(words.nspecial, len(words), (sentences, length), device=device)
         for part, call in ((ENCODER, _encode), (WHOLE, _translate)):
             calls = {model: _call(call, net, tokens) for model, net in built.items()}
             with torch.no_grad():

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from linformer_fairseq.average import average
-from tests.commands.conftest import (
+from tests.fairseq_commands import (
     PLUGIN,
     ROOT,
     Result,

@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import torch
 
+from linformer_fairseq.recipe.__main__ import main
 from linformer_fairseq.recipe.logs import read_training
 from tests.recipe.mirror import build_mirror
 from tests.recipe.test_wmt14 import marked, training
@@ -20,7 +22,7 @@ from tests.recipe.test_wmt14 import marked, training
 ROOT = Path(__file__).parents[2]
 SCRIPTS = ROOT / "examples" / "wmt14_en_de"
 MODEL = "transformer_tiny"
-CAN_AVERAGE = hasattr(__import__("torch").serialization, "add_safe_globals")
+CAN_AVERAGE = hasattr(torch.serialization, "add_safe_globals")
 TINY = {
     "BPE_MERGES": "100",
     "ARCH": MODEL,
@@ -72,13 +74,22 @@ def finish(script: str, server: Path, out: Path, *arguments: str, **variables: s
     return said
 
 
-def refuse(script: str, server: Path, out: Path, *arguments: str, **variables: str) -> str:
-    """The sentence that it ends with."""
-    process = start(script, server, out, *arguments, **variables)
-    said, _ = process.communicate()
-    assert process.returncode == 2, said[-3000:]
-    assert "Traceback" not in said
-    return said.strip().splitlines()[-1]
+def in_process(
+    capfd: pytest.CaptureFixture[str], script: str, server: Path, out: Path, *arguments: str, **variables: str
+) -> tuple[int, str, str]:
+    """What the script's command would return and say, without the seconds that a process takes to start.
+
+    A stand-in for the virtual environment's Python tells what the script would have it do.
+    """
+    told = out.parent / "told"
+    (told / "bin").mkdir(parents=True, exist_ok=True)
+    (told / "bin" / "python").write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    (told / "bin" / "python").chmod(0o755)
+    said = finish(script, server, out, *arguments, LINFORMER_VENV=str(told), **variables)
+    module, *argv = said.splitlines()[1:]
+    assert module == "linformer_fairseq.recipe"
+    capfd.readouterr()
+    return main(argv), *capfd.readouterr()
 
 
 @pytest.fixture(scope="module")
@@ -114,8 +125,8 @@ def test_everything_is_reported(finished: Finished) -> None:
     report = (finished.out / "report.md").read_text(encoding="utf-8")
     for title in ("Model performance", "Training time", "Inference time", "Published by the study"):
         assert f"## {title}\n" in report
-    for name in names:
-        assert report.count(f"| {name} ") == 3
+    performance = report.partition("## Model performance")[2].partition("## ")[0]
+    assert all(f"| {name} " in performance for name in names)
     for plot in ("perplexity.png", "comparison.png", "lengths.png"):
         assert plot in report
         assert (finished.out / plot).read_bytes().startswith(b"\x89PNG")
@@ -159,27 +170,54 @@ def test_killed_at_five_random_moments(finished: Finished, tmp_path: Path) -> No
     assert [model["model"] for model in results["models"]] == names
 
 
-def test_finished_models_are_shown_again(finished: Finished) -> None:
-    said = finish("evaluate", finished.server, finished.out, f"linformer_{MODEL}", "--k", "2")
+def test_finished_models_are_shown_again(finished: Finished, capfd: pytest.CaptureFixture[str]) -> None:
+    status, said, _ = in_process(capfd, "evaluate", finished.server, finished.out, f"linformer_{MODEL}", "--k", "2")
+    assert status == 0
     assert "Linformer k=2 (encoder,cross): perplexity" in said
     assert "Transformer:" not in said
     for score in ("sacreBLEU", "compounds split: BLEU", "chrF", "tokens/s"):
         assert score in said
 
 
-def test_what_is_refused(finished: Finished) -> None:
+@pytest.mark.parametrize(
+    ("script", "arguments", "variables", "said"),
+    [
+        ("compare", [], {"LR": "0.1"}, "lr = 0.0007, not 0.1"),
+        ("prepare", [], {"BPE_MERGES": "90"}, "bpe_merges = 100, not 90"),
+        ("evaluate", [MODEL], {"BEAM": "3"}, "beam = 4, not 3"),
+        ("evaluate", [f"linformer_{MODEL}", "--k", "3"], {}, "k=3 (encoder,cross) has not been trained to its end"),
+        ("train", [MODEL], {"PROCESSES": "3"}, "2 batches an update cannot be shared evenly by 3 processes"),
+        ("train", [MODEL], {"DATA_DIR": "other"}, "prepare the text first"),
+        ("train", ["lstm"], {}, "lstm is not a translation Transformer of fairseq's that has a Linformer"),
+        ("compare", [], {"AVERAGE": "3"}, "--average 3 asks for more checkpoints than --keep-checkpoints 2"),
+        ("compare", [], {"MAX_EPOCH": "0"}, "--epochs and --updates are both 0"),
+    ],
+)
+def test_what_is_refused(
+    finished: Finished,
+    capfd: pytest.CaptureFixture[str],
+    script: str,
+    arguments: list[str],
+    variables: dict[str, str],
+    said: str,
+) -> None:
+    """In one sentence, and nothing is touched."""
     before = {path: path.stat().st_mtime_ns for path in finished.out.rglob("*") if path.name != ".lock"}
-    out, server = finished.out, finished.server
-    assert "lr = 0.0007, not 0.1" in refuse("compare", server, out, LR="0.1")
-    assert "bpe_merges = 100, not 90" in refuse("prepare", server, out, BPE_MERGES="90")
-    assert "beam = 4, not 3" in refuse("evaluate", server, out, MODEL, BEAM="3")
-    assert "has not been trained to its end" in refuse("evaluate", server, out, f"linformer_{MODEL}", "--k", "3")
-    assert "name the model first" in refuse("train", server, out)
-    assert "2 batches an update cannot be shared evenly by 3 processes" in refuse(
-        "train", server, out, MODEL, PROCESSES="3"
-    )
-    assert "prepare the text first" in refuse("train", server, out.parent / "other", MODEL)
+    if "DATA_DIR" in variables:
+        variables = {"DATA_DIR": str(finished.out.parent / variables["DATA_DIR"])}
+    status, _, error = in_process(capfd, script, finished.server, finished.out, *arguments, **variables)
+    assert status == 2
+    assert "Traceback" not in error
+    assert said in error.rpartition("error: ")[2]
+    assert error.rpartition("error: ")[2].count("\n") == 1
     assert before == {path: path.stat().st_mtime_ns for path in before}
+
+
+def test_train_wants_a_model(finished: Finished) -> None:
+    process = start("train", finished.server, finished.out)
+    said, _ = process.communicate()
+    assert process.returncode == 2
+    assert "name the model first" in said
 
 
 def test_two_processes_learn_what_one_does(finished: Finished, tmp_path: Path) -> None:
