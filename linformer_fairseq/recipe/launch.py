@@ -46,13 +46,15 @@ class Machines:
         return self.processes * self.nodes
 
 
-def machines_from(environment: Mapping[str, str], processes: int | None, cpu: bool) -> Machines:
+def machines_from(environment: Mapping[str, str], processes: int | None, batches: int, cpu: bool) -> Machines:
     """What this machine's part in a training is.
 
     Args:
         environment: read for NNODES (1 unless set), NODE_RANK (0), MASTER_ADDR and MASTER_PORT, the same on every
             machine but for NODE_RANK.
-        processes: processes on this machine; all visible GPUs unless given, one on the CPU.
+        processes: processes on this machine; unless given, one on the CPU, or as many of the visible GPUs as can share
+            `batches` evenly.
+        batches: those of an update.
         cpu: train without GPUs.
 
     Raises:
@@ -76,7 +78,7 @@ def machines_from(environment: Mapping[str, str], processes: int | None, cpu: bo
         raise UserError(
             f"MASTER_ADDR={master_addr}, but NNODES is not set: set it to the number of machines, 1 for this one alone."
         )
-    return Machines(_processes(processes, cpu), nodes, node_rank, master_addr, master_port)
+    return Machines(_processes(processes, batches, nodes, cpu), nodes, node_rank, master_addr, master_port)
 
 
 def _number(environment: Mapping[str, str], name: str, default: int, low: int, high: int) -> int:
@@ -88,7 +90,7 @@ def _number(environment: Mapping[str, str], name: str, default: int, low: int, h
     return int(text)
 
 
-def _processes(wanted: int | None, cpu: bool) -> int:
+def _processes(wanted: int | None, batches: int, nodes: int, cpu: bool) -> int:
     if cpu:
         return wanted or 1
     visible = torch.cuda.device_count()
@@ -98,7 +100,8 @@ def _processes(wanted: int | None, cpu: bool) -> int:
         raise UserError(
             f"{wanted} processes need a GPU each, but {visible} are visible here: ask for {visible} at most."
         )
-    return wanted or visible
+    sharing = [count for count in range(1, visible + 1) if batches % (count * nodes) == 0]
+    return wanted or max(sharing, default=visible)  # `update_freq` refuses what cannot share
 
 
 def train_command(machines: Machines, precision: str, arguments: Sequence[str]) -> list[str]:

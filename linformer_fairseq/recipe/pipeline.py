@@ -28,8 +28,9 @@ def run(run: Run) -> None:
         check_flags(model, run.settings, run.out)
     machines = None
     if run.step in ("train", "compare"):
-        machines = machines_from(os.environ, run.processes, run.settings.training.on_cpu)
-        update_freq(run.settings.training.update_batches, machines.world_size)  # refuses what cannot be shared
+        batches = run.settings.training.update_batches
+        machines = machines_from(os.environ, run.processes, batches, run.settings.training.on_cpu)
+        update_freq(batches, machines.world_size)  # refuses what cannot be shared
         if machines.node_rank:  # the first machine does everything else
             for model in run.models:
                 train(model, run.settings, run.out, machines, run.threads, jobs=1)

@@ -19,19 +19,28 @@ def gpus(monkeypatch):
 
 def test_all_gpus_of_one_machine(gpus):
     gpus(4)
-    assert machines_from({}, None, cpu=False) == Machines(4)
-    assert machines_from({}, 3, cpu=False) == Machines(3)
-    assert machines_from({}, None, cpu=True) == Machines(1)
-    assert machines_from({}, 6, cpu=True) == Machines(6)
+    assert machines_from({}, None, 32, cpu=False) == Machines(4)
+    assert machines_from({}, 3, 32, cpu=False) == Machines(3)
+    assert machines_from({}, None, 32, cpu=True) == Machines(1)
+    assert machines_from({}, 6, 32, cpu=True) == Machines(6)
+
+
+@pytest.mark.parametrize(
+    ("visible", "batches", "nodes", "used"), [(3, 8, 1, 2), (8, 1, 1, 1), (8, 8, 2, 4), (4, 12, 1, 4)]
+)
+def test_as_many_gpus_as_share_the_batches(gpus, visible, batches, nodes, used):
+    gpus(visible)
+    environment = {"NNODES": str(nodes), "MASTER_ADDR": "node0"}
+    assert machines_from(environment, None, batches, cpu=False).processes == used
 
 
 def test_several_machines(gpus):
     gpus(8)
     environment = {"NNODES": "4", "NODE_RANK": "3", "MASTER_ADDR": "node0"}
-    machines = machines_from(environment, None, cpu=False)
+    machines = machines_from(environment, None, 32, cpu=False)
     assert machines == Machines(8, 4, 3, "node0", PORT)
     assert machines.world_size == 32
-    assert machines_from({**environment, "MASTER_PORT": "1234"}, 2, cpu=True) == Machines(2, 4, 3, "node0", 1234)
+    assert machines_from({**environment, "MASTER_PORT": "1234"}, 2, 32, cpu=True) == Machines(2, 4, 3, "node0", 1234)
 
 
 @pytest.mark.parametrize(
@@ -56,14 +65,14 @@ def test_several_machines(gpus):
 def test_refusals(gpus, environment, processes, said):
     gpus(2)
     with pytest.raises(UserError) as refusal:
-        machines_from(environment, processes, cpu=False)
+        machines_from(environment, processes, 32, cpu=False)
     assert said in str(refusal.value)
 
 
 def test_no_gpu(gpus):
     gpus(0)
     with pytest.raises(UserError, match="No GPU is visible here"):
-        machines_from({}, None, cpu=False)
+        machines_from({}, None, 32, cpu=False)
 
 
 def test_one_process_is_its_own_launcher():
