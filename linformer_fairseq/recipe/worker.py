@@ -8,6 +8,7 @@ starts it.
 import logging
 import os
 import sys
+import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -62,7 +63,7 @@ def _train(argv: Sequence[str], environment: Mapping[str, str]) -> None:
     cfg.common.bf16 = own.precision == "bf16"  # set here, as the flag would ask for a TPU
 
     def train_together(cfg: Any) -> None:
-        check_together(own.world_size, cfg.distributed_training.distributed_world_size)
+        check_together(own.world_size, cfg.distributed_training.distributed_world_size, [own.precision, *arguments])
         fairseq_cli.train.main(cfg)
 
     distributed_utils.call_main(cfg, train_together)
@@ -118,11 +119,12 @@ def precision_arguments(precision: str, cpu: bool) -> list[str]:
     return [f"--{precision}"]
 
 
-def check_together(world_size: int, configured: int) -> None:
+def check_together(world_size: int, configured: int, arguments: Sequence[str]) -> None:
     """Lets the training begin only when torch and fairseq agree that `world_size` processes train one model.
 
     Args:
         configured: the world size in fairseq's configuration, which its trainer asks first.
+        arguments: what has to be the same on all machines, paths apart.
 
     Raises:
         UserError: in every process, when they do not.
@@ -138,14 +140,32 @@ def check_together(world_size: int, configured: int) -> None:
         found = ", ".join(f"{size} in {where}" for where, size in sizes.items())
         raise UserError(f"{world_size} processes were to train one model, but there are {found}: nothing is trained.")
     if world_size > 1:
-        present = torch.zeros(world_size, device="cuda" if distributed.get_backend() == "nccl" else "cpu")
-        present[distributed.get_rank()] = 1
-        distributed.all_reduce(present)
-        if (present != 1).any():
+        ranks, digests = _of_all(1, world_size), _of_all(_digest(arguments), world_size)
+        if set(ranks) != {1}:
             raise UserError(
-                f"{world_size} processes were to train one model, but their ranks, counted, are "
-                f"{present.int().tolist()}: nothing is trained."
+                f"{world_size} processes were to train one model, but their ranks, counted, are {ranks}: nothing is "
+                "trained."
             )
+        if len(set(digests)) > 1:
+            raise UserError(
+                "The machines were given different settings, so nothing is trained: start the same command with the "
+                "same variables on each."
+            )
+
+
+def _of_all(own: int, world_size: int) -> list[int]:
+    """What each rank says; the sum of what those say that take themselves for it."""
+    device = "cuda" if distributed.get_backend() == "nccl" else "cpu"
+    said = torch.zeros(world_size, dtype=torch.long, device=device)
+    said[distributed.get_rank()] = own
+    distributed.all_reduce(said)
+    return said.tolist()
+
+
+def _digest(arguments: Sequence[str]) -> int:
+    """A number that tells arguments apart; those with paths are left out, as a disk may be mounted anywhere."""
+    text = "\n".join(argument for argument in arguments if os.sep not in argument)
+    return zlib.crc32(text.encode())
 
 
 if __name__ == "__main__":

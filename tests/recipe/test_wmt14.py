@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from linformer_fairseq.recipe.download import fetch
 
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.recipe import wmt14
 from linformer_fairseq.recipe.__main__ import main
+from linformer_fairseq.recipe.download import fetch
 from tests.recipe.dropping_server import serve
 from tests.recipe.mirror import CORPORA, Pair, build_mirror
 

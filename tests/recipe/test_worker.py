@@ -107,6 +107,21 @@ def test_another_world_size_than_torchruns_trains_nothing(data: Path, tmp_path: 
 
 
 @pytest.mark.slow
+def test_machines_with_other_settings_train_nothing(data: Path, tmp_path: Path) -> None:
+    """The folders may be mounted elsewhere, but the learning rate is the same for all."""
+    port = free_port()
+    commands = [
+        command(Machines(1, 2, rank, "127.0.0.1", port), train_arguments(data, tmp_path / str(rank), "--lr", rate))
+        for rank, rate in enumerate((0.1, 0.2))
+    ]
+    for result in run_side_by_side(commands):
+        assert result.status == 2
+        assert "error: The machines were given different settings" in result.output
+        assert "Traceback" not in result.output
+    assert not list(tmp_path.rglob("*.pt"))
+
+
+@pytest.mark.slow
 def test_bfloat16_on_the_cpu(data: Path, tmp_path: Path) -> None:
     """Where fairseq-train's own flag asks for a TPU. Its checkpoints are in float32 whatever the precision."""
     result = run_whole(command(Machines(), train_arguments(data, tmp_path), "bf16"))
@@ -224,7 +239,7 @@ def test_without_a_gpu_it_must_be_the_cpu(capsys: pytest.CaptureFixture[str], mo
 
 
 def test_one_process_alone_is_no_more() -> None:
-    worker.check_together(1, configured=1)
+    worker.check_together(1, configured=1, arguments=[])
     for world_size, configured in ((2, 2), (2, 1), (1, 2)):
         with pytest.raises(UserError, match=rf"^{world_size} processes were to train one model, but there are 1 in"):
-            worker.check_together(world_size, configured)
+            worker.check_together(world_size, configured, [])

@@ -20,7 +20,7 @@ def save_checkpoint(cfg: Any, trainer: Trainer, *args: Any) -> Any:
     torch.save(trainer.get_model().state_dict(), Path(cfg.save_dir) / f"weights-of-rank-{rank}.pt")
     for world_size, configured in ((1, 2), (2, 1), (3, 2), (3, 3)):
         try:
-            worker.check_together(world_size, configured)
+            worker.check_together(world_size, configured, [])
         except UserError:
             continue
         raise AssertionError(f"two processes pass for {world_size}")
