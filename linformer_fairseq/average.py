@@ -41,7 +41,7 @@ def average(checkpoints: Sequence[Path], output: Path) -> None:
         UserError: no checkpoints, a file that cannot be read or holds code, checkpoints of different models, an output
             that cannot be written or that is one of the checkpoints, a torch older than 2.4.
     """
-    _check_torch()
+    check_torch()
     _check_paths(checkpoints, output)
     sums: dict[str, Tensor] = {}
     first: dict[str, Any] = {}
@@ -85,7 +85,8 @@ def newest(folder: Path, number: int) -> list[Path]:
     return [path for _, path in found[-number:]]
 
 
-def _check_torch() -> None:
+def check_torch() -> None:
+    """Refuses a torch whose safe loader cannot read fairseq's checkpoints."""
     if not hasattr(torch.serialization, "add_safe_globals"):
         raise UserError(
             f"Averaging needs torch 2.4 or newer, as the safe loader of torch {torch.__version__} cannot read "

@@ -11,7 +11,9 @@
 set -euo pipefail
 
 MASTER_ADDR="$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)"
-export MASTER_ADDR MASTER_PORT="${MASTER_PORT:-29500}" NNODES="$SLURM_JOB_NUM_NODES"
+# a port of its own, as two jobs may share a machine
+export MASTER_ADDR MASTER_PORT="${MASTER_PORT:-$((20000 + SLURM_JOB_ID % 20000))}" NNODES="$SLURM_JOB_NUM_NODES"
+export SRUN_CPUS_PER_TASK="$SLURM_CPUS_PER_TASK" # srun does not take it from the job by itself
 # Slurm runs a copy of this script, so the recipe is found from where the job was submitted
 # shellcheck disable=SC2016  # each machine fills in its own number
 srun --kill-on-bad-exit=1 bash -c 'NODE_RANK="$SLURM_NODEID" exec "$SLURM_SUBMIT_DIR/examples/wmt14_en_de/train.sh" "$@"' \

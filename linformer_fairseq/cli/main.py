@@ -26,6 +26,9 @@ def exit_status(command: Callable[[], None], interrupted: str) -> int:
     except OSError as error:  # a full disk, a folder that vanished
         print(f"error: {error.filename or 'the output folder'}: {error.strerror}.", file=sys.stderr)
         return 1
+    except MemoryError:
+        print("error: The memory is full: give the command more of it, or less to do at a time.", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         print(f"interrupted: {interrupted}", file=sys.stderr)
         return 130

@@ -20,7 +20,7 @@ def run_command(
     name: str,
     log: Path,
     threads: int,
-    lock: int,
+    lock: int | None = None,
     on_line: Callable[[str], None] | None = None,
     what: str = "",
 ) -> None:
@@ -54,7 +54,7 @@ def run_command(
             env=environment,
             encoding="utf-8",
             errors="replace",
-            pass_fds=(lock,),
+            pass_fds=() if lock is None else (lock,),
             preexec_fn=die_with_parent,
         ) as process,
     ):

@@ -16,9 +16,21 @@ from linformer_fairseq.cli.machine import cpu_count
 from linformer_fairseq.models.config import PLACES
 
 from .lengths import Lengths
-from .settings import AUTO, PRECISIONS, SENTENCEPIECE, SUBWORD_NMT, Model, Settings, Text, Training, Translation
+from .settings import (
+    AUTO,
+    EVERY_100TH,
+    NEWSTEST2013,
+    PRECISIONS,
+    SENTENCEPIECE,
+    SUBWORD_NMT,
+    Model,
+    Settings,
+    Text,
+    Training,
+    Translation,
+)
 from .sources import check_data
-from .wmt14 import EVERY_100TH, NEWSTEST2013, OFFICIAL
+from .wmt14 import OFFICIAL
 
 PREFIX = "linformer_"
 """What the name of an architecture starts with when it has Linformer attention."""

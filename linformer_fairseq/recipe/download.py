@@ -67,26 +67,42 @@ def fetch(url: str, to: Path, sha256: str | None = None, size: int | None = None
         origin.unlink(missing_ok=True)
 
 
-def verify(path: Path, record: Path) -> None:
+def verify(path: Path, record: Path, sha256: str | None = None) -> None:
     """Hold a file to the digest that it had when it was first seen.
 
     Args:
         record: lines of digest and name, as sha256sum writes and checks them; made, and added to, where need be.
+        sha256: the digest that it must have in any case, where one is published.
 
     Raises:
-        UserError: the file has changed, or one of the two cannot be read.
+        UserError: the file has changed or is another one, or one of the two cannot be read.
     """
     recorded = _read_record(record)
     digest = _digest(path)
+    if sha256 is not None and digest != sha256:
+        raise UserError(
+            f"{path} is not the published archive (its sha256 digest is {digest} instead of {sha256}): remove it to "
+            "fetch it, or set WMT_BASE_URL to the server that it is from."
+        )
     if path.name not in recorded:
-        lines = [f"{digest}  {name}\n" for name, digest in [*recorded.items(), (path.name, digest)]]
-        with writing(record):
-            write_text(record, "".join(lines))
+        _write_record({**recorded, path.name: digest}, record)
     elif recorded[path.name] != digest:
         raise UserError(
             f"{path} is not the file that it was when {record} was written: remove it to fetch it again, or its line "
             "there if it was meant to change."
         )
+
+
+def forget(name: str, record: Path) -> None:
+    """Take a file that has been fetched anew out of the record."""
+    recorded = _read_record(record)
+    if recorded.pop(name, None):
+        _write_record(recorded, record)
+
+
+def _write_record(recorded: dict[str, str], record: Path) -> None:
+    with writing(record):
+        write_text(record, "".join(f"{digest}  {name}\n" for name, digest in recorded.items()))
 
 
 def _read_record(record: Path) -> dict[str, str]:

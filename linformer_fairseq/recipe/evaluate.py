@@ -65,6 +65,7 @@ def _evaluate(model: Model, settings: Settings, out: Path, to: Path, threads: in
             "sentences_per_second": found.sentences_per_second,
             "tokens_per_second": found.tokens_per_second,
             "checkpoints": [path.name for path in chosen],
+            "precision": settings.training.inference_precision,
             "threads": threads,
             "machine": describe_machine(),
         },
@@ -74,11 +75,11 @@ def _evaluate(model: Model, settings: Settings, out: Path, to: Path, threads: in
 def _same_for_all(settings: Settings) -> list[str]:
     """Flags that validation and translation share."""
     training = settings.training
-    half = training.chosen_precision in ("fp16", "amp")
     return [
         *("--max-tokens", str(training.max_tokens), "--required-batch-size-multiple", "1", "--num-workers", "0"),
         *(part for flag, longest in training.longest.items() for part in (flag, str(longest))),
-        *(["--cpu"] if training.on_cpu else ["--fp16"] if half else []),
+        *(["--cpu"] if training.on_cpu else []),
+        *(["--fp16"] if training.inference_precision == "fp16" else []),
         *plain_encoder(),
     ]
 

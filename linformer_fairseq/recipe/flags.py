@@ -1,6 +1,7 @@
 """Asking fairseq's own parser about every training before the first one starts."""
 
 import contextlib
+import dataclasses
 import io
 from argparse import Namespace
 from pathlib import Path
@@ -12,6 +13,10 @@ from linformer_fairseq.models.config import LinformerConfig
 
 from .settings import Model, Settings
 from .train import training_arguments
+from .worker import check_arguments
+
+FREE = {"--num-workers", "--log-interval"}
+"""Flags that the recipe sets and the user may set otherwise, as no result depends on them."""
 
 
 def _check_unchanged(args: Namespace, model: Model, settings: Settings, out: Path) -> None:
@@ -21,27 +26,18 @@ def _check_unchanged(args: Namespace, model: Model, settings: Settings, out: Pat
         ValueError: naming the flag.
     """
     training = settings.training
-    own = {
-        "arch": f"linformer_{training.arch}" if model.k else training.arch,
-        "save_dir": str(out / "checkpoints"),
-        "log_format": "json",
-        "max_epoch": training.epochs,
-        "max_update": training.updates,
-        "update_freq": [1],
-        "keep_interval_updates": training.keep_checkpoints,
-        "no_save": False,
-        "source_lang": settings.text.source_lang,
-        "target_lang": settings.text.target_lang,
-        **{name: False for name in ("fp16", "amp", "bf16")},
-    }
-    if model.k:
-        own |= {"linformer_k": str(model.k), "linformer_attention": model.attention}
-    for name, value in own.items():
-        if getattr(args, name) != value:
-            raise ValueError(
-                f"--{name.replace('_', '-')} is set by the recipe, so leave it out of --linformer-args and of what "
-                "follows --"
-            )
+    without = dataclasses.replace(training, train_args=[], linformer_args=[])
+    arguments = training_arguments(model, dataclasses.replace(settings, training=without), out, out, freq=1)
+    own = vars(_parse(arguments))
+    names = {argument for argument in arguments if argument.startswith("--")} - FREE - {"--cpu"}
+    for name in sorted(names | {"--no-save", "--fp16", "--amp", "--bf16"}):
+        if getattr(args, name[2:].replace("-", "_"), None) != own.get(name[2:].replace("-", "_")):
+            raise ValueError(f"{name} is set by the recipe, so leave it out of --linformer-args and of what follows --")
+    check_arguments(training.train_args + training.linformer_args)
+
+
+def _parse(arguments: list[str]) -> Namespace:
+    return options.parse_args_and_arch(options.get_training_parser(), input_args=arguments)
 
 
 def check_flags(model: Model, settings: Settings, out: Path) -> None:
@@ -50,7 +46,7 @@ def check_flags(model: Model, settings: Settings, out: Path) -> None:
     try:
         with contextlib.redirect_stderr(said):
             arguments = training_arguments(model, settings, out, out, freq=1)
-            args = options.parse_args_and_arch(options.get_training_parser(), input_args=arguments)
+            args = _parse(arguments)
             _check_unchanged(args, model, settings, out)
             if model.k:
                 config = LinformerConfig.from_namespace(args)
@@ -62,7 +58,7 @@ def check_flags(model: Model, settings: Settings, out: Path) -> None:
                     if place in config.places:
                         layers, heads = getattr(args, f"{side}_layers"), getattr(args, f"{side}_attention_heads")
                         config.projections(place, layers, heads, settings.training.longest[f"--max-{length}-positions"])
-    except (SystemExit, ValueError) as error:
+    except (SystemExit, ValueError, UserError) as error:
         lines = said.getvalue().strip().split("\n")
         reason = lines[-1] if lines[-1] else str(error)
         raise UserError(f"{model.name} cannot be trained: {reason.rpartition('error: ')[2]}.") from None

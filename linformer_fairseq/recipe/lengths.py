@@ -47,45 +47,63 @@ class Lengths:
 
 
 def measure_lengths(wanted: Lengths, models: list[Model], settings: Settings, out: Path, threads: int) -> None:
-    """Write the seconds a batch of every model at every length to `out/lengths.json`, unless they are there."""
+    """Write the seconds a batch of every model at every length to `out/lengths.json`, but for those that are there."""
     path = out / FILE_NAME
-    asked = {**dataclasses.asdict(wanted), "models": [model.name for model in models], "threads": threads}
-    if path.exists() and read_json(path)["asked"] == asked:
+    precision = settings.training.inference_precision
+    device = torch.device("cpu" if settings.training.on_cpu else "cuda")
+    asked = {
+        **dataclasses.asdict(wanted),
+        "models": [model.name for model in models],
+        "threads": threads,
+        "precision": precision,
+        "machine": describe_machine(),
+    }
+    before = read_json(path) if path.exists() else None
+    rows = before["rows"] if before and before["asked"] == asked else []
+    done = {row["length"] for row in rows}
+    shapes = [shape for shape in wanted.shapes if shape[0] not in done]
+    if not shapes:
         say("Timing the models at several lengths: done before")
         return
     say(f"Timing the models at several lengths, {wanted.tokens:,} tokens a batch ...")
     torch.set_num_threads(threads)
-    device = torch.device("cpu" if settings.training.on_cpu else "cuda")
-    half = device.type == "cuda" and settings.training.chosen_precision in ("fp16", "amp")
     longest = max(length for length, _ in wanted.shapes)
     built = {model: _build(model, settings, out, longest) for model in models}
-    for model in built.values():
-        model.to(device=device, dtype=torch.float16 if half else torch.float32)
-    words = built[models[0]].encoder.dictionary
+    for net in built.values():
+        net.to(device=device, dtype=torch.float16 if precision == "fp16" else torch.float32)
+    for shape in shapes:
+        rows = [*rows, *_rows(shape, built, wanted.repeats, device)]
+        write_json(path, {"asked": asked, "rows": rows})
+        say(f"  {shape[0]:,} tokens a sentence, {shape[1]} at a time: done")
+
+
+def _rows(
+    shape: tuple[int, int], built: dict[Model, TransformerModelBase], repeats: int, device: torch.device
+) -> list[dict[str, Any]]:
+    """All models at one length, as lengths.json has them: the encoder alone, and the whole model."""
+    length, sentences = shape
+    words = next(iter(built.values())).encoder.dictionary
+    tokens = torch.randint(words.nspecial, len(words), (sentences, length), device=device)
     rows = []
-    for length, sentences in wanted.shapes:
-        tokens = torch.randint(words.nspecial, len(words), (sentences, length), device=device)
-        for part, call in ((ENCODER, _encode), (WHOLE, _translate)):
-            calls = {model: _call(call, net, tokens) for model, net in built.items()}
-            with torch.no_grad():
-                timings = interleaved(calls, wanted.repeats, WARM_UP, device)
-            for model in models:
-                spread, note = timings.spreads.get(model), timings.notes.get(model, "")
-                rows.append(
-                    {
-                        "model": model.name,
-                        "part": part,
-                        "length": length,
-                        "sentences": sentences,
-                        "seconds": spread.median if spread else None,
-                        "quartiles": [spread.lower, spread.upper] if spread else None,
-                        "note": note,
-                    }
-                )
-            release(device)
-        say(f"  {length:,} tokens a sentence, {sentences} sentences: done")
-    facts = {"device": device.type, "precision": "fp16" if half else "fp32", "machine": describe_machine()}
-    write_json(path, {"asked": asked, **facts, "rows": rows})
+    for part, forward in ((ENCODER, _encode), (WHOLE, _translate)):
+        calls = {model: _call(forward, net, tokens) for model, net in built.items()}
+        with torch.no_grad():
+            timings = interleaved(calls, repeats, WARM_UP, device)
+        for model in built:
+            spread = timings.spreads.get(model)
+            rows.append(
+                {
+                    "model": model.name,
+                    "part": part,
+                    "length": length,
+                    "sentences": sentences,
+                    "seconds": spread.median if spread else None,
+                    "quartiles": [spread.lower, spread.upper] if spread else None,
+                    "note": timings.notes.get(model, ""),
+                }
+            )
+        release(device)
+    return rows
 
 
 def _build(model: Model, settings: Settings, out: Path, longest: int) -> TransformerModelBase:

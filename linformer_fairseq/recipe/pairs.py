@@ -1,29 +1,46 @@
 """Work on all sentence pairs of a text, in several processes and with bounded memory."""
 
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import BrokenExecutor
 from itertools import islice
 from pathlib import Path
+from typing import TypeVar
 
 from joblib import Parallel, delayed
 
+from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.cli.progress import bar
 
 from .texts import count_lines, stream_lines
 
 CHUNK = 2000  # pairs that one process takes at a time
+WINDOW = 8  # chunks for each process that are in memory
 
 Pair = tuple[str, str]
+Item = TypeVar("Item")
 Work = Callable[[list[Pair]], list[Pair]]
 
 
 def transform(work: Work, folder: Path, split: str, langs: tuple[str, str], parallel: Parallel) -> Iterator[Pair]:
-    """`work` applied to the pairs of a split, in their order."""
+    """`work` applied to the pairs of a split, in their order.
+
+    Raises:
+        UserError: a process was killed.
+    """
     paths = [folder / f"{split}.{lang}" for lang in langs]
-    pairs = zip(*map(stream_lines, paths), strict=True)
+    chunks = _chunks(zip(*map(stream_lines, paths), strict=True), CHUNK)
     with bar(count_lines(paths[0]), split, " pairs") as progress:
-        for done in parallel(delayed(work)(chunk) for chunk in _chunks(pairs)):
-            progress.update(len(done))
-            yield from done
+        # joblib reads ahead as far as it can, so it is given a little at a time
+        for window in _chunks(chunks, WINDOW * parallel.n_jobs):
+            try:
+                for done in parallel(delayed(work)(chunk) for chunk in window):
+                    progress.update(len(done))
+                    yield from done
+            except BrokenExecutor:
+                raise UserError(
+                    f"A process that worked on {folder / split} was killed, probably for want of memory: set --threads "
+                    "lower and run the same command again."
+                ) from None
 
 
 def workers(threads: int) -> Parallel:
@@ -31,7 +48,7 @@ def workers(threads: int) -> Parallel:
     return Parallel(n_jobs=threads, return_as="generator")
 
 
-def _chunks(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
-    pairs = iter(pairs)
-    while chunk := list(islice(pairs, CHUNK)):
+def _chunks(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
+    items = iter(items)
+    while chunk := list(islice(items, size)):
         yield chunk

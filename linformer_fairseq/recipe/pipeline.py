@@ -6,6 +6,7 @@ from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from functools import partial
 from pathlib import Path
 
+from linformer_fairseq.average import check_torch
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.cli.processes import kill_running
 from linformer_fairseq.cli.progress import say
@@ -17,23 +18,27 @@ from .launch import Machines, machines_from, update_freq
 from .lengths import measure_lengths
 from .prepare import check_lengths, prepare, prepared
 from .report import write_report
+from .rows import finished_models
 from .settings import keep
 from .steps import locked
 from .train import train, trained
+from .worker import precision_arguments
 
 
 def run(run: Run) -> None:
     """Do what is not done yet."""
+    training = run.settings.training
     for model in run.models:
         check_flags(model, run.settings, run.out)
+    if run.step in ("evaluate", "compare") and run.settings.translation.average:
+        check_torch()
     machines = None
     if run.step in ("train", "compare"):
-        batches = run.settings.training.update_batches
-        machines = machines_from(os.environ, run.processes, batches, run.settings.training.on_cpu)
-        update_freq(batches, machines.world_size)  # refuses what cannot be shared
-        if machines.node_rank:  # the first machine does everything else
-            for model in run.models:
-                train(model, run.settings, run.out, machines, run.threads, jobs=1)
+        precision_arguments(training.chosen_precision, training.on_cpu)  # refuses what cannot be had here
+        machines = machines_from(os.environ, run.processes, training.update_batches, training.on_cpu)
+        update_freq(training.update_batches, machines.world_size)  # refuses what cannot be shared
+        if machines.nodes > 1:
+            train_on_several(run, machines)
             return
     make_writable(run.out)
     with locked(run.out) as lock:
@@ -48,9 +53,25 @@ def run(run: Run) -> None:
     if run.step == "compare":
         with locked(run.out):
             if run.lengths:
-                measure_lengths(run.lengths, run.models, run.settings, run.out, run.threads)
+                measure_lengths(run.lengths, finished_models(run.out), run.settings, run.out, run.threads)
             write_report(run.settings, run.out)
         say(f"The report is in {run.out / 'report.html'}, and as text in {run.out / 'report.md'}.")
+
+
+def train_on_several(run: Run, machines: Machines) -> None:
+    """This machine's part in a training on several; the first one alone keeps the settings and the checkpoints."""
+    if run.step != "train" or run.jobs > 1:
+        raise UserError(
+            f"NNODES is {machines.nodes}, and several machines train one model at a time and nothing else: use "
+            "train.sh there without --jobs, and unset NNODES for the rest."
+        )
+    if not prepared(run.out):
+        raise UserError(f"{run.out / 'bin'} is missing: prepare the text first, on one machine (prepare.sh).")
+    if not machines.node_rank:
+        with locked(run.out):
+            keep(run.settings, run.out)
+    for model in run.models:
+        train(model, run.settings, run.out, machines, run.threads, jobs=1)
 
 
 def train_all(run: Run, machines: Machines) -> None:
@@ -94,6 +115,6 @@ def make_writable(out: Path) -> None:
         out.mkdir(parents=True, exist_ok=True)
         probe = out / ".writable"
         probe.touch()
-        probe.unlink()
+        probe.unlink(missing_ok=True)  # another command may have been faster
     except OSError as error:
         raise UserError(f"{out} cannot be written ({error.strerror}): name another folder with --out.") from None

@@ -38,7 +38,7 @@ def comparison(rows: list[Row], path: Path) -> None:
     panels: list[tuple[str, Callable[[Row], float | None]]] = [
         ("BLEU (test)", lambda row: row.scores["bleu"]),
         ("perplexity (validation)", lambda row: row.scores["perplexity"]),
-        ("training, milliseconds an update", lambda row: 1000 * (row.per_update() or 0) or None),
+        ("training, milliseconds an update", lambda row: _per_update(row, rows[0])),
         ("translation, sentences a second", lambda row: row.scores["sentences_per_second"]),
     ]
     figure, grid = plt.subplots(2, 2, figsize=(9, 6.6), layout="constrained", sharex=True)
@@ -47,6 +47,13 @@ def comparison(rows: list[Row], path: Path) -> None:
     handles, labels = grid.flat[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=min(3, len(labels)))
     save(figure, path)
+
+
+def _per_update(row: Row, first: Row) -> float | None:
+    """Milliseconds; None where another machine, say, would make them say nothing about the model."""
+    same = all(row.training[name] == first.training[name] for name in ("machine", "processes", "precision", "jobs"))
+    seconds = row.per_update()
+    return 1000 * seconds if seconds and same else None
 
 
 def lengths(rows: list[dict[str, Any]], path: Path) -> None:

@@ -6,11 +6,9 @@ from pathlib import Path
 from linformer_fairseq.cli.files import read_json, write_json, write_text
 
 from . import lengths, page, plots, texts
-from .evaluate import FOLDER as TEST
-from .evaluate import HYPOTHESES
 from .prepare import corpus_facts
 from .report_text import report_text
-from .rows import Row, finished_rows
+from .rows import Row, finished_rows, hypotheses
 from .settings import Settings
 
 PERPLEXITY_PLOT = "perplexity.png"
@@ -57,5 +55,5 @@ def _examples(settings: Settings, rows: list[Row], out: Path) -> page.Examples:
     return page.Examples(
         sources=texts.read_lines(out / "raw" / f"test.{source}"),
         references=texts.read_lines(out / "raw" / f"test.{target}"),
-        systems={row.model.name: texts.read_lines(out / "models" / row.model.slug / TEST / HYPOTHESES) for row in rows},
+        systems={row.model.name: hypotheses(row.model, out) for row in rows},
     )

@@ -28,16 +28,25 @@ def report_text(
         *_training_time(rows),
         *_inference_time(settings, rows),
         *(_lengths(timed) if timed else []),
-        *(_study() if "wmt14" in settings.text.data else []),
+        *(_study() if "wmt14" in settings.text.data and direction == "en-de" else []),
         "## Plots",
         *(f"![{what}]({file})" for what, file in pictures.items()),
-        "## Machine",
-        "\n".join(f"- {machine}" for machine in _distinct(rows, lambda row: row.training["machine"])),
-        f"Threads of every command: {', '.join(_distinct(rows, lambda row: str(row.training['threads'])))}.",
+        "## Machines",
+        _table(
+            rows,
+            [
+                ("Trained on", lambda row: _place(row.training)),
+                ("Translated on", lambda row: _place(row.scores)),
+            ],
+        ),
         "## Commands",
         *(f"{row.model.name}:\n\n```\n{shlex.join(row.training['command'])}\n```" for row in rows),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _place(facts: dict[str, Any]) -> str:
+    return f"{facts['machine']}; threads: {facts['threads']}"
 
 
 def _corpus(settings: Settings, facts: dict[str, Any]) -> str:
@@ -85,9 +94,9 @@ def _performance(rows: list[Row], facts: dict[str, Any]) -> list[str]:
         _table(rows, columns),
         f"BLEU and chrF are sacreBLEU's on the plain text of all {facts['test']:,} test sentences; BLEU "
         "(compound-split) is on Moses tokens with words cut at their hyphens, as Vaswani et al. (2017) report it "
-        f"({', '.join(signatures)}). The difference from the Transformer stands beside its 95 % interval, and p, both "
-        "from sacreBLEU's paired bootstrap: below 0.05 it is hardly chance. PPL is per subword, of the checkpoint that "
-        f"translates: {which}.",
+        f"({', '.join(signatures)}). The difference from the Transformer stands beside its 95 % interval, and p, "
+        "sacreBLEU's, of the same resamples in a paired bootstrap: below 0.05 it is hardly chance. PPL is per "
+        f"subword, of the checkpoint that translates: {which}.",
     ]
 
 
@@ -117,7 +126,7 @@ def _training_time(rows: list[Row]) -> list[str]:
 def _jobs(rows: list[Row]) -> str:
     shared = [row.model.name for row in rows if row.training["jobs"] > 1]
     if not shared:
-        return "Trainings ran one at a time."
+        return "No command trained more than one of them at a time."
     return (
         f"**Up to {max(row.training['jobs'] for row in rows)} trainings ran at a time and shared the machine "
         f"({', '.join(shared)}), so their training times compare only roughly.**"
@@ -129,14 +138,15 @@ def _inference_time(settings: Settings, rows: list[Row]) -> list[str]:
         ("Seconds", lambda row: f"{row.scores['seconds']:,.1f}"),
         ("Sentences a second", lambda row: f"{row.scores['sentences_per_second']:,.2f}"),
         ("Tokens a second", lambda row: f"{row.scores['tokens_per_second']:,.0f}"),
+        ("Precision", lambda row: row.scores["precision"]),
     ]
     translation = settings.translation
     return [
         "## Inference time",
         _table(rows, columns),
         f"The whole test set with beam {translation.beam} and length penalty {translation.lenpen:g}, as "
-        "fairseq-generate reports it; one model at a time, with nothing else of this recipe running. Each was measured "
-        "once, its start included, which weighs on small test sets.",
+        "fairseq-generate reports it; one model at a time. It counts the search alone, without loading, "
+        "measured once, the first batches included, which weigh on small test sets.",
     ]
 
 
@@ -146,8 +156,9 @@ def _lengths(timed: dict[str, Any]) -> list[str]:
     parts = [
         f"Seconds of one forward pass over {asked['tokens']:,} source tokens, as sentences of different lengths, and, "
         "with the decoder, as many target tokens at once. Medians of "
-        f"{asked['repeats']} runs, all models taking turns, on the {timed['device'].upper()} in {timed['precision']}; "
-        "the models have the sizes of those above, but random weights and positions for the longest sentence.",
+        f"{asked['repeats']} runs, all models taking turns, in {asked['precision']} ({asked['machine']}; threads: "
+        f"{asked['threads']}); the models have the sizes of those above, but random weights and positions for the "
+        "longest sentence.",
     ]
     for part in (lengths.ENCODER, lengths.WHOLE):
         table = []
@@ -168,14 +179,19 @@ def _study() -> list[str]:
         [found.model, f"{found.bleu:.2f}", f"{found.sacrebleu:.2f}", f"{found.seconds_per_batch:.3f}"]
         for found in PUBLISHED
     ]
-    headers = ["Model", "BLEU, as published", "sacreBLEU of its translations", "Seconds a batch, training"]
+    headers = [
+        "Model",
+        "BLEU, as published (not comparable)",
+        "sacreBLEU of its translations",
+        "Seconds a batch, training (not comparable)",
+    ]
     return [
         "## Published by the study",
         _tabulate(headers, table),
-        "On newstest2014. **Not comparable** with the tables above: the BLEU as published (it comes without a "
-        "signature, and scoring the published translations gives other figures), and the seconds (another machine; "
-        "their ratios compare with ours). Comparable with our column BLEU, where that is of the whole newstest2014 and "
-        "a full training: sacreBLEU of its translations. It published no perplexity and no inference time.",
+        "What the study that this recipe completes has published, on newstest2014. Its BLEU comes without a signature, "
+        "and scoring its published translations gives other figures: these compare with our column BLEU, where that is "
+        "of the whole newstest2014 and a full training. Its seconds are of another machine; their ratios compare with "
+        "ours. It published no perplexity and no inference time.",
     ]
 
 

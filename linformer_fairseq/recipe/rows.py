@@ -51,26 +51,32 @@ class Row:
         }
 
 
-def finished_rows(settings: Settings, out: Path) -> list[Row]:
+def finished_models(out: Path) -> list[Model]:
     """The models that have been trained and translated with, the Transformer first, then by attention and k."""
-    references = texts.read_lines(out / "raw" / f"test.{settings.text.target_lang}")
-    baseline = hypotheses(Model(), out)
-    rows = []
-    for done in sorted((out / "models").glob(f"*/{train.DONE}")):
+    models = []
+    for done in (out / "models").glob(f"*/{train.DONE}"):
         training = read_json(done)
-        model = Model(training["k"], training["attention"])
-        found = hypotheses(model, out)
-        if found is None:
-            continue
+        if (done.parent / TEST / SCORES).exists():
+            models.append(Model(training["k"], training["attention"]))
+    return sorted(models, key=lambda model: (model.attention, model.k))
+
+
+def finished_rows(settings: Settings, out: Path) -> list[Row]:
+    """All that is known of the finished models, in their order."""
+    references = texts.read_lines(out / "raw" / f"test.{settings.text.target_lang}")
+    models = finished_models(out)
+    translations = {model: hypotheses(model, out) for model in models}
+    rows = []
+    for model in models:
+        folder = out / "models" / model.slug
         compared = None
-        if model.k and baseline is not None:
-            compared = scores.compare(baseline, found, references, settings.text.target_lang)
-        log = logs.read_training((done.parent / train.LOG).read_text(encoding="utf-8"))
-        rows.append(Row(model, log, read_json(done.parent / TEST / SCORES), training, compared))
-    return sorted(rows, key=lambda row: (row.model.attention, row.model.k))
+        if model.k and Model() in translations:
+            compared = scores.compare(translations[Model()], translations[model], references, settings.text.target_lang)
+        log = logs.read_training((folder / train.LOG).read_text(encoding="utf-8"))
+        rows.append(Row(model, log, read_json(folder / TEST / SCORES), read_json(folder / train.DONE), compared))
+    return rows
 
 
-def hypotheses(model: Model, out: Path) -> list[str] | None:
-    """A model's translation of the test set, as plain text; None where there is none yet."""
-    path = out / "models" / model.slug / TEST / HYPOTHESES
-    return texts.read_lines(path) if path.exists() else None
+def hypotheses(model: Model, out: Path) -> list[str]:
+    """A finished model's translation of the test set, as plain text."""
+    return texts.read_lines(out / "models" / model.slug / TEST / HYPOTHESES)

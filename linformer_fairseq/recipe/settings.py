@@ -21,6 +21,8 @@ FAIRSEQ_MAX_POSITIONS = 1024  # fairseq's default for both
 PREPARED_FOLDERS = ("bin", "bpe", "tok", "raw")  # each is made of the next
 AUTO = "auto"
 PRECISIONS = (AUTO, "fp32", "fp16", "amp", "bf16")
+NEWSTEST2013 = "newstest2013"
+EVERY_100TH = "every-100th"
 SENTENCEPIECE = "sentencepiece"
 SUBWORD_NMT = "subword-nmt"
 
@@ -42,6 +44,11 @@ class Text:
     """Longer training sentences go; 0: none."""
     max_ratio: float
     """Training pairs go in which a side has more than this many times the subwords of the other; 0: none."""
+
+    @property
+    def cleaned(self) -> set[str]:
+        """The splits of which pairs may be left out: what is, or is cut from, the training text."""
+        return {"train", "valid"} if self.data.get("wmt14") == EVERY_100TH else {"train"}
 
 
 @dataclass(frozen=True)
@@ -78,6 +85,11 @@ class Training:
         if self.precision == AUTO:
             return "fp32" if self.on_cpu else "fp16"
         return self.precision
+
+    @property
+    def inference_precision(self) -> str:
+        """On a GPU, a model that was trained with half precision's speed translates with it; else in fp32."""
+        return "fp16" if not self.on_cpu and self.chosen_precision in ("fp16", "amp") else "fp32"
 
     @property
     def longest(self) -> dict[str, int]:
@@ -126,10 +138,12 @@ def keep(settings: Settings, out: Path) -> None:
             _refuse_change(before, now, ("text", "training"), out, "use another --out")
         if any(models.glob("*/test")):
             _refuse_change(before, now, ("translation",), out, f"use another --out, or remove {models}/*/test")
-        if before["text"] != now["text"]:
+        same_text = before["text"] == now["text"]
+        if not same_text or before["training"] != now["training"]:
             for model in models.glob("*/"):
-                with locked(model, patience=0):  # a training that has saved nothing yet may be reading the text
+                with locked(model, patience=0):  # a training may be under way that has saved nothing yet
                     shutil.rmtree(model)
+        if not same_text:
             for folder in PREPARED_FOLDERS:
                 remove_folder(out / folder)
     if before != now:

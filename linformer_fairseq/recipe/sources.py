@@ -37,7 +37,7 @@ def collect(text: Text, server: str, archives: Path, to: Path) -> None:
     with texts.PairWriter(to, langs) as writer:
         for split, pair in _pairs(text, server, archives, to, dropped):
             longest = max(map(len, pair))
-            if split != "train":
+            if split not in text.cleaned:
                 if longest > LONGEST_LINE:
                     raise UserError(
                         f"Pair {writer.sizes.get(split, 0) + 1} of the {split} set has a line of {longest:,} "
@@ -55,7 +55,7 @@ def collect(text: Text, server: str, archives: Path, to: Path) -> None:
             raise UserError(f"No {split} line has text in both languages.")
         say(f"  {split}: {writer.sizes[split]:,} sentence pairs")
     for reason, count in dropped.items():
-        say(f"  left out {count:,} training pairs with {reason}")
+        say(f"  left out {count:,} pairs with {reason}")
     origin = {"server": server} if "wmt14" in text.data else {}
     write_json(to / FACTS, {"dropped": dropped, **writer.sizes, **origin})
 
@@ -65,7 +65,7 @@ def _pairs(text: Text, server: str, archives: Path, to: Path, dropped: Counter[s
     if "wmt14" in text.data:
         work = to / "unpacked"
         work.mkdir()
-        yield from wmt14.pairs(archives, work, langs, text.data["wmt14"], server == wmt14.OFFICIAL, dropped)
+        yield from wmt14.pairs(archives, work, langs, text.data["wmt14"], wmt14.is_official(server), dropped)
         shutil.rmtree(work)
     elif "folder" in text.data:
         for split in texts.SPLITS:

@@ -2,6 +2,9 @@
 
 import hashlib
 import io
+import json
+import re
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import lru_cache, partial
@@ -14,6 +17,7 @@ from subword_nmt.learn_bpe import learn_bpe
 
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.cli.files import read_json, write_json
+from linformer_fairseq.cli.processes import run_command
 from linformer_fairseq.cli.progress import bar
 
 from . import texts
@@ -23,6 +27,10 @@ from .settings import SENTENCEPIECE, Text
 FACTS = "subwords.json"
 _SENTENCEPIECE_MODEL = "sentencepiece.model"
 _CODES = "codes"
+_TRAIN_SENTENCEPIECE = (
+    "import json, sys, sentencepiece; sentencepiece.SentencePieceTrainer.train(**json.loads(sys.argv[1]))"
+)
+_PIECES = re.compile(r"Added: .* size=(\d+)")
 
 
 def segment(tok: Path, to: Path, text: Text, threads: int) -> None:
@@ -40,15 +48,15 @@ def segment(tok: Path, to: Path, text: Text, threads: int) -> None:
         for split in texts.SPLITS:
             for pair in transform(work, tok, split, langs, parallel):
                 counts = (len(pair[0].split()), len(pair[1].split()))
-                if split == "train" and (reason := unfit(*counts, text)):
+                if split in text.cleaned and (reason := unfit(*counts, text)):
                     dropped[reason] += 1
                 else:
                     lengths[split].add(counts)
                     writer.write(split, pair)
-    if not lengths["train"].pairs:
-        raise UserError(
-            f"No training pair of {tok} has between 1 and {text.max_subwords} subwords a side: raise --max-subwords."
-        )
+    for split, found in lengths.items():
+        if not found.pairs:
+            reasons = " or ".join(dropped)
+            raise UserError(f"No pair of {tok / split} is left, as all have {reasons}: change the limits or the text.")
     write_json(to / FACTS, {"dropped": dropped, **{split: found.facts() for split, found in lengths.items()}})
 
 
@@ -117,23 +125,34 @@ def _learn(tok: Path, to: Path, text: Text, threads: int) -> Path:
 
 
 def _learn_sentencepiece(training: list[Path], to: Path, size: int, threads: int) -> Path:
+    """In a process of its own, whose messages tell how far it is."""
     model = to / _SENTENCEPIECE_MODEL
-    try:
-        sentencepiece.SentencePieceTrainer.train(
-            input=[str(path) for path in training],
-            model_prefix=str(model.with_suffix("")),
-            model_type="bpe",
-            vocab_size=size,
-            character_coverage=1.0,
-            num_threads=threads,
-            train_extremely_large_corpus=True,
-            minloglevel=2,
-        )
-    except (RuntimeError, OSError) as error:
-        reason = str(error).strip().splitlines()[-1].rpartition("] ")[2] or "it gives no reason"
-        raise UserError(
-            f"sentencepiece cannot learn {size:,} subwords ({reason}): choose another --bpe-merges."
-        ) from None
+    options = {
+        "input": [str(path) for path in training],
+        "model_prefix": str(model.with_suffix("")),
+        "model_type": "bpe",
+        "vocab_size": size,
+        "character_coverage": 1.0,
+        "num_threads": threads,
+        "train_extremely_large_corpus": True,
+    }
+    log = to.with_name("sentencepiece.log")
+    with bar(size, "learning", " pieces") as progress:
+
+        def on_line(line: str) -> None:
+            if found := _PIECES.search(line):
+                progress.update(int(found[1]) - progress.n)
+
+        try:
+            run_command(
+                [sys.executable, "-c", _TRAIN_SENTENCEPIECE, json.dumps(options)],
+                "sentencepiece",
+                log,
+                threads,
+                on_line=on_line,
+            )
+        except UserError as error:
+            raise UserError(f"{error} Another --bpe-merges than {size:,} may be what it needs.") from None
     return model
 
 

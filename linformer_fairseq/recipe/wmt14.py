@@ -5,19 +5,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.cli.progress import bar, say
 
 from .archives import extract, read_sgm
-from .download import fetch, verify
+from .download import fetch, forget, verify
 from .pairs import Pair
+from .settings import EVERY_100TH, NEWSTEST2013
 from .texts import count_lines, read_lines
 
 OFFICIAL = "https://www.statmt.org"
 LANGS = {"en", "de"}
-NEWSTEST2013 = "newstest2013"
-EVERY_100TH = "every-100th"
 RECORD = "SHA256SUMS"
 
 
@@ -34,7 +34,7 @@ class Archive:
         return self.path.rpartition("/")[2]
 
 
-# Sizes and digests: TensorFlow Datasets, url_checksums/wmt14_translate.txt (it has none of these two last archives)
+# Sizes and digests as TensorFlow Datasets publishes them (url_checksums/wmt14_translate.txt); none are of the last two
 EUROPARL = Archive(
     "wmt13/training-parallel-europarl-v7.tgz",
     657_632_379,
@@ -63,18 +63,28 @@ OFFICIAL_LINES = {"valid": 3000, "test": 3003}
 
 
 def download(base: str, folder: Path) -> None:
-    """Fetch what is not there yet; archives of `OFFICIAL` must have their published sizes and digests.
+    """Fetch what is not there yet. From statmt.org, archives must have their published sizes and digests, also those
+    that were there.
 
-    The digest of every archive is recorded in `folder` when it is first seen, and holds from then on.
+    The digest of an archive is recorded in `folder` when it is fetched or first seen, and holds until it is fetched
+    again.
     """
     folder.mkdir(exist_ok=True)
     for archive in (*TRAINING, DEV, TEST):
         path = folder / archive.name
-        if not path.exists():
+        size, sha256 = (archive.size, archive.sha256) if is_official(base) else (None, None)
+        if path.exists():
+            verify(path, folder / RECORD, sha256)
+        else:
             say(f"Fetching {archive.path} from {base} ...")
-        known = {"sha256": archive.sha256, "size": archive.size} if base == OFFICIAL else {}
-        fetch(f"{base}/{archive.path}", path, **known)
-        verify(path, folder / RECORD)
+            fetch(f"{base}/{archive.path}", path, sha256, size)
+            forget(path.name, folder / RECORD)
+            verify(path, folder / RECORD)
+
+
+def is_official(base: str) -> bool:
+    """Whether a server is statmt.org itself."""
+    return urlsplit(base).hostname in ("statmt.org", "www.statmt.org")
 
 
 def pairs(
@@ -93,21 +103,20 @@ def pairs(
     Raises:
         UserError: naming the file that is missing, damaged, or no translation of its partner.
     """
+    sets = {TEST: ("test", _test_set)} | ({DEV: ("valid", _valid_set)} if valid == NEWSTEST2013 else {})
+    for archive, (split, read) in sets.items():  # first, as these are soon read and refused
+        sides = read(archives, work, langs)
+        if official and len(sides[0]) != OFFICIAL_LINES[split]:
+            raise UserError(
+                f"The {split} set in {archives / archive.name} has {len(sides[0]):,} lines, not "
+                f"{OFFICIAL_LINES[split]:,}: remove that archive and run the same command again to fetch it anew."
+            )
+        yield from ((split, pair) for pair in zip(*sides, strict=True))
     number = 0
     for archive, stem in TRAINING.items():
         for pair in _read(archives / archive.name, work, stem, langs, dropped):
             number += 1
             yield ("valid" if valid == EVERY_100TH and number % 100 == 0 else "train"), pair
-    sets = {"test": _test_set(archives, work, langs)}
-    if valid == NEWSTEST2013:
-        sets["valid"] = _valid_set(archives, work, langs)
-    for split, sides in sets.items():
-        if official and len(sides[0]) != OFFICIAL_LINES[split]:
-            raise UserError(
-                f"The {split} set has {len(sides[0])} lines, not {OFFICIAL_LINES[split]:,}: remove {archives} and run "
-                "the same command again to fetch it anew."
-            )
-        yield from ((split, pair) for pair in zip(*sides, strict=True))
 
 
 def _read(archive: Path, work: Path, stem: str, langs: tuple[str, str], dropped: Counter[str]) -> Iterator[Pair]:

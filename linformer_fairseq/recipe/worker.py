@@ -46,7 +46,7 @@ def _train(argv: Sequence[str], environment: Mapping[str, str]) -> None:
     parser.add_argument("--precision", choices=PRECISIONS, default="fp32")
     split = argv.index("--") if "--" in argv else len(argv)
     own, arguments = parser.parse_args(argv[:split]), argv[split + 1 :]
-    _check_arguments(arguments)
+    check_arguments(arguments)
     cpu = "--cpu" in arguments
     if not (cpu or torch.cuda.is_available()):
         raise UserError("No GPU is visible here: see what nvidia-smi says, or add --cpu to train without one.")
@@ -69,7 +69,8 @@ def _train(argv: Sequence[str], environment: Mapping[str, str]) -> None:
     distributed_utils.call_main(cfg, train_together)
 
 
-def _check_arguments(arguments: Sequence[str]) -> None:
+def check_arguments(arguments: Sequence[str]) -> None:
+    """Refuses flags that the worker sets itself."""
     for argument in arguments:
         flag = argument.partition("=")[0]
         if flag in SET_HERE or flag.startswith("--distributed-"):

@@ -18,6 +18,7 @@ from linformer_fairseq.recipe.__main__ import main
 from linformer_fairseq.recipe.logs import read_training
 from tests.recipe.mirror import build_mirror
 from tests.recipe.test_wmt14 import marked, training
+from tests.recipe.test_worker import free_port
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = ROOT / "examples" / "wmt14_en_de"
@@ -40,6 +41,8 @@ TINY = {
     "THREADS": "1",
 }
 
+SEVERAL = {"NNODES": "2", "NODE_RANK": "1", "MASTER_ADDR": "127.0.0.1", "PROCESSES": "1"}
+
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("whole-recipe")]
 
 
@@ -55,7 +58,7 @@ class Finished:
 
 def start(script: str, server: Path, out: Path, *arguments: str, **variables: str) -> subprocess.Popen[str]:
     """Start a script from a folder that is not the project's."""
-    environment = {name: value for name, value in os.environ.items() if name not in ("WORLD_SIZE", "NNODES")}
+    environment = {name: value for name, value in os.environ.items() if name not in ("WORLD_SIZE", *SEVERAL)}
     own = {"LINFORMER_VENV": sys.prefix, "DATA_DIR": str(out), "WMT_BASE_URL": server.as_uri()}
     return subprocess.Popen(
         [SCRIPTS / f"{script}.sh", *arguments],
@@ -89,7 +92,10 @@ def in_process(
     module, *argv = said.splitlines()[1:]
     assert module == "linformer_fairseq.recipe"
     capfd.readouterr()
-    return main(argv), *capfd.readouterr()
+    with pytest.MonkeyPatch.context() as patch:
+        for name in {*SEVERAL} & {*variables}:
+            patch.setenv(name, variables[name])
+        return main(argv), *capfd.readouterr()
 
 
 @pytest.fixture(scope="module")
@@ -140,7 +146,9 @@ def test_everything_is_reported(finished: Finished) -> None:
 def test_killed_at_five_random_moments(finished: Finished, tmp_path: Path) -> None:
     """Whatever step a kill meets, the binarised text is the same in the end, byte for byte, and so are the models."""
     out = tmp_path / "out"
-    moments = random.Random(time.time_ns())
+    seed = time.time_ns()
+    print(f"seed {seed}")  # for whoever meets a failure
+    moments = random.Random(seed)
     for _ in range(5):
         process = start("compare", finished.server, out)
         wait = moments.uniform(0.5, finished.seconds / 2)
@@ -191,6 +199,12 @@ def test_finished_models_are_shown_again(finished: Finished, capfd: pytest.Captu
         ("train", ["lstm"], {}, "lstm is not a translation Transformer of fairseq's that has a Linformer"),
         ("compare", [], {"AVERAGE": "3"}, "--average 3 asks for more checkpoints than --keep-checkpoints 2"),
         ("compare", [], {"MAX_EPOCH": "0"}, "--epochs and --updates are both 0"),
+        ("compare", [], {"PRECISION": "fp16"}, "--precision fp16 needs a GPU"),
+        ("compare", ["--", "--max-tokens", "9"], {}, "--max-tokens is set by the recipe"),
+        ("train", [MODEL, "--", "--device-id", "1"], {}, "--device-id is set by the worker"),
+        ("compare", [], SEVERAL, "several machines train one model at a time and nothing else: use train.sh"),
+        ("train", [MODEL, "--jobs", "2"], SEVERAL, "several machines train one model at a time"),
+        ("train", [MODEL], {**SEVERAL, "DATA_DIR": "other"}, "prepare the text first, on one machine"),
     ],
 )
 def test_what_is_refused(
@@ -220,16 +234,31 @@ def test_train_wants_a_model(finished: Finished) -> None:
     assert "name the model first" in said
 
 
+def test_two_machines_learn_what_one_does(finished: Finished, tmp_path: Path) -> None:
+    """The baseline again, each update's two batches computed by a process each, on what could be two machines."""
+    out = tmp_path / "out"
+    shutil.copytree(finished.out, out, ignore=shutil.ignore_patterns("models", "results.json", "report.*"))
+    common = {**SEVERAL, "MASTER_PORT": str(free_port())}
+    machines = [start("train", finished.server, out, MODEL, **{**common, "NODE_RANK": rank}) for rank in ("0", "1")]
+    for machine in machines:
+        said, _ = machine.communicate()
+        assert machine.returncode == 0, said[-3000:]
+    check_same_training(out, finished.out)
+
+
 def test_two_processes_learn_what_one_does(finished: Finished, tmp_path: Path) -> None:
-    """The baseline again, each update's two batches computed by a process each."""
     out = tmp_path / "out"
     shutil.copytree(finished.out, out, ignore=shutil.ignore_patterns("models", "results.json", "report.*"))
     finish("train", finished.server, out, MODEL, PROCESSES="2")
-    logs = [folder / "models" / "transformer" / "train.log" for folder in (out, finished.out)]
+    check_same_training(out, finished.out)
+
+
+def check_same_training(two_processes: Path, one_process: Path) -> None:
+    logs = [folder / "models" / "transformer" / "train.log" for folder in (two_processes, one_process)]
     two, one = (read_training(log.read_text(encoding="utf-8")) for log in logs)
     assert two.updates == one.updates
     assert two.tokens == pytest.approx(one.tokens)
     losses = [{update: values["valid_loss"] for update, values in log.validations.items()} for log in (two, one)]
     assert losses[0] == pytest.approx(losses[1], abs=1e-3)
-    facts = json.loads((out / "models" / "transformer" / "train.json").read_text(encoding="utf-8"))
+    facts = json.loads((two_processes / "models" / "transformer" / "train.json").read_text(encoding="utf-8"))
     assert facts["processes"] == 2

@@ -1,5 +1,6 @@
 """The text of WMT14: every pair of the archives is kept in order or counted, and bad archives end in one sentence."""
 
+import hashlib
 import json
 import random
 import re
@@ -14,6 +15,7 @@ from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.recipe import wmt14
 from linformer_fairseq.recipe.__main__ import main
 from linformer_fairseq.recipe.download import fetch
+from linformer_fairseq.recipe.prepare import corpus_facts
 from tests.recipe.dropping_server import serve
 from tests.recipe.mirror import CORPORA, Pair, build_mirror
 
@@ -107,12 +109,24 @@ def test_pairs_stay_pairs_and_every_test_line_stays(tmp_path: Path, bpe: str) ->
 
 
 @pytest.mark.slow
-def test_every_100th_line_validates(mirror: Path, tmp_path: Path) -> None:
-    prepare(mirror, tmp_path / "out", "--wmt14", "every-100th")
-    valid = [marker(line) for line in lines(tmp_path / "out" / "raw" / "valid.en")]
-    assert valid == ["99", "199", "299"]
-    train = [marker(line) for line in lines(tmp_path / "out" / "raw" / "train.de")]
-    assert train == [str(n) for n in range(300) if str(n) not in valid]
+def test_every_100th_line_validates(tmp_path: Path) -> None:
+    """Every 100th of the training text, cleaned as that is: what cannot be learnt from cannot validate either."""
+    text = training(600)
+    text["europarl"][99] = ("", "Leer.")
+    text["commoncrawl"][99] = ("a" * 100_000, "Eine lange Zeile.")
+    text["news-commentary"][99] = ("word " * 300, "Wort " * 300)
+    build_mirror(tmp_path / "mirror", text, marked(1000, 20), marked(2000, 12))
+    out = tmp_path / "out"
+    prepare(tmp_path / "mirror", out, "--wmt14", "every-100th", "--max-subwords", 250)
+    assert [marker(line) for line in lines(out / "raw" / "valid.en")[:2]] == ["199", "399"]
+    assert [marker(line) for line in lines(out / "bpe" / "valid.de")] == ["199", "399"]
+    train = [marker(line) for line in lines(out / "raw" / "train.de")]
+    assert train == [str(n) for n in range(600) if n % 100 != 99]
+    assert corpus_facts(out)["dropped"] == {
+        "an empty side": 1,
+        "more than 10,000 characters": 1,
+        "more than 250 subwords": 1,
+    }
 
 
 @pytest.mark.slow
@@ -136,7 +150,7 @@ def test_what_cannot_be_learnt_from_is_left_out_and_counted(tmp_path: Path, capf
     }
     assert raw["train"] == 297
     for reason in raw["dropped"]:
-        assert f"left out 1 training pairs with {reason}" in said
+        assert f"left out 1 pairs with {reason}" in said
     cut = json.loads((out / "bpe" / "subwords.json").read_text(encoding="utf-8"))
     assert cut["dropped"]["more than 250 subwords"] == 1
     assert cut["dropped"]["lengths more than 1.5 to 1"] >= 1
@@ -275,6 +289,29 @@ def test_an_archive_of_statmt_must_have_its_published_digest(mirror: Path, tmp_p
     archive = wmt14.EUROPARL
     with pytest.raises(UserError, match="sha256 digest"):
         fetch(f"{mirror.as_uri()}/{archive.path}", tmp_path / archive.name, sha256=archive.sha256)
+
+
+@pytest.mark.slow
+def test_a_mended_archive_is_taken(
+    broken: Path, mirror: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """What the sentence advises helps: the record of the bad archive goes with it."""
+    truncate(broken)
+    refuse(capfd, broken, tmp_path / "out")
+    bad = tmp_path / "out" / "orig" / "training-parallel-nc-v9.tgz"
+    bad.unlink()
+    prepare(mirror, tmp_path / "out")
+    digest = hashlib.sha256(bad.read_bytes()).hexdigest()
+    assert f"{digest}  {bad.name}" in lines(tmp_path / "out" / "orig" / "SHA256SUMS")
+
+
+def test_an_archive_put_there_by_hand_must_be_the_published_one(
+    mirror: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "orig").mkdir()
+    shutil.copy(mirror / ARCHIVES[0], tmp_path / "orig")
+    with pytest.raises(UserError, match=r"europarl-v7\.tgz is not the published archive"):
+        wmt14.download("https://statmt.org", tmp_path / "orig")
 
 
 def test_an_archive_that_changes_between_runs_is_noticed(
