@@ -48,7 +48,9 @@ def growing(folder: Path, pattern: str, total: int, what: str) -> Iterator[None]
 
     def watch() -> None:
         with bar(total, what, "B") as progress:
-            while not done.wait(LIVE_SECONDS):
+            finished = False
+            while not finished:
+                finished = done.wait(LIVE_SECONDS)
                 progress.update(min(total, sum(map(_size, folder.glob(pattern)))) - progress.n)
 
     watcher = Thread(target=watch)

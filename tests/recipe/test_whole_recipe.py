@@ -43,7 +43,7 @@ TINY = {
 
 SEVERAL = {"NNODES": "2", "NODE_RANK": "1", "MASTER_ADDR": "127.0.0.1", "PROCESSES": "1"}
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("whole-recipe")]
+pytestmark = pytest.mark.slow
 
 
 @dataclass
