@@ -10,7 +10,6 @@ from . import lengths
 from .rows import Row
 from .settings import SENTENCEPIECE, Settings
 from .study import PUBLISHED
-from .train import duration
 
 NOTHING = "–"
 Column = tuple[str, Callable[[Row], str]]
@@ -108,7 +107,6 @@ def _against(row: Row) -> str:
 def _training_time(rows: list[Row]) -> list[str]:
     columns: list[Column] = [
         ("Seconds", lambda row: f"{row.log.seconds:,.0f}"),
-        ("Time", lambda row: duration(row.log.seconds)),
         ("Updates", lambda row: f"{row.log.updates:,}"),
         ("Milliseconds an update", lambda row: _or_nothing(row.per_update(), ".0f", 1000)),
         ("Tokens a second", lambda row: _or_nothing(row.per_second(), ",.0f")),
