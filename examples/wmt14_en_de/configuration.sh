@@ -1,5 +1,6 @@
 # shellcheck shell=bash
 # The recipe's settings, to be sourced. Every variable can be set from outside; README.md says what they mean.
+# `recipe_for_model STEP MODEL ARGUMENTS` runs a step for one model.
 # shellcheck source-path=SCRIPTDIR source=../recipe.sh
 source "$(dirname "${BASH_SOURCE[0]}")/../recipe.sh"
 
@@ -25,3 +26,13 @@ configuration=(
 )
 if [ -n "${THREADS:-}" ]; then configuration+=(--threads "$THREADS"); fi
 if [ -n "${PROCESSES:-}" ]; then configuration+=(--processes "$PROCESSES"); fi
+
+recipe_for_model() {
+  local step=$1
+  shift
+  if [ $# -eq 0 ] || [[ $1 == -* ]]; then
+    echo "error: name the model first: transformer_wmt_en_de or linformer_transformer_wmt_en_de" >&2
+    exit 2
+  fi
+  recipe "$step" "${configuration[@]}" --model "$@"
+}

@@ -5,8 +5,4 @@ set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=configuration.sh
 source "$(dirname "${BASH_SOURCE[0]}")/configuration.sh"
 
-if [ $# -eq 0 ] || [[ $1 == -* ]]; then
-  echo "error: name the model first: transformer_wmt_en_de or linformer_transformer_wmt_en_de" >&2
-  exit 2
-fi
-recipe train "${configuration[@]}" --model "$@"
+recipe_for_model train "$@"

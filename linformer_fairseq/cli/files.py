@@ -19,6 +19,11 @@ def replacing(path: Path) -> Iterator[Path]:
     os.replace(part, path)
 
 
+def is_full(error: Exception) -> bool:
+    """Whether an error says that there is no space left."""
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
     """What goes wrong with the disk while `path` is written, said in one sentence.
@@ -31,7 +36,7 @@ def writing(path: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno is None:  # not the system's: gzip's own
             raise
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if is_full(error):
             raise UserError(
                 f"There is no space left for {path}: free some space and run the same command again: "
                 "it goes on from there."

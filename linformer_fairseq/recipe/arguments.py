@@ -140,7 +140,7 @@ def build_parser() -> argparse.ArgumentParser:
     option("--updates", type=natural, default=0, help="updates; 0: until --epochs")
     option("--max-tokens", type=count, default=1024, help="tokens in a batch")
     option("--update-batches", type=count, default=1, help="batches in an update, on all GPUs together")
-    option("--precision", choices=PRECISIONS, default=AUTO, help="auto: fp16 on a GPU, fp32 on the CPU")
+    option("--precision", choices=(AUTO, *PRECISIONS), default=AUTO, help="auto: fp16 on a GPU, fp32 on the CPU")
     option("--lr", type=_positive, default=3e-3, help="highest learning rate")
     option("--warmup-updates", type=natural, default=400, help="updates up to the highest learning rate")
     option("--dropout", type=_rate, default=0.1, help="dropout")

@@ -108,7 +108,7 @@ def train_command(machines: Machines, precision: str, arguments: Sequence[str]) 
     """The full command that trains on this machine; a training on several needs it started on each of them.
 
     Args:
-        precision: one of `worker.PRECISIONS`.
+        precision: one of `settings.PRECISIONS`.
         arguments: those of `fairseq-train`, with `--cpu` for a training on the CPU; not those that say how many
             processes there are, nor the precision, which the worker refuses.
     """

@@ -65,8 +65,7 @@ def train_on_several(run: Run, machines: Machines) -> None:
             f"NNODES is {machines.nodes}, and several machines train one model at a time and nothing else: use "
             "train.sh there without --jobs, and unset NNODES for the rest."
         )
-    if not prepared(run.out):
-        raise UserError(f"{run.out / 'bin'} is missing: prepare the text first, on one machine (prepare.sh).")
+    check_text(run)
     if not machines.node_rank:
         with locked(run.out):
             keep(run.settings, run.out)
@@ -76,9 +75,7 @@ def train_on_several(run: Run, machines: Machines) -> None:
 
 def train_all(run: Run, machines: Machines) -> None:
     """Train every model, `run.jobs` at a time; the first failure, or an interrupt, ends the others."""
-    if not prepared(run.out):
-        raise UserError(f"{run.out / 'bin'} is missing: prepare the text first (prepare.sh).")
-    check_lengths(run.settings, run.out)
+    check_text(run)
     waiting = [model for model in run.models if not trained(model, run.out)]
     jobs = max(1, min(run.jobs, len(waiting)))
     train_one = partial(train, settings=run.settings, out=run.out, machines=machines, threads=run.threads, jobs=jobs)
@@ -97,6 +94,13 @@ def train_all(run: Run, machines: Machines) -> None:
                 kill_running()
                 time.sleep(0.1)
             raise
+
+
+def check_text(run: Run) -> None:
+    """Refuse to train on text that is not there or that the models cannot take."""
+    if not prepared(run.out):
+        raise UserError(f"{run.out / 'bin'} is missing: prepare the text first, on one machine (prepare.sh).")
+    check_lengths(run.settings, run.out)
 
 
 def evaluate_all(run: Run) -> None:

@@ -45,9 +45,9 @@ class Row:
             "training_seconds_per_update": self.per_update(),
             "training_tokens_per_second": self.per_second(),
             "validation_curve": self.log.curve,
-            **{name: self.training[name] for name in ("jobs", "processes", "precision", "command")},
-            "training_threads": self.training["threads"],
-            "training_machine": self.training["machine"],
+            **{name: self.training[name] for name in ("jobs", "processes", "command")},
+            # the scores have these too, of the translation
+            **{f"training_{name}": self.training[name] for name in ("precision", "threads", "machine")},
         }
 
 

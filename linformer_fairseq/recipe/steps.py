@@ -1,6 +1,5 @@
 """Steps that are done once: a step's result appears under its name only when it is whole."""
 
-import errno
 import fcntl
 import shutil
 import time
@@ -9,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from linformer_fairseq.cli.errors import UserError
+from linformer_fairseq.cli.files import is_full
 from linformer_fairseq.cli.progress import say
 
 LOCK_PATIENCE_SECONDS = 30.0
@@ -31,8 +31,7 @@ def build_folder(target: Path, what: str, build: Callable[[Path], None]) -> None
     try:
         build(part)
     except (OSError, UserError) as error:
-        full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
-        if full or shutil.disk_usage(part).free < LITTLE_SPACE:
+        if is_full(error) or shutil.disk_usage(part).free < LITTLE_SPACE:
             shutil.rmtree(part, ignore_errors=True)
             raise UserError(
                 f"The disk is full, so {target} could not be written: free some space and run the same command again."

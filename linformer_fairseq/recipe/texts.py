@@ -37,7 +37,7 @@ def read_lines(path: Path) -> list[str]:
 
 
 def stream_lines(path: Path) -> Iterator[str]:
-    """The lines of a file that `write_lines` or a `LineWriter` wrote, one by one."""
+    """The lines of a file that `write_lines` or a `PairWriter` wrote, one by one."""
     with open(path, encoding="utf-8", newline="\n") as file:
         for line in file:
             yield line.removesuffix("\n")

@@ -20,8 +20,8 @@ from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.cli.processes import die_with_parent
 
 from .launch import LAUNCHER
+from .settings import PRECISIONS
 
-PRECISIONS = ("fp32", "fp16", "amp", "bf16")
 TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 """What torchrun tells every process that it starts."""
 SET_HERE = ("--device-id", "--local_rank", "--fp16", "--amp", "--bf16", "--memory-efficient-bf16", "--tpu")

@@ -124,6 +124,7 @@ def test_everything_is_reported(finished: Finished) -> None:
         assert model["sentences"] == 12
         assert model["perplexity"] > 1
         assert model["parameters"] > 0
+        assert model["precision"] == model["training_precision"] == "fp32"
         assert {"bleu", "compound_bleu", "chrf", "signature"} <= set(model)
         assert len(model["checkpoints"]) == 2
         updates = [update for update, _ in model["validation_curve"]]

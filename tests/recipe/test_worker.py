@@ -16,6 +16,7 @@ from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.models.loading import projection_weights
 from linformer_fairseq.recipe import worker
 from linformer_fairseq.recipe.launch import WORKER, Machines, train_command
+from linformer_fairseq.recipe.settings import PRECISIONS
 from tests.fairseq_commands import (
     ALL_PLACES,
     ROOT,
@@ -168,7 +169,7 @@ def alive(pid: int) -> bool:
 
 @pytest.mark.gpu
 @pytest.mark.slow
-@pytest.mark.parametrize("precision", worker.PRECISIONS)
+@pytest.mark.parametrize("precision", PRECISIONS)
 def test_all_gpus(data: Path, tmp_path: Path, precision: str) -> None:
     arguments = [argument for argument in train_arguments(data, tmp_path, "--max-epoch", 4) if argument != "--cpu"]
     count = torch.cuda.device_count()
