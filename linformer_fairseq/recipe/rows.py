@@ -9,7 +9,7 @@ from linformer_fairseq.cli.files import read_json
 from . import logs, scores, texts, train
 from .evaluate import FOLDER as TEST
 from .evaluate import HYPOTHESES, SCORES
-from .settings import Model, Settings
+from .settings import DONE, Model, Settings
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Row:
 def finished_models(out: Path) -> list[Model]:
     """The models that have been trained and translated with, the Transformer first, then by attention and k."""
     models = []
-    for done in (out / "models").glob(f"*/{train.DONE}"):
+    for done in (out / "models").glob(f"*/{DONE}"):
         training = read_json(done)
         if (done.parent / TEST / SCORES).exists():
             models.append(Model(training["k"], training["attention"]))
@@ -73,7 +73,7 @@ def finished_rows(settings: Settings, out: Path) -> list[Row]:
         if model.k and Model() in translations:
             compared = scores.compare(translations[Model()], translations[model], references, settings.text.target_lang)
         log = logs.read_training((folder / train.LOG).read_text(encoding="utf-8"))
-        rows.append(Row(model, log, read_json(folder / TEST / SCORES), read_json(folder / train.DONE), compared))
+        rows.append(Row(model, log, read_json(folder / TEST / SCORES), read_json(folder / DONE), compared))
     return rows
 
 

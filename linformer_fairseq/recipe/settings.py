@@ -16,6 +16,7 @@ from linformer_fairseq.cli.files import read_json, write_json
 from .steps import locked, remove_folder
 
 FILE_NAME = "settings.json"
+DONE = "train.json"  # in the folder of a model that has been trained to its end
 POSITION_FLAGS = ("--max-source-positions", "--max-target-positions")
 FAIRSEQ_MAX_POSITIONS = 1024  # fairseq's default for both
 PREPARED_FOLDERS = ("bin", "bpe", "tok", "raw")  # each is made of the next
@@ -134,7 +135,7 @@ def keep(settings: Settings, out: Path) -> None:
         raise UserError(f"{out} holds other files than this recipe's: name a new or an empty folder with --out.")
     if ours and before != now:
         models = out / "models"
-        if any(models.glob("*/checkpoints/*.pt")):
+        if any(models.glob("*/checkpoints/*.pt")) or any(models.glob(f"*/{DONE}")):  # it may be without, to save space
             _refuse_change(before, now, ("text", "training"), out, "use another --out")
         if any(models.glob("*/test")):
             _refuse_change(before, now, ("translation",), out, f"use another --out, or remove {models}/*/test")

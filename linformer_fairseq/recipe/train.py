@@ -13,10 +13,9 @@ from linformer_fairseq.cli.progress import say
 
 from . import logs
 from .launch import Machines, train_command, update_freq
-from .settings import Model, Settings, Training
+from .settings import DONE, Model, Settings, Training
 from .steps import locked
 
-DONE = "train.json"
 LOG = "train.log"
 LOG_INTERVAL = 50
 

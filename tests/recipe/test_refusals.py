@@ -117,14 +117,17 @@ def test_values(capsys, tmp_path, argv, said):
     assert not (tmp_path / "out").exists()
 
 
-def test_other_settings_in_the_same_folder(tmp_path):
+@pytest.mark.parametrize("result", ["checkpoints/checkpoint_last.pt", "train.json"])
+def test_other_settings_in_the_same_folder(tmp_path, result):
+    """Neither a training under way nor a finished one without its checkpoints is thrown away."""
     keep(parse(["--epochs", "3"]).settings, tmp_path)
     keep(parse(["--epochs", "3", "--k", "4"]).settings, tmp_path)
-    checkpoints = tmp_path / "models" / "transformer" / "checkpoints"
-    checkpoints.mkdir(parents=True)
-    (checkpoints / "checkpoint_last.pt").touch()
+    path = tmp_path / "models" / "transformer" / result
+    path.parent.mkdir(parents=True)
+    path.touch()
     with pytest.raises(UserError, match=r"epochs = 3, not 4.*another --out"):
         keep(parse(["--epochs", "4"]).settings, tmp_path)
+    assert path.exists()
 
 
 def test_two_runs_in_one_folder(tmp_path):
