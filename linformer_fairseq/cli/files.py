@@ -4,24 +4,31 @@ import errno
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from .errors import UserError
+from .errors import DiskFullError, UserError
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """A name beside `path` to write to; it then takes the place of `path` in one move, so that nobody reads half."""
     part = path.with_name(path.name + ".part")
-    yield part
-    os.replace(part, path)
+    try:
+        yield part
+        os.replace(part, path)
+    except BaseException:
+        with suppress(OSError):
+            part.unlink()
+        raise
 
 
 def is_full(error: Exception) -> bool:
     """Whether an error says that there is no space left."""
-    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return isinstance(error, DiskFullError) or (
+        isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+    )
 
 
 @contextmanager
@@ -29,7 +36,8 @@ def writing(path: Path) -> Iterator[None]:
     """What goes wrong with the disk while `path` is written, said in one sentence.
 
     Raises:
-        UserError: a full disk, a folder without the right to write.
+        DiskFullError: no space is left.
+        UserError: a folder without the right to write.
     """
     try:
         yield
@@ -37,7 +45,7 @@ def writing(path: Path) -> Iterator[None]:
         if error.errno is None:  # not the system's: gzip's own
             raise
         if is_full(error):
-            raise UserError(
+            raise DiskFullError(
                 f"There is no space left for {path}: free some space and run the same command again: "
                 "it goes on from there."
             ) from None

@@ -2,6 +2,9 @@
 
 import os
 import platform
+import subprocess
+import sys
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -17,9 +20,19 @@ def describe_machine() -> str:
     """One line: processor, cores, GPU, versions."""
     parts = [f"{_processor()}, {cpu_count()} cores"]
     if torch.cuda.is_available():
-        parts.append(f"{torch.cuda.device_count()} × {torch.cuda.get_device_name(0)}")
+        parts.append(f"{torch.cuda.device_count()} × {_gpu()}")
     parts.append(f"Python {platform.python_version()}, torch {torch.__version__}, {_fairseq_version()}")
     return "; ".join(parts)
+
+
+@cache
+def _gpu() -> str:
+    """Asked in a process of its own, as CUDA would keep some hundred MB of the GPU for this one as long as it lives."""
+    if torch.cuda.is_initialized():
+        return torch.cuda.get_device_name(0)
+    command = [sys.executable, "-c", "import torch; print(torch.cuda.get_device_name(0))"]
+    asked = subprocess.run(command, capture_output=True, text=True)
+    return "GPU of unknown name" if asked.returncode else asked.stdout.strip()
 
 
 def _processor() -> str:

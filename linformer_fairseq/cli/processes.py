@@ -8,11 +8,19 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from .errors import UserError
+import torch
+
+from .errors import CommandError
 
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 _running: set[subprocess.Popen[str]] = set()
+# where torch has a loader that reads fairseq's checkpoints and runs no code, it is the one for all
+_SAFE_LOADER = (
+    {"TORCH_FORCE_WEIGHTS_ONLY_LOAD": "1", "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "0"}
+    if hasattr(torch.serialization, "add_safe_globals")
+    else {}
+)
 
 
 def run_command(
@@ -33,7 +41,7 @@ def run_command(
         what: the thing it works on, for the same sentence.
 
     Raises:
-        UserError: it failed.
+        CommandError: its exit status is not 0.
     """
     count = str(threads)
     environment = {
@@ -43,6 +51,7 @@ def run_command(
         "PYTHONUNBUFFERED": "1",
         "PYTHONIOENCODING": "utf-8",
         "PYTHONWARNINGS": "ignore",
+        **_SAFE_LOADER,
     }
     with (
         open(log, "a", encoding="utf-8") as file,
@@ -72,7 +81,7 @@ def run_command(
         finally:
             _running.discard(process)
     if process.returncode:
-        raise UserError(
+        raise CommandError(
             f"{name} failed{f' for {what}' if what else ''} (exit status {process.returncode}): "
             f"its last lines are in {log}; put right what they name and run the same command again."
         )

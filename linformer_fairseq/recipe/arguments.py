@@ -1,6 +1,7 @@
 """The recipe's command line. The defaults are those of a small model on a small corpus."""
 
 import argparse
+import dataclasses
 import re
 import shlex
 from collections.abc import Sequence
@@ -17,10 +18,10 @@ from linformer_fairseq.models.config import PLACES
 
 from .lengths import Lengths
 from .settings import (
-    AUTO,
     EVERY_100TH,
     NEWSTEST2013,
     PRECISIONS,
+    PREFIX,
     SENTENCEPIECE,
     SUBWORD_NMT,
     Model,
@@ -28,15 +29,13 @@ from .settings import (
     Text,
     Training,
     Translation,
+    bound_precision,
 )
 from .sources import check_data
-from .wmt14 import OFFICIAL
-
-PREFIX = "linformer_"
-"""What the name of an architecture starts with when it has Linformer attention."""
-
+from .wmt14 import LANGS, OFFICIAL
 
 STEPS = ("prepare", "train", "evaluate", "compare")
+AUTO = "auto"
 
 
 @dataclass(frozen=True)
@@ -140,7 +139,7 @@ def build_parser() -> argparse.ArgumentParser:
     option("--updates", type=natural, default=0, help="updates; 0: until --epochs")
     option("--max-tokens", type=count, default=1024, help="tokens in a batch")
     option("--update-batches", type=count, default=1, help="batches in an update, on all GPUs together")
-    option("--precision", choices=(AUTO, *PRECISIONS), default=AUTO, help="auto: fp16 on a GPU, fp32 on the CPU")
+    option("--precision", choices=(AUTO, *PRECISIONS), default=AUTO, help="auto: as before, else fp16 on a GPU or fp32")
     option("--lr", type=_positive, default=3e-3, help="highest learning rate")
     option("--warmup-updates", type=natural, default=400, help="updates up to the highest learning rate")
     option("--dropout", type=_rate, default=0.1, help="dropout")
@@ -197,10 +196,15 @@ def parse(argv: Sequence[str]) -> Run:
         )
     out = args.out.expanduser().resolve()
     lengths = Lengths(args.length_tokens, args.lengths, args.length_repeats) if args.length_tokens else None
+    if lengths and not lengths.shapes:
+        raise UserError(
+            f"--length-tokens {args.length_tokens} is less than any of --lengths: give {min(args.lengths)} or more, "
+            "or 0 for no such study."
+        )
     return Run(
         step=args.step,
         out=out,
-        settings=Settings(_text(args), _training(args, baseline, extra), _translation(args)),
+        settings=Settings(_text(args), _training(args, baseline, extra, out), _translation(args)),
         models=_models(args),
         server=args.server.rstrip("/"),
         threads=args.threads,
@@ -229,7 +233,7 @@ def _text(args: argparse.Namespace) -> Text:
     )
 
 
-def _training(args: argparse.Namespace, baseline: str | None, extra: list[str]) -> Training:
+def _training(args: argparse.Namespace, baseline: str | None, extra: list[str], out: Path) -> Training:
     sizes = {
         "layers": args.layers,
         "embed-dim": args.dim,
@@ -239,7 +243,7 @@ def _training(args: argparse.Namespace, baseline: str | None, extra: list[str]) 
     size_flags = [
         part for side in ("encoder", "decoder") for name, n in sizes.items() for part in (f"--{side}-{name}", str(n))
     ]
-    return Training(
+    training = Training(
         arch=baseline or "transformer",
         size_flags=[] if baseline else size_flags,
         epochs=args.epochs,
@@ -257,6 +261,9 @@ def _training(args: argparse.Namespace, baseline: str | None, extra: list[str]) 
         linformer_args=args.linformer_args,
         train_args=extra,
     )
+    if training.precision == AUTO:
+        return dataclasses.replace(training, precision=bound_precision(out) or ("fp32" if training.on_cpu else "fp16"))
+    return training
 
 
 def _translation(args: argparse.Namespace) -> Translation:
@@ -269,7 +276,7 @@ def _data(args: argparse.Namespace) -> dict[str, Any]:
     if args.data is not None:
         folder = args.data.expanduser().resolve()
         return {"folder": str(folder), "sha256": check_data(folder, args.source_lang, args.target_lang)}
-    if {args.source_lang, args.target_lang} != {"en", "de"}:
+    if {args.source_lang, args.target_lang} != LANGS:
         raise UserError("The made corpus and WMT14 are in en and de only: name your own text with --data.")
     if args.wmt14:
         return {"wmt14": args.wmt14}
@@ -281,6 +288,13 @@ def _models(args: argparse.Namespace) -> list[Model]:
     ks = [k for group in args.k for k in group] if args.k else args.default_k
     attentions = args.attention or [args.default_attention]
     linformers = list(dict.fromkeys(Model(k, places) for places in attentions for k in ks))
+    if args.model and not args.model.startswith(PREFIX):
+        if args.k or args.attention:
+            raise UserError(
+                f"{args.model} is the Transformer, for which --k and --attention mean nothing: name "
+                f"{PREFIX}{args.model}, or leave them out."
+            )
+        return [Model()]
     if args.model:
-        return linformers if args.model.startswith(PREFIX) else [Model()]
+        return linformers
     return [Model(), *linformers]

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from . import lexicon as lex
+from .pairs import Pair
 
 Case = Literal["nominative", "accusative", "dative"]
-Pair = tuple[str, str]
 
 MIN_WORDS, MAX_WORDS = 3, 60
 

@@ -22,6 +22,8 @@ from .steps import build_folder, locked
 FOLDER = "test"
 SCORES = "scores.json"
 HYPOTHESES = "hypotheses.txt"
+LONGEST = ("--max-len-a", "1", "--max-len-b", "50")
+"""50 subwords more than the longest source of the batch (Vaswani et al., 2017, section 6.1, say: than the source)."""
 
 
 def evaluate(model: Model, settings: Settings, out: Path, threads: int) -> None:
@@ -88,7 +90,9 @@ def _generation(settings: Settings) -> list[str]:
     text, translation = settings.text, settings.translation
     return [
         *("--gen-subset", "test", "--source-lang", text.source_lang, "--target-lang", text.target_lang),
-        *("--beam", str(translation.beam), "--lenpen", str(translation.lenpen), "--log-format", "json"),
+        *("--beam", str(translation.beam), "--lenpen", str(translation.lenpen)),
+        *LONGEST,
+        *("--log-format", "json"),
         *("--remove-bpe", *([SENTENCEPIECE] if text.bpe == SENTENCEPIECE else [])),
     ]
 

@@ -153,7 +153,6 @@ def torchrun(argv: Sequence[str]) -> int:
     """
     quiet_libraries()
     os.environ[LAUNCHER] = str(os.getpid())
-    os.environ.setdefault("OMP_NUM_THREADS", "1")  # torchrun's own choice, made without its warning
     try:
         run.main(list(argv))
     except ChildFailedError as error:

@@ -46,8 +46,12 @@ class Lengths:
         return [(length, self.tokens // length) for length in self.lengths if length <= self.tokens]
 
 
-def measure_lengths(wanted: Lengths, models: list[Model], settings: Settings, out: Path, threads: int) -> None:
-    """Write the seconds a batch of every model at every length to `out/lengths.json`, but for those that are there."""
+def measure_lengths(wanted: Lengths, models: list[Model], settings: Settings, out: Path, threads: int) -> bool:
+    """Write the seconds a batch of every model at every length to `out/lengths.json`, but for those that are there.
+
+    Returns:
+        Whether there was anything left to measure.
+    """
     path = out / FILE_NAME
     precision = settings.training.inference_precision
     device = torch.device("cpu" if settings.training.on_cpu else "cuda")
@@ -64,7 +68,7 @@ def measure_lengths(wanted: Lengths, models: list[Model], settings: Settings, ou
     shapes = [shape for shape in wanted.shapes if shape[0] not in done]
     if not shapes:
         say("Timing the models at several lengths: done before")
-        return
+        return False
     say(f"Timing the models at several lengths, {wanted.tokens:,} tokens a batch ...")
     torch.set_num_threads(threads)
     longest = max(length for length, _ in wanted.shapes)
@@ -75,6 +79,7 @@ def measure_lengths(wanted: Lengths, models: list[Model], settings: Settings, ou
         rows = [*rows, *_rows(shape, built, wanted.repeats, device)]
         write_json(path, {"asked": asked, "rows": rows})
         say(f"  {shape[0]:,} tokens a sentence, {shape[1]} at a time: done")
+    return True
 
 
 def _rows(

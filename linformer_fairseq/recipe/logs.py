@@ -53,16 +53,28 @@ class TrainingLog:
 
     @property
     def updates(self) -> int:
+        return max(max(self.validations, default=0), self._updates_of_epochs)
+
+    @property
+    def _updates_of_epochs(self) -> int:
         return max((int(values["train_num_updates"]) for values in self.epochs.values()), default=0)
 
     @property
-    def seconds(self) -> float:
-        """Time spent in updates alone: without validation, saving and starting."""
-        return float(sum(values["train_train_wall"] for values in self.epochs.values()))
+    def _whole(self) -> bool:
+        """Whether all epochs are there: fairseq writes an epoch's line once it has saved it, and killed in between it
+        never does."""
+        return set(self.epochs) == set(range(1, len(self.epochs) + 1)) and self._updates_of_epochs == self.updates
 
     @property
-    def tokens(self) -> float:
-        """Target tokens trained on, counted once an epoch."""
+    def seconds(self) -> float | None:
+        """Time spent in updates alone, without validation, saving and starting; None where an epoch's is not known."""
+        return float(sum(values["train_train_wall"] for values in self.epochs.values())) if self._whole else None
+
+    @property
+    def tokens(self) -> float | None:
+        """Target tokens trained on, counted once an epoch; None where an epoch's are not known."""
+        if not self._whole:
+            return None
         total, before = 0.0, 0
         for _, values in sorted(self.epochs.items()):
             updates = int(values["train_num_updates"])

@@ -34,16 +34,18 @@ def run(run: Run) -> None:
         check_torch()
     machines = None
     if run.step in ("train", "compare"):
-        precision_arguments(training.chosen_precision, training.on_cpu)  # refuses what cannot be had here
+        if not all(trained(model, run.out) for model in run.models):
+            precision_arguments(training.precision, training.on_cpu)  # refuses what cannot be had here
         machines = machines_from(os.environ, run.processes, training.update_batches, training.on_cpu)
         update_freq(training.update_batches, machines.world_size)  # refuses what cannot be shared
         if machines.nodes > 1:
             train_on_several(run, machines)
             return
     make_writable(run.out)
+    prepares = run.step in ("prepare", "compare")
     with locked(run.out) as lock:
-        keep(run.settings, run.out)
-        if run.step in ("prepare", "compare"):
+        keep(run.settings, run.out, prepares)
+        if prepares:
             prepare(run.settings.text, run.server, run.out, run.threads, lock)
             say(f"The binarised text is in {run.out / 'bin'}.")
     if machines:
@@ -52,9 +54,10 @@ def run(run: Run) -> None:
         evaluate_all(run)
     if run.step == "compare":
         with locked(run.out):
-            if run.lengths:
-                measure_lengths(run.lengths, finished_models(run.out), run.settings, run.out, run.threads)
-            write_report(run.settings, run.out)
+            write_report(run.settings, run.out)  # first, as long sentences may need more memory than there is
+            models = finished_models(run.out)
+            if run.lengths and measure_lengths(run.lengths, models, run.settings, run.out, run.threads):
+                write_report(run.settings, run.out)
         say(f"The report is in {run.out / 'report.html'}, and as text in {run.out / 'report.md'}.")
 
 
@@ -68,7 +71,7 @@ def train_on_several(run: Run, machines: Machines) -> None:
     check_text(run)
     if not machines.node_rank:
         with locked(run.out):
-            keep(run.settings, run.out)
+            keep(run.settings, run.out, prepares=False)
     for model in run.models:
         train(model, run.settings, run.out, machines, run.threads, jobs=1)
 

@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+from fairseq.data.data_utils import load_indexed_dataset
+
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.cli.files import read_json
 from linformer_fairseq.cli.processes import run_command
@@ -47,6 +49,21 @@ def _binarise(text: Text, out: Path, to: Path, threads: int, lock: int) -> None:
     with growing(to, "*.bin", BYTES_PER_SUBWORD * subwords.total(out / "bpe"), "binarising"):
         run_command(command_line("preprocess", arguments), "fairseq-preprocess", log, threads, lock)
     (to / log.name).unlink(missing_ok=True)  # fairseq's own copy
+    _check_binarised(text, out, to)
+
+
+def _check_binarised(text: Text, out: Path, to: Path) -> None:
+    """Count the lines again, as fairseq's workers find their parts of a file by guesses at its bytes."""
+    facts = read_json(out / "bpe" / subwords.FACTS)
+    for split in texts.SPLITS:
+        for lang in (text.source_lang, text.target_lang):
+            prefix = to / f"{split}.{text.source_lang}-{text.target_lang}.{lang}"
+            found, wanted = len(load_indexed_dataset(str(prefix), None)), facts[split]["pairs"]
+            if found != wanted:
+                raise UserError(
+                    f"fairseq-preprocess has made {found:,} of the {wanted:,} lines of {split}.{lang}: run the same "
+                    "command again with --threads 1."
+                )
 
 
 def prepared(out: Path) -> bool:

@@ -23,7 +23,7 @@ def report_text(
     parts = [
         f"# Transformer and Linformer, {direction}",
         _corpus(settings, facts),
-        *_performance(rows, facts),
+        *_performance(settings, rows, facts),
         *_training_time(rows),
         *_inference_time(settings, rows),
         *(_lengths(timed) if timed else []),
@@ -67,7 +67,7 @@ def _corpus(settings: Settings, facts: dict[str, Any]) -> str:
     )
 
 
-def _performance(rows: list[Row], facts: dict[str, Any]) -> list[str]:
+def _performance(settings: Settings, rows: list[Row], facts: dict[str, Any]) -> list[str]:
     columns: list[Column] = [
         ("PPL (dev)", lambda row: f"{row.scores['perplexity']:.2f}"),
         ("BLEU", lambda row: f"{row.scores['bleu']:.2f}"),
@@ -82,12 +82,8 @@ def _performance(rows: list[Row], facts: dict[str, Any]) -> list[str]:
         for name in ("signature", "compound_signature", "chrf_signature")
         for signature in _distinct(rows, lambda row, name=name: row.scores[name])
     ]
-    averaged = [row for row in rows if len(row.scores["checkpoints"]) > 1]
-    which = (
-        f"the mean of the last {len(averaged[0].scores['checkpoints'])} saved"
-        if averaged
-        else "the one with the lowest validation loss"
-    )
+    averaged = settings.translation.average
+    which = f"the mean of the last {averaged} saved" if averaged else "the one with the lowest validation loss"
     return [
         "## Model performance",
         _table(rows, columns),
@@ -106,7 +102,7 @@ def _against(row: Row) -> str:
 
 def _training_time(rows: list[Row]) -> list[str]:
     columns: list[Column] = [
-        ("Seconds", lambda row: f"{row.log.seconds:,.0f}"),
+        ("Seconds", lambda row: _or_nothing(row.log.seconds, ",.0f")),
         ("Updates", lambda row: f"{row.log.updates:,}"),
         ("Milliseconds an update", lambda row: _or_nothing(row.per_update(), ".0f", 1000)),
         ("Tokens a second", lambda row: _or_nothing(row.per_second(), ",.0f")),
@@ -117,8 +113,13 @@ def _training_time(rows: list[Row]) -> list[str]:
         "## Training time",
         _table(rows, columns),
         "Time spent in updates, without validation, saving and starting, as fairseq-train logs it (whole seconds "
-        f"an epoch); tokens are target subwords. {_jobs(rows)}",
+        f"an epoch); tokens are target subwords.{_untimed(rows)} {_jobs(rows)}",
     ]
+
+
+def _untimed(rows: list[Row]) -> str:
+    lost = [row.model.name for row in rows if row.log.seconds is None]
+    return f" A training that was killed has lost the time of an epoch ({', '.join(lost)})." if lost else ""
 
 
 def _jobs(rows: list[Row]) -> str:

@@ -24,8 +24,9 @@ class Row:
     """How its BLEU differs from the Transformer's (`scores.compare`); None for that one, or where it is missing."""
 
     def per_second(self) -> float | None:
-        """Target tokens trained on in a second; None where the training was too short to be timed."""
-        return self.log.tokens / self.log.seconds if self.log.seconds else None
+        """Target tokens trained on in a second; None where the training was too short to be timed, or has not
+        been timed to its end."""
+        return self.log.tokens / self.log.seconds if self.log.seconds and self.log.tokens else None
 
     def per_update(self) -> float | None:
         return self.log.seconds / self.log.updates if self.log.seconds and self.log.updates else None
@@ -41,7 +42,7 @@ class Row:
             "bleu_against_transformer": self.against_baseline,
             "training_seconds": self.log.seconds,
             "training_updates": self.log.updates,
-            "training_tokens": round(self.log.tokens),
+            "training_tokens": None if self.log.tokens is None else round(self.log.tokens),
             "training_seconds_per_update": self.per_update(),
             "training_tokens_per_second": self.per_second(),
             "validation_curve": self.log.curve,

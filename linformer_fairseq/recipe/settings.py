@@ -16,11 +16,11 @@ from linformer_fairseq.cli.files import read_json, write_json
 from .steps import locked, remove_folder
 
 FILE_NAME = "settings.json"
+PREFIX = "linformer_"  # of the names of architectures with Linformer attention
 DONE = "train.json"  # in the folder of a model that has been trained to its end
 POSITION_FLAGS = ("--max-source-positions", "--max-target-positions")
 FAIRSEQ_MAX_POSITIONS = 1024  # fairseq's default for both
 PREPARED_FOLDERS = ("bin", "bpe", "tok", "raw")  # each is made of the next
-AUTO = "auto"
 PRECISIONS = ("fp32", "fp16", "amp", "bf16")
 NEWSTEST2013 = "newstest2013"
 EVERY_100TH = "every-100th"
@@ -66,6 +66,7 @@ class Training:
     update_batches: int
     """Batches of `max_tokens` in an update, whatever the number of GPUs."""
     precision: str
+    """One of PRECISIONS."""
     lr: float
     warmup_updates: int
     dropout: float
@@ -81,16 +82,9 @@ class Training:
         return "--cpu" in self.train_args or not torch.cuda.is_available()
 
     @property
-    def chosen_precision(self) -> str:
-        """What `AUTO` means on this machine."""
-        if self.precision == AUTO:
-            return "fp32" if self.on_cpu else "fp16"
-        return self.precision
-
-    @property
     def inference_precision(self) -> str:
         """On a GPU, a model that was trained with half precision's speed translates with it; else in fp32."""
-        return "fp16" if not self.on_cpu and self.chosen_precision in ("fp16", "amp") else "fp32"
+        return "fp16" if not self.on_cpu and self.precision in ("fp16", "amp") else "fp32"
 
     @property
     def longest(self) -> dict[str, int]:
@@ -120,25 +114,48 @@ class Settings:
     translation: Translation
 
 
-def keep(settings: Settings, out: Path) -> None:
+def bound_precision(out: Path) -> str | None:
+    """The precision of the models in a folder, from the first saved checkpoint on."""
+    stored = _stored(out)
+    return stored["training"]["precision"] if stored and _has_models(out) else None
+
+
+def _stored(out: Path) -> dict[str, Any] | None:
+    """The settings that the results in a folder were made with; None where there are none of this recipe."""
+    path = out / FILE_NAME
+    stored = read_json(path) if path.exists() else None
+    groups = {group.name for group in dataclasses.fields(Settings)}
+    return stored if isinstance(stored, dict) and groups <= set(stored) else None
+
+
+def _has_models(out: Path) -> bool:
+    """A finished model may be without its checkpoints, removed to save space."""
+    models = out / "models"
+    return any(models.glob("*/checkpoints/*.pt")) or any(models.glob(f"*/{DONE}"))
+
+
+def keep(settings: Settings, out: Path, prepares: bool) -> None:
     """Store the settings with the results, and refuse to mix results of different settings.
 
     They bind from the first saved checkpoint on, those of the translation from the first translated test set on; what
-    was only prepared with other settings is made anew. A folder that holds anything but results is refused, as nothing
-    in it is ours to replace.
+    was only prepared with other settings is removed by a command that prepares the text, and otherwise binds it too.
+    A folder that holds anything but results is refused, as nothing in it is ours to replace.
+
+    Args:
+        prepares: whether the command goes on to prepare the text.
     """
-    path = out / FILE_NAME
     now = dataclasses.asdict(settings)
-    before = read_json(path) if path.exists() else None
-    ours = isinstance(before, dict) and set(now) <= set(before)
-    if not ours and any(not entry.name.startswith(".") for entry in out.iterdir()):
+    before = _stored(out)
+    if before is None and any(not entry.name.startswith(".") for entry in out.iterdir()):
         raise UserError(f"{out} holds other files than this recipe's: name a new or an empty folder with --out.")
-    if ours and before != now:
+    if before is not None and before != now:
         models = out / "models"
-        if any(models.glob("*/checkpoints/*.pt")) or any(models.glob(f"*/{DONE}")):  # it may be without, to save space
-            _refuse_change(before, now, ("text", "training"), out, "use another --out")
+        if _has_models(out):
+            _refuse_change(before, now, ("text", "training"), out, "give the same, or use another --out")
         if any(models.glob("*/test")):
             _refuse_change(before, now, ("translation",), out, f"use another --out, or remove {models}/*/test")
+        if not prepares and any((out / folder).is_dir() for folder in PREPARED_FOLDERS):
+            _refuse_change(before, now, ("text",), out, "give the same, or prepare the text with it first (prepare.sh)")
         same_text = before["text"] == now["text"]
         if not same_text or before["training"] != now["training"]:
             for model in models.glob("*/"):
@@ -148,7 +165,7 @@ def keep(settings: Settings, out: Path) -> None:
             for folder in PREPARED_FOLDERS:
                 remove_folder(out / folder)
     if before != now:
-        write_json(path, now)
+        write_json(out / FILE_NAME, now)
 
 
 def _refuse_change(
@@ -184,7 +201,7 @@ class Model:
         if not self.k:
             return ["--arch", training.arch, *training.size_flags]
         return [
-            *("--arch", f"linformer_{training.arch}", *training.size_flags),
+            *("--arch", f"{PREFIX}{training.arch}", *training.size_flags),
             *("--linformer-k", str(self.k), "--linformer-attention", self.attention),
             *training.linformer_args,
         ]

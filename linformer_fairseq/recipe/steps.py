@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from linformer_fairseq.cli.errors import UserError
+from linformer_fairseq.cli.errors import CommandError, UserError
 from linformer_fairseq.cli.files import is_full
 from linformer_fairseq.cli.progress import say
 
@@ -31,7 +31,8 @@ def build_folder(target: Path, what: str, build: Callable[[Path], None]) -> None
     try:
         build(part)
     except (OSError, UserError) as error:
-        if is_full(error) or shutil.disk_usage(part).free < LITTLE_SPACE:
+        out_of_space = isinstance(error, CommandError) and shutil.disk_usage(part).free < LITTLE_SPACE
+        if is_full(error) or out_of_space:
             shutil.rmtree(part, ignore_errors=True)
             raise UserError(
                 f"The disk is full, so {target} could not be written: free some space and run the same command again."

@@ -15,7 +15,7 @@ import sentencepiece
 from subword_nmt.apply_bpe import BPE
 from subword_nmt.learn_bpe import learn_bpe
 
-from linformer_fairseq.cli.errors import UserError
+from linformer_fairseq.cli.errors import CommandError, UserError
 from linformer_fairseq.cli.files import read_json, write_json
 from linformer_fairseq.cli.processes import run_command
 from linformer_fairseq.cli.progress import bar
@@ -151,8 +151,8 @@ def _learn_sentencepiece(training: list[Path], to: Path, size: int, threads: int
                 threads,
                 on_line=on_line,
             )
-        except UserError as error:
-            raise UserError(f"{error} Another --bpe-merges than {size:,} may be what it needs.") from None
+        except CommandError as error:
+            raise CommandError(f"{error} Another --bpe-merges than {size:,} may be what it needs.") from None
     return model
 
 

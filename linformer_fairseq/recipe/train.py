@@ -6,6 +6,8 @@ import time
 import zipfile
 from pathlib import Path
 
+import torch
+
 from linformer_fairseq.cli.files import write_json
 from linformer_fairseq.cli.machine import describe_machine
 from linformer_fairseq.cli.processes import run_command
@@ -56,19 +58,21 @@ def train(model: Model, settings: Settings, out: Path, machines: Machines, threa
     Machines other than the first one keep nothing but a log, in a folder of their own.
     """
     folder = out / "models" / model.slug
-    own = folder / f"machine-{machines.node_rank}" if machines.node_rank else folder
+    own = out / "machines" / str(machines.node_rank) / model.slug if machines.node_rank else folder
     own.mkdir(parents=True, exist_ok=True)
     with locked(own) as lock:
         if trained(model, out):
             say(f"Training {model.name}: done before")
             return
         again = not machines.node_rank and repair_checkpoints(folder / "checkpoints")
-        say(f"Training {model.name}{', from where it stopped' if again else ''} ...")
+        place = describe_place(machines, settings.training)
+        say(f"Training {model.name} {place}{', from where it stopped' if again else ''} ...")
         freq = update_freq(settings.training.update_batches, machines.world_size)
-        precision = settings.training.chosen_precision
+        precision = settings.training.precision
         command = train_command(machines, precision, training_arguments(model, settings, out, folder, freq))
         progress = _Progress(model, settings.training)
-        run_command(command, "fairseq-train", own / LOG, threads, lock, progress, model.name)
+        each = max(1, threads // machines.processes)
+        run_command(command, "fairseq-train", own / LOG, each, lock, progress, model.name)
         if not machines.node_rank:
             facts = {
                 "k": model.k,
@@ -76,11 +80,20 @@ def train(model: Model, settings: Settings, out: Path, machines: Machines, threa
                 "jobs": jobs,
                 "processes": machines.world_size,
                 "precision": precision,
-                "threads": threads,
+                "threads": each,
                 "machine": describe_machine(),
                 "command": command,
             }
             write_json(folder / DONE, facts)
+
+
+def describe_place(machines: Machines, training: Training) -> str:
+    """What a training runs on, for whoever expected something else."""
+    if training.on_cpu:
+        place = f"on the CPU in {machines.processes} process{'es' * (machines.processes > 1)}"
+    else:
+        place = f"on {machines.processes} of {torch.cuda.device_count()} GPUs"
+    return f"{place}{f' of each of {machines.nodes} machines' if machines.nodes > 1 else ''}, in {training.precision}"
 
 
 class _Progress:

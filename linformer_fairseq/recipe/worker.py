@@ -9,7 +9,8 @@ import logging
 import os
 import sys
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -62,11 +63,39 @@ def _train(argv: Sequence[str], environment: Mapping[str, str]) -> None:
     cfg = convert_namespace_to_omegaconf(args)
     cfg.common.bf16 = own.precision == "bf16"  # set here, as the flag would ask for a TPU
 
+    fairseq_cli.train.train = stopping(fairseq_cli.train.train)
+
     def train_together(cfg: Any) -> None:
-        check_together(own.world_size, cfg.distributed_training.distributed_world_size, [own.precision, *arguments])
+        said = [own.precision, *arguments, *seen(cfg)]
+        check_together(own.world_size, cfg.distributed_training.distributed_world_size, said)
         fairseq_cli.train.main(cfg)
 
     distributed_utils.call_main(cfg, train_together)
+
+
+def stopping(train: Callable[..., tuple[list[Any], bool]]) -> Callable[..., tuple[list[Any], bool]]:
+    """fairseq's `train`, an epoch, that makes no update when a checkpoint has come with all of them.
+
+    fairseq's own looks at --max-update after an update only, so that each resumption would add one.
+    """
+
+    def train_unless_done(cfg: Any, trainer: Any, *rest: Any) -> tuple[list[Any], bool]:
+        updates = cfg.optimization.max_update
+        if updates and trainer.get_num_updates() >= updates:
+            return [None], True
+        return train(cfg, trainer, *rest)
+
+    return train_unless_done
+
+
+def seen(cfg: Any) -> list[str]:
+    """What this machine finds on its disk, as far as it decides what is trained: the text, and whether there is a
+    checkpoint to go on from (a process that finds none would not wait for those that do)."""
+    text = sorted(path for path in Path(cfg.task.data).glob("*.*") if path.suffix in (".txt", ".bin", ".idx"))
+    checkpoint = Path(cfg.checkpoint.restore_file)
+    if checkpoint == Path("checkpoint_last.pt"):  # only this one does fairseq look for in the folder
+        checkpoint = cfg.checkpoint.save_dir / checkpoint
+    return [*(f"{path.name} {path.stat().st_size}" for path in text), f"{checkpoint.name} {checkpoint.exists()}"]
 
 
 def check_arguments(arguments: Sequence[str]) -> None:
@@ -125,7 +154,7 @@ def check_together(world_size: int, configured: int, arguments: Sequence[str]) -
 
     Args:
         configured: the world size in fairseq's configuration, which its trainer asks first.
-        arguments: what has to be the same on all machines, paths apart.
+        arguments: what has to be the same on all machines; those that are paths are not looked at.
 
     Raises:
         UserError: in every process, when they do not.
@@ -149,8 +178,8 @@ def check_together(world_size: int, configured: int, arguments: Sequence[str]) -
             )
         if len(set(digests)) > 1:
             raise UserError(
-                "The machines were given different settings, so nothing is trained: start the same command with the "
-                "same variables on each."
+                "The machines were given different settings, or see different text or checkpoints, so nothing is "
+                "trained: start the same command with the same variables on each, with the data on a disk that all see."
             )
 
 

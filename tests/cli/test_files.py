@@ -25,6 +25,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
     with pytest.raises(UnicodeEncodeError):
         write_text(path, "\ud800")
     assert read_json(path) == 1
+    assert [entry.name for entry in tmp_path.iterdir()] == ["x.json"]
 
 
 def test_a_damaged_file_is_named(tmp_path: Path) -> None:

@@ -1,12 +1,9 @@
 """Reading fairseq's logs, those of interrupted trainings and bad lines too."""
 
-import zipfile
-
 import pytest
 
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.recipe.logs import read_perplexity, read_training, read_translation
-from linformer_fairseq.recipe.train import repair_checkpoints
 
 
 def line(kind, **values):
@@ -48,6 +45,16 @@ def test_an_empty_log():
     assert (log.curve, log.updates, log.seconds, log.tokens) == ([], 0, 0, 0)
 
 
+def test_the_time_of_an_epoch_whose_line_a_kill_has_cost_is_unknown():
+    """fairseq saves an epoch, its last validation logged, before it writes the epoch's line."""
+    whole = valid(20, 9.0) + epoch(1, 20, 4, 100) + valid(40, 8.0) + epoch(2, 40, 5, 100) + valid(60, 7.0)
+    assert (read_training(whole).seconds, read_training(whole).tokens) == (None, None)
+    assert read_training(whole).updates == 60
+    assert read_training(whole + epoch(3, 60, 5, 100)).seconds == 14
+    without_second = valid(20, 9.0) + epoch(1, 20, 4, 100) + valid(60, 7.0) + epoch(3, 60, 5, 100)
+    assert read_training(without_second).seconds is None
+
+
 def test_perplexity():
     assert read_perplexity(line("valid", valid_ppl="inf") + line("valid", valid_ppl="3.25")) == 3.25
     with pytest.raises(UserError, match="no perplexity"):
@@ -63,24 +70,3 @@ def test_translation():
     found = read_translation(text)
     assert found.hypotheses == {1: "B b", 0: ""}
     assert (found.seconds, found.sentences_per_second, found.tokens_per_second) == (12.3, 81.46, 1003.1)
-
-
-def make_checkpoint(path, content):
-    with zipfile.ZipFile(path, "w") as file:
-        file.writestr("data", content)
-
-
-def test_half_copied_checkpoints_are_mended(tmp_path):
-    make_checkpoint(tmp_path / "checkpoint_1_10.pt", "old")
-    make_checkpoint(tmp_path / "checkpoint_1_20.pt", "new" * 1000)
-    whole = (tmp_path / "checkpoint_1_20.pt").read_bytes()
-    (tmp_path / "checkpoint_last.pt").write_bytes(whole[: len(whole) // 2])
-    assert repair_checkpoints(tmp_path)
-    assert (tmp_path / "checkpoint_last.pt").read_bytes() == whole
-
-
-def test_nothing_to_go_on_from(tmp_path):
-    assert not repair_checkpoints(tmp_path / "none")
-    (tmp_path / "checkpoint_last.pt").write_bytes(b"PK")
-    assert not repair_checkpoints(tmp_path)
-    assert not (tmp_path / "checkpoint_last.pt").exists()

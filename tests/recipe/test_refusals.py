@@ -4,12 +4,14 @@ import gzip
 import json
 
 import pytest
+import torch
 
 from linformer_fairseq.cli.errors import UserError
+from linformer_fairseq.cli.files import read_json, write_json
 from linformer_fairseq.recipe.__main__ import main
 from linformer_fairseq.recipe.arguments import parse
 from linformer_fairseq.recipe.evaluate import in_order
-from linformer_fairseq.recipe.prepare import prepare
+from linformer_fairseq.recipe.prepare import _check_binarised, prepare
 from linformer_fairseq.recipe.settings import keep
 from linformer_fairseq.recipe.steps import locked
 
@@ -64,7 +66,7 @@ def test_mended_data_is_taken_in_the_same_folder(capsys, data, tmp_path):
     (data / "train.de").write_text("Ein Mann wartet.\n", encoding="utf-8")
     refuse(capsys, "--data", data, "--out", tmp_path / "out")
     (data / "train.de").write_text("Ein Mann wartet.\nDer Hund schläft.\n", encoding="utf-8")
-    keep(parse(["--data", str(data)]).settings, tmp_path / "out")
+    keep(parse(["--data", str(data)]).settings, tmp_path / "out", prepares=True)
 
 
 def test_not_utf8(capsys, data, tmp_path):
@@ -108,6 +110,11 @@ def test_line_too_long_to_translate(capsys, data, tmp_path):
         (["--source-lang", "../en"], "language code"),
         (["--linformer-args", "--linformer-sharing nobody"], "linformer-sharing"),
         (["--linformer-args", "'"], "cannot be split"),
+        (
+            ["--model", "transformer_tiny", "--k", "4"],
+            "mean nothing: name linformer_transformer_tiny",
+        ),
+        (["--length-tokens", "100"], "give 256 or more"),
         (["--nonsense"], "--nonsense"),
         (["--", "--nonsense"], "--nonsense"),
     ],
@@ -120,14 +127,56 @@ def test_values(capsys, tmp_path, argv, said):
 @pytest.mark.parametrize("result", ["checkpoints/checkpoint_last.pt", "train.json"])
 def test_other_settings_in_the_same_folder(tmp_path, result):
     """Neither a training under way nor a finished one without its checkpoints is thrown away."""
-    keep(parse(["--epochs", "3"]).settings, tmp_path)
-    keep(parse(["--epochs", "3", "--k", "4"]).settings, tmp_path)
+    keep(parse(["--epochs", "3"]).settings, tmp_path, prepares=True)
+    keep(parse(["--epochs", "3", "--k", "4"]).settings, tmp_path, prepares=True)
     path = tmp_path / "models" / "transformer" / result
     path.parent.mkdir(parents=True)
     path.touch()
     with pytest.raises(UserError, match=r"epochs = 3, not 4.*another --out"):
-        keep(parse(["--epochs", "4"]).settings, tmp_path)
+        keep(parse(["--epochs", "4"]).settings, tmp_path, prepares=True)
     assert path.exists()
+
+
+def test_prepared_text_is_replaced_by_a_command_that_prepares(tmp_path):
+    """Never by one that only trains or evaluates, a mistyped variable of which would cost hours."""
+    keep(parse([]).settings, tmp_path, prepares=True)
+    (tmp_path / "bin").mkdir()
+    other = parse(["--bpe-merges", "700"]).settings
+    with pytest.raises(UserError, match=r"bpe_merges = 800, not 700.*prepare\.sh"):
+        keep(other, tmp_path, prepares=False)
+    assert (tmp_path / "bin").exists()
+    keep(parse(["--lr", "1"]).settings, tmp_path, prepares=False)
+    assert (tmp_path / "bin").exists()
+    keep(other, tmp_path, prepares=True)
+    assert not (tmp_path / "bin").exists()
+
+
+def test_a_training_that_has_saved_nothing_is_begun_anew_with_other_settings(tmp_path):
+    keep(parse(["--lr", "1"]).settings, tmp_path, prepares=True)
+    log = tmp_path / "models" / "transformer" / "train.log"
+    log.parent.mkdir(parents=True)
+    log.write_text("of another learning rate")
+    keep(parse(["--lr", "2"]).settings, tmp_path, prepares=False)
+    assert not log.exists()
+
+
+def test_automatic_precision_is_decided_at_once():
+    """So that a folder holds one, and nothing goes on in another."""
+    chosen = "fp16" if torch.cuda.is_available() else "fp32"
+    assert parse([]).settings.training.precision == chosen
+    assert parse(["--", "--cpu"]).settings.training.precision == "fp32"
+    assert parse(["--precision", "amp"]).settings.training.precision == "amp"
+
+
+def test_automatic_precision_is_that_of_the_models_that_are_there(tmp_path):
+    """A folder that was trained on a GPU can be evaluated, and reported on, without one."""
+    arguments = ["--out", str(tmp_path)]
+    keep(parse([*arguments, "--precision", "amp"]).settings, tmp_path, prepares=True)
+    assert parse(arguments).settings.training.precision != "amp"
+    (tmp_path / "models" / "transformer").mkdir(parents=True)
+    (tmp_path / "models" / "transformer" / "train.json").touch()
+    assert parse(arguments).settings.training.precision == "amp"
+    keep(parse(arguments).settings, tmp_path, prepares=False)
 
 
 def test_two_runs_in_one_folder(tmp_path):
@@ -142,6 +191,10 @@ def test_two_runs_in_one_folder(tmp_path):
 def test_missing_hypotheses_are_no_score():
     with pytest.raises(UserError, match="gave 1 translations for 2"):
         in_order({1: "a"}, 2, "Transformer")
+
+
+def test_hypotheses_come_in_the_order_of_the_test_set():
+    assert in_order({2: "c", 0: "a", 1: "b"}, 3, "Transformer") == ["a", "b", "c"]
 
 
 def test_text_is_prepared_line_by_line(data, tmp_path):
@@ -162,6 +215,10 @@ def test_text_is_prepared_line_by_line(data, tmp_path):
             text = (out / "bpe" / f"{split}.{lang}").read_text(encoding="utf-8")
             assert len(text.splitlines()) == sizes[split]
     assert (out / "bin" / "train.en-de.en.bin").exists()
+    facts = read_json(out / "bpe" / "subwords.json")
+    write_json(out / "bpe" / "subwords.json", {**facts, "test": {**facts["test"], "pairs": 3}})
+    with pytest.raises(UserError, match=r"has made 2 of the 3 lines of test\.en"):
+        _check_binarised(run.settings.text, out, out / "bin")
 
 
 def test_folder_of_other_files_is_left_alone(capsys, data, tmp_path):

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from linformer_fairseq.recipe import pipeline
 from linformer_fairseq.recipe.__main__ import main
 from linformer_fairseq.recipe.logs import read_training
 from tests.recipe.mirror import build_mirror
@@ -27,8 +28,7 @@ TINY = {
     "BPE_MERGES": "100",
     "ARCH": MODEL,
     "K": "2",
-    "MAX_EPOCH": "2",
-    "MAX_UPDATE": "0",
+    "MAX_UPDATE": "20",
     "MAX_TOKENS": "300",
     "UPDATE_BATCHES": "2",
     "WARMUP_UPDATES": "10",
@@ -127,6 +127,9 @@ def test_everything_is_reported(finished: Finished) -> None:
         assert model["precision"] == model["training_precision"] == "fp32"
         assert {"bleu", "compound_bleu", "chrf", "signature"} <= set(model)
         assert len(model["checkpoints"]) == 2
+    log = (finished.out / "models" / "transformer" / "test" / "generate.log").read_text(encoding="utf-8")
+    assert "'max_len_a': 1.0, 'max_len_b': 50," in log
+    for model in results["models"]:
         updates = [update for update, _ in model["validation_curve"]]
         assert updates == sorted(set(updates))
         assert updates[-1] == model["training_updates"]
@@ -145,6 +148,7 @@ def test_everything_is_reported(finished: Finished) -> None:
     page = (finished.out / "report.html").read_text(encoding="utf-8")
     assert page.count("data:image/png;base64,") >= 3
     assert "(not comparable)" in page
+    assert "the mean of the last 2 saved" in page
     assert "chrF" in finished.said
     assert "sentences/s" in finished.said
 
@@ -155,22 +159,24 @@ def test_killed_at_five_random_moments(finished: Finished, tmp_path: Path) -> No
     seed = time.time_ns()
     print(f"seed {seed}")  # for whoever meets a failure
     moments = random.Random(seed)
-    for _ in range(5):
+    latest, kills = finished.seconds / 2, 0
+    while kills < 5:
         process = start("compare", finished.server, out)
-        wait = moments.uniform(0.5, finished.seconds / 2)
         try:
-            process.communicate(timeout=wait)
+            process.communicate(timeout=moments.uniform(0.5, latest))
+            latest /= 2  # it came to its end before the kill
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGKILL)
             process.communicate()
+            kills += 1
     finish("compare", finished.server, out)
     assert binarised(out) == binarised(finished.out)
     for slug in ("transformer", "linformer-k2-encoder-cross"):
-        curves = [
-            read_training((folder / "models" / slug / "train.log").read_text()).curve for folder in (out, finished.out)
-        ]
-        assert [update for update, _ in curves[0]] == [update for update, _ in curves[1]]
-        assert [ppl for _, ppl in curves[0]] == pytest.approx([ppl for _, ppl in curves[1]], rel=1e-3)
+        logs = [read_training((folder / "models" / slug / "train.log").read_text()) for folder in (out, finished.out)]
+        killed, undisturbed = ({update: ppl for update, ppl in log.curve} for log in logs)
+        assert killed == pytest.approx(undisturbed, rel=1e-3)
+        assert [log.updates for log in logs] == [20, 20]
+        assert logs[0].tokens in (None, pytest.approx(logs[1].tokens))
     assert not list(out.rglob("*.part"))
 
     files = {path: path.stat().st_mtime_ns for path in (out / "models").rglob("*") if path.name != ".lock"}
@@ -193,6 +199,19 @@ def test_finished_models_are_shown_again(finished: Finished, capfd: pytest.Captu
         assert score in said
 
 
+def test_the_report_does_not_wait_for_times_that_may_not_fit_into_memory(
+    finished: Finished, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def measure(*_: object) -> bool:
+        assert (finished.out / "report.html").exists()
+        raise MemoryError
+
+    monkeypatch.setattr(pipeline, "measure_lengths", measure)
+    (finished.out / "report.html").unlink()
+    status, _, error = in_process(capfd, "compare", finished.server, finished.out)
+    assert (status, error) == (1, "error: The memory is full: give the command more of it, or less to do at a time.\n")
+
+
 @pytest.mark.parametrize(
     ("script", "arguments", "variables", "said"),
     [
@@ -204,7 +223,10 @@ def test_finished_models_are_shown_again(finished: Finished, capfd: pytest.Captu
         ("train", [MODEL], {"DATA_DIR": "other"}, "prepare the text first"),
         ("train", ["lstm"], {}, "lstm is not a translation Transformer of fairseq's that has a Linformer"),
         ("compare", [], {"AVERAGE": "3"}, "--average 3 asks for more checkpoints than --keep-checkpoints 2"),
-        ("compare", [], {"MAX_EPOCH": "0"}, "--epochs and --updates are both 0"),
+        ("compare", [], {"MAX_UPDATE": "0"}, "--epochs and --updates are both 0"),
+        ("compare", [], {"LENGTH_TOKENS": "100"}, "--length-tokens 100 is less than any of --lengths"),
+        ("train", [MODEL, "--k", "2"], {}, f"--k and --attention mean nothing: name linformer_{MODEL}"),
+        ("train", [MODEL], {"BPE_MERGES": "90"}, "bpe_merges = 100, not 90"),
         ("compare", [], {"PRECISION": "fp16"}, "--precision fp16 needs a GPU"),
         ("compare", ["--", "--max-tokens", "9"], {}, "--max-tokens is set by the recipe"),
         ("train", [MODEL, "--", "--device-id", "1"], {}, "--device-id is set by the worker"),
@@ -238,6 +260,7 @@ def test_train_wants_a_model(finished: Finished) -> None:
     said, _ = process.communicate()
     assert process.returncode == 2
     assert "name the model first" in said
+    assert "--default-k" in finish("train", finished.server, finished.out, "--help")
 
 
 def test_two_machines_learn_what_one_does(finished: Finished, tmp_path: Path) -> None:
@@ -250,12 +273,13 @@ def test_two_machines_learn_what_one_does(finished: Finished, tmp_path: Path) ->
         said, _ = machine.communicate()
         assert machine.returncode == 0, said[-3000:]
     check_same_training(out, finished.out)
+    assert "training on 2 devices" in (out / "machines" / "1" / "transformer" / "train.log").read_text(encoding="utf-8")
 
 
 def test_two_processes_learn_what_one_does(finished: Finished, tmp_path: Path) -> None:
     out = tmp_path / "out"
     shutil.copytree(finished.out, out, ignore=shutil.ignore_patterns("models", "results.json", "report.*"))
-    finish("train", finished.server, out, MODEL, PROCESSES="2")
+    finish("train", finished.server, out, MODEL, PROCESSES="2", THREADS="3")
     check_same_training(out, finished.out)
 
 
@@ -267,4 +291,4 @@ def check_same_training(two_processes: Path, one_process: Path) -> None:
     losses = [{update: values["valid_loss"] for update, values in log.validations.items()} for log in (two, one)]
     assert losses[0] == pytest.approx(losses[1], abs=1e-3)
     facts = json.loads((two_processes / "models" / "transformer" / "train.json").read_text(encoding="utf-8"))
-    assert facts["processes"] == 2
+    assert (facts["processes"], facts["threads"]) == (2, 1)

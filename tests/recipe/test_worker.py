@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from omegaconf import OmegaConf
 
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.models.loading import projection_weights
@@ -120,6 +122,48 @@ def test_machines_with_other_settings_train_nothing(data: Path, tmp_path: Path) 
         assert "error: The machines were given different settings" in result.output
         assert "Traceback" not in result.output
     assert not list(tmp_path.rglob("*.pt"))
+
+
+@pytest.mark.slow
+def test_machines_with_other_text_train_nothing(data: Path, tmp_path: Path) -> None:
+    """As where the disk that they are to share is not shared."""
+    port = free_port()
+    other = tmp_path / "other"
+    shutil.copytree(data / "bin", other / "bin")
+    with open(other / "bin" / "dict.en.txt", "a", encoding="utf-8") as words:
+        words.write("more 1\n")
+    commands = [
+        command(Machines(1, 2, rank, "127.0.0.1", port), train_arguments(text, tmp_path / str(rank)))
+        for rank, text in enumerate((data, other))
+    ]
+    for result in run_side_by_side(commands):
+        assert result.status == 2
+        assert "or see different text or checkpoints" in result.output
+
+
+@pytest.mark.parametrize("restore_file", ["checkpoint_last.pt", "elsewhere/1.pt"])
+def test_a_checkpoint_that_one_machine_misses_is_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, restore_file: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "elsewhere").mkdir()
+    paths = {"save_dir": str(tmp_path), "restore_file": restore_file}
+    cfg = OmegaConf.create({"task": {"data": str(tmp_path)}, "checkpoint": paths})
+    without = worker.seen(cfg)
+    (tmp_path / restore_file).touch()
+    assert worker.seen(cfg) != without
+
+
+@pytest.mark.slow
+def test_a_training_that_is_done_makes_no_update_more(data: Path, tmp_path: Path) -> None:
+    """Killed between its last checkpoint and the note that it is done, say."""
+    arguments = train_arguments(data, tmp_path, "--max-epoch", 0, "--max-update", 3)
+    assert "num_updates: 3 >= max_update: 3" in run_whole(command(Machines(), arguments)).ok()
+    before = (tmp_path / "checkpoint_last.pt").stat().st_mtime_ns
+    again = run_whole(command(Machines(), arguments)).ok()
+    assert "Loaded checkpoint" in again
+    assert "max_update: 3" not in again.partition("Loaded checkpoint")[2]
+    assert (tmp_path / "checkpoint_last.pt").stat().st_mtime_ns == before
 
 
 @pytest.mark.slow
