@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Trains a small Transformer and Linformers on a corpus made on the spot (or on --data DIR) and reports how they
-# compare, within ten minutes on two cores. All arguments go to the recipe; --help lists them.
+# compare, in seven to twenty minutes on two cores. All arguments go to the recipe; --help lists them.
 # LINFORMER_VENV names a virtual environment to use instead of the project's own.
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=../recipe.sh
