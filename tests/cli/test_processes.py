@@ -63,7 +63,7 @@ def test_a_started_command_runs_no_code_from_a_checkpoint(tmp_path: Path, monkey
     monkeypatch.setenv("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "1")
     path, marker = tmp_path / "checkpoint_last.pt", tmp_path / "it ran"
     torch.save({"model": Smuggled(marker)}, path)
-    load = f"import torch; torch.load({str(path)!r}, weights_only=False)"
+    load = f"import torch; torch.load({str(path)!r}, weights_only={False})"
     with pytest.raises(CommandError, match="loading failed"):
         run_command([sys.executable, "-c", load], "loading", tmp_path / "log", threads=1)
     assert not marker.exists()

@@ -160,12 +160,13 @@ def test_a_training_that_has_saved_nothing_is_begun_anew_with_other_settings(tmp
     assert not log.exists()
 
 
-def test_automatic_precision_is_decided_at_once():
+def test_automatic_precision_is_decided_at_once(tmp_path):
     """So that a folder holds one, and nothing goes on in another."""
     chosen = "fp16" if torch.cuda.is_available() else "fp32"
-    assert parse([]).settings.training.precision == chosen
-    assert parse(["--", "--cpu"]).settings.training.precision == "fp32"
-    assert parse(["--precision", "amp"]).settings.training.precision == "amp"
+    out = ["--out", str(tmp_path)]
+    assert parse(out).settings.training.precision == chosen
+    assert parse([*out, "--", "--cpu"]).settings.training.precision == "fp32"
+    assert parse([*out, "--precision", "amp"]).settings.training.precision == "amp"
 
 
 def test_automatic_precision_is_that_of_the_models_that_are_there(tmp_path):

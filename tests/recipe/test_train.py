@@ -19,10 +19,10 @@ from linformer_fairseq.recipe.train import describe_place, repair_checkpoints
         (Machines(4, 2, 0, "node0"), 4, "on 4 of 4 GPUs of each of 2 machines, in fp16"),
     ],
 )
-def test_where_a_model_is_trained_is_said(monkeypatch, machines, gpus, said):
+def test_where_a_model_is_trained_is_said(tmp_path, monkeypatch, machines, gpus, said):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus > 0)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
-    assert describe_place(machines, parse([]).settings.training) == said
+    assert describe_place(machines, parse(["--out", str(tmp_path)]).settings.training) == said
 
 
 def make_checkpoint(path, content):
