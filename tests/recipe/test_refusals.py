@@ -110,10 +110,7 @@ def test_line_too_long_to_translate(capsys, data, tmp_path):
         (["--source-lang", "../en"], "language code"),
         (["--linformer-args", "--linformer-sharing nobody"], "linformer-sharing"),
         (["--linformer-args", "'"], "cannot be split"),
-        (
-            ["--model", "transformer_tiny", "--k", "4"],
-            "mean nothing: name linformer_transformer_tiny",
-        ),
+        (["--model", "transformer_tiny", "--k", "4"], "mean nothing: name linformer_transformer_tiny"),
         (["--length-tokens", "100"], "give 256 or more"),
         (["--nonsense"], "--nonsense"),
         (["--", "--nonsense"], "--nonsense"),

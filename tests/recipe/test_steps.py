@@ -1,5 +1,6 @@
 """A step's result is whole or not there."""
 
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -9,28 +10,25 @@ from linformer_fairseq.cli.errors import CommandError, UserError
 from linformer_fairseq.recipe.steps import build_folder
 
 
-def fill(folder: Path) -> None:
-    with suppress(OSError):
-        (folder / "much").write_bytes(bytes(1 << 20))
+def failing(error: UserError) -> Callable[[Path], None]:
+    """A step that fails once it has filled the disk."""
+
+    def build(to: Path) -> None:
+        with suppress(OSError):
+            (to / "much").write_bytes(bytes(1 << 20))
+        raise error
+
+    return build
 
 
 def test_a_command_that_fails_on_a_full_disk_has_failed_for_that(small_disk: Path) -> None:
     """Its log says so, but who reads it; and what it has written makes room."""
-
-    def build(to: Path) -> None:
-        fill(to)
-        raise CommandError("fairseq-preprocess failed.")
-
     with pytest.raises(UserError, match=r"^The disk is full, so .*/bin could not be written"):
-        build_folder(small_disk / "bin", "Binarising", build)
+        build_folder(small_disk / "bin", "Binarising", failing(CommandError("fairseq-preprocess failed.")))
     assert not list(small_disk.iterdir())
 
 
 def test_what_is_wrong_with_the_text_is_said_on_a_full_disk_too(small_disk: Path) -> None:
-    def build(to: Path) -> None:
-        fill(to)
-        raise UserError("No pair is left.")
-
     with pytest.raises(UserError, match=r"^No pair is left\.$"):
-        build_folder(small_disk / "bpe", "Learning", build)
+        build_folder(small_disk / "bpe", "Learning", failing(UserError("No pair is left.")))
     assert not (small_disk / "bpe").exists()
