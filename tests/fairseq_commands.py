@@ -1,11 +1,19 @@
 """A way to run fairseq's own commands on the toy corpus of the fixture `data`."""
 
+import functools
+import logging
+import multiprocessing
 import os
 import re
+import runpy
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass
+from multiprocessing import forkserver
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
+from unittest import mock
 
 ROOT = Path(__file__).parents[1]
 PLUGIN = ["--user-dir", "linformer_fairseq"]
@@ -40,16 +48,57 @@ def fairseq_command(command: str, *arguments: object) -> list[str]:
 
 def run(command: str, *arguments: object, text: str | None = None) -> Result:
     """Runs `fairseq-COMMAND` from the root of the project."""
-    return run_whole(fairseq_command(command, *arguments), text)
+    return run_module(f"fairseq_cli.{command}", *arguments, text=text)
 
 
-def run_whole(command: list[str], text: str | None = None) -> Result:
-    """Runs a whole command line from the root of the project."""
+def run_module(module: str, *arguments: object, text: str | None = None) -> Result:
+    """Runs `python -m MODULE` from the root of the project.
+
+    The process is forked from one that has imported fairseq and nothing of this project: to import it anew for every
+    command would take several times as long as the command itself.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        given, printed = Path(folder, "input"), Path(folder, "output")
+        given.write_text(text or "")
+        process = _fairseq_imported().Process(target=_as_main, args=(module, list(map(str, arguments)), given, printed))
+        process.start()
+        process.join(timeout=300)
+        if process.exitcode is None:
+            process.kill()
+            process.join()
+        return Result(process.exitcode, printed.read_text())
+
+
+@functools.cache
+def _fairseq_imported() -> ForkServerContext:
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["fairseq"])
+    with mock.patch.dict(os.environ, environment(), clear=True):
+        forkserver.ensure_running()
+    return context
+
+
+def _as_main(module: str, arguments: list[str], given: Path, printed: Path) -> None:
+    """Makes this process what a fresh one would be, up to what is imported, and runs the module in it."""
+    with printed.open("w") as output:
+        os.dup2(output.fileno(), 1)
+        os.dup2(output.fileno(), 2)
+    sys.stdin = given.open()
+    os.chdir(ROOT)
+    os.environ.clear()
+    os.environ.update(environment())
+    multiprocessing.set_start_method(None, force=True)
+    logging.getLogger().handlers.clear()
+    sys.argv = [module, *arguments]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+def run_whole(command: list[str]) -> Result:
+    """Runs a whole command line, in a fresh process, from the root of the project."""
     done = subprocess.run(
         command,
         cwd=ROOT,
         env=environment(),
-        input=text,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -1,7 +1,5 @@
 """The mean of a training's checkpoints, made by the command and taken by fairseq's commands."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -10,11 +8,10 @@ import torch
 from linformer_fairseq.average import average
 from tests.fairseq_commands import (
     PLUGIN,
-    ROOT,
     Result,
-    environment,
     generate_arguments,
     run,
+    run_module,
     train_arguments,
     valid_losses,
 )
@@ -23,16 +20,7 @@ pytestmark = pytest.mark.slow
 
 
 def run_average(*arguments: object) -> Result:
-    done = subprocess.run(
-        [sys.executable, "-m", "linformer_fairseq.average", *map(str, arguments)],
-        cwd=ROOT,
-        env=environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=300,
-    )
-    return Result(done.returncode, done.stdout)
+    return run_module("linformer_fairseq.average", *arguments)
 
 
 @pytest.mark.skipif(not hasattr(torch.serialization, "add_safe_globals"), reason="averaging needs torch 2.4")

@@ -24,6 +24,7 @@ from tests.fairseq_commands import (
     ROOT,
     Result,
     environment,
+    run_module,
     run_whole,
     train_arguments,
     valid_losses,
@@ -34,6 +35,13 @@ TORCHRUN = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "MASTER_ADDR": "n
 
 def command(machines: Machines, arguments: list[object], precision: str = "fp32") -> list[str]:
     return train_command(machines, precision, [str(argument) for argument in arguments])
+
+
+def run_alone(arguments: list[object], precision: str = "fp32") -> Result:
+    """One process on one machine."""
+    python, option, module, *rest = command(Machines(), arguments, precision)
+    assert (python, option) == (sys.executable, "-m")
+    return run_module(module, *rest)
 
 
 def dumping(command: list[str]) -> list[str]:
@@ -158,9 +166,9 @@ def test_a_checkpoint_that_one_machine_misses_is_seen(
 def test_a_training_that_is_done_makes_no_update_more(data: Path, tmp_path: Path) -> None:
     """Killed between its last checkpoint and the note that it is done, say."""
     arguments = train_arguments(data, tmp_path, "--max-epoch", 0, "--max-update", 3)
-    assert "num_updates: 3 >= max_update: 3" in run_whole(command(Machines(), arguments)).ok()
+    assert "num_updates: 3 >= max_update: 3" in run_alone(arguments).ok()
     before = (tmp_path / "checkpoint_last.pt").stat().st_mtime_ns
-    again = run_whole(command(Machines(), arguments)).ok()
+    again = run_alone(arguments).ok()
     assert "Loaded checkpoint" in again
     assert "max_update: 3" not in again.partition("Loaded checkpoint")[2]
     assert (tmp_path / "checkpoint_last.pt").stat().st_mtime_ns == before
@@ -169,7 +177,7 @@ def test_a_training_that_is_done_makes_no_update_more(data: Path, tmp_path: Path
 @pytest.mark.slow
 def test_bfloat16_on_the_cpu(data: Path, tmp_path: Path) -> None:
     """Where fairseq-train's own flag asks for a TPU. Its checkpoints are in float32 whatever the precision."""
-    result = run_whole(command(Machines(), train_arguments(data, tmp_path), "bf16"))
+    result = run_alone(train_arguments(data, tmp_path), "bf16")
     first, second = valid_losses(result.ok())
     assert second < first
     weight = torch.load(tmp_path / "checkpoint_best.pt")["model"]["encoder.layers.0.fc1.weight"]
