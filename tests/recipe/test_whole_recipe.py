@@ -39,7 +39,7 @@ TINY = {
     "LENGTH_TOKENS": "256",
     "THREADS": "1",
 }
-
+SLUGS = ("transformer", "linformer-k2-encoder-cross")
 SEVERAL = {"NNODES": "2", "NODE_RANK": "1", "MASTER_ADDR": "127.0.0.1", "PROCESSES": "1"}
 
 pytestmark = [
@@ -127,8 +127,6 @@ def test_everything_is_reported(finished: Finished) -> None:
         assert model["precision"] == model["training_precision"] == "fp32"
         assert {"bleu", "compound_bleu", "chrf", "signature"} <= set(model)
         assert len(model["checkpoints"]) == 2
-    log = (finished.out / "models" / "transformer" / "test" / "generate.log").read_text(encoding="utf-8")
-    assert "'max_len_a': 1.0, 'max_len_b': 50," in log
     for model in results["models"]:
         updates = [update for update, _ in model["validation_curve"]]
         assert updates == sorted(set(updates))
@@ -153,6 +151,28 @@ def test_everything_is_reported(finished: Finished) -> None:
     assert "sentences/s" in finished.said
 
 
+@pytest.mark.parametrize("slug", SLUGS)
+def test_fairseq_is_given_the_settings_of_vaswani_et_al(finished: Finished, slug: str) -> None:
+    """As its commands log them: the same for every model, where TINY does not say otherwise."""
+    folder = finished.out / "models" / slug
+    training = (folder / "train.log").read_text(encoding="utf-8")
+    for setting in (
+        "'optimizer': {'_name': 'adam', 'adam_betas': '(0.9, 0.98)',",
+        "'lr_scheduler': {'_name': 'inverse_sqrt', 'warmup_updates': 10,",
+        "'criterion': {'_name': 'label_smoothed_cross_entropy', 'label_smoothing': 0.1,",
+        "'lr': [0.0007]",
+        "'update_freq': [2]",
+        "'max_tokens': 300,",
+        "'max_update': 20,",
+        " share_all_embeddings=True,",
+        " dropout=0.0,",
+    ):
+        assert setting in training, setting
+    translation = (folder / "test" / "generate.log").read_text(encoding="utf-8")
+    for setting in ("'beam': 4,", "'lenpen': 0.6,", "'max_len_a': 1.0, 'max_len_b': 50,"):
+        assert setting in translation, setting
+
+
 def test_killed_at_five_random_moments(finished: Finished, tmp_path: Path) -> None:
     """Whatever step a kill meets, the binarised text is the same in the end, byte for byte, and so are the models."""
     out = tmp_path / "out"
@@ -171,7 +191,7 @@ def test_killed_at_five_random_moments(finished: Finished, tmp_path: Path) -> No
             kills += 1
     finish("compare", finished.server, out)
     assert binarised(out) == binarised(finished.out)
-    for slug in ("transformer", "linformer-k2-encoder-cross"):
+    for slug in SLUGS:
         logs = [read_training((folder / "models" / slug / "train.log").read_text()) for folder in (out, finished.out)]
         killed, undisturbed = ({update: ppl for update, ppl in log.curve} for log in logs)
         assert killed == pytest.approx(undisturbed, rel=1e-3)
