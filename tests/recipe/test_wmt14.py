@@ -6,6 +6,7 @@ import random
 import re
 import shutil
 import subprocess
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from linformer_fairseq.recipe import wmt14
 from linformer_fairseq.recipe.__main__ import main
 from linformer_fairseq.recipe.download import fetch
 from linformer_fairseq.recipe.prepare import corpus_facts
+from linformer_fairseq.recipe.settings import NEWSTEST2013
 from tests.recipe.dropping_server import serve
 from tests.recipe.mirror import CORPORA, Pair, build_mirror
 
@@ -286,6 +288,19 @@ def test_an_archive_of_statmt_must_have_its_published_digest(mirror: Path, tmp_p
     archive = wmt14.EUROPARL
     with pytest.raises(UserError, match="sha256 digest"):
         fetch(f"{mirror.as_uri()}/{archive.path}", tmp_path / archive.name, sha256=archive.sha256)
+
+
+def test_sets_of_statmt_must_have_their_published_sizes(mirror: Path, tmp_path: Path) -> None:
+    """dev.tgz and test-full.tgz have no published digest, but their lines are known."""
+
+    def read(archives: Path) -> None:
+        list(wmt14.pairs(archives, tmp_path / "work", LANGS, NEWSTEST2013, official=True, dropped=Counter()))
+
+    with pytest.raises(UserError, match=r"The test set in .*test-full\.tgz has 12 lines, not 3,003: remove"):
+        read(mirror / "wmt14")
+    build_mirror(tmp_path / "mirror", training(3), marked(0, 20), marked(0, 3003))
+    with pytest.raises(UserError, match=r"The valid set in .*dev\.tgz has 20 lines, not 3,000: remove"):
+        read(tmp_path / "mirror" / "wmt14")
 
 
 @pytest.mark.slow
