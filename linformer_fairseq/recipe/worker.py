@@ -28,6 +28,9 @@ TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 SET_HERE = ("--device-id", "--local_rank", "--fp16", "--amp", "--bf16", "--memory-efficient-bf16", "--tpu")
 """Flags of `fairseq-train` that the worker decides upon, with all that begin with `--distributed-`; the last three ask
 for a TPU."""
+_reduced: list[torch.Tensor] = []
+"""Tensors that have been to other processes. A thread of gloo's may let go of them a little later than the call
+returns; were it the last to do so while Python ends, it would abort the process (pytorch#179291)."""
 
 
 def main(argv: Sequence[str], environment: Mapping[str, str]) -> int:
@@ -188,6 +191,7 @@ def _of_all(own: int, world_size: int) -> list[int]:
     device = "cuda" if distributed.get_backend() == "nccl" else "cpu"
     said = torch.zeros(world_size, dtype=torch.long, device=device)
     said[distributed.get_rank()] = own
+    _reduced.append(said)
     distributed.all_reduce(said)
     return said.tolist()
 
