@@ -65,7 +65,7 @@ def run_module(module: str, *arguments: object, text: str | None = None) -> Resu
         process.join(timeout=300)
         if process.exitcode is None:
             process.kill()
-            process.join()
+            raise subprocess.TimeoutExpired(module, 300)
         return Result(process.exitcode, printed.read_text())
 
 
@@ -91,20 +91,6 @@ def _as_main(module: str, arguments: list[str], given: Path, printed: Path) -> N
     logging.getLogger().handlers.clear()
     sys.argv = [module, *arguments]
     runpy.run_module(module, run_name="__main__", alter_sys=True)
-
-
-def run_whole(command: list[str]) -> Result:
-    """Runs a whole command line, in a fresh process, from the root of the project."""
-    done = subprocess.run(
-        command,
-        cwd=ROOT,
-        env=environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=300,
-    )
-    return Result(done.returncode, done.stdout)
 
 
 def train_arguments(

@@ -25,7 +25,6 @@ from tests.fairseq_commands import (
     Result,
     environment,
     run_module,
-    run_whole,
     train_arguments,
     valid_losses,
 )
@@ -109,7 +108,7 @@ def check_weights(folder: Path) -> None:
 def test_another_world_size_than_torchruns_trains_nothing(data: Path, tmp_path: Path) -> None:
     of_two = command(Machines(2), train_arguments(data, tmp_path / "out"))
     place = of_two.index("--world-size") + 1
-    result = run_whole([*of_two[:place], "3", *of_two[place + 1 :]])
+    [result] = run_side_by_side([[*of_two[:place], "3", *of_two[place + 1 :]]])
     assert result.status == 2
     assert "Traceback" not in result.output
     assert "\nerror: torchrun has started 2 processes in all, but --world-size is 3: " in result.output
