@@ -1,6 +1,7 @@
 """Files that are whole or not there."""
 
 import errno
+import hashlib
 import json
 import os
 from collections.abc import Iterator
@@ -67,3 +68,19 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except ValueError:
         raise UserError(f"{path} is damaged: remove it, or use another --out.") from None
+
+
+def sha256_of(path: Path) -> str:
+    """The digest of a file's bytes, read piece by piece.
+
+    Raises:
+        UserError: it cannot be read.
+    """
+    digest = hashlib.sha256()
+    try:
+        with open(path, "rb") as file:
+            while chunk := file.read(1 << 20):
+                digest.update(chunk)
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}.") from None
+    return digest.hexdigest()

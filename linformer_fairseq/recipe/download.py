@@ -1,6 +1,5 @@
 """Fetching archives over connections that break, and telling later whether they are still the same."""
 
-import hashlib
 import re
 import socket
 import ssl
@@ -16,7 +15,7 @@ from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
 from linformer_fairseq.cli.errors import UserError
-from linformer_fairseq.cli.files import write_text, writing
+from linformer_fairseq.cli.files import sha256_of, write_text, writing
 from linformer_fairseq.cli.progress import bar, say
 
 from .texts import read_lines
@@ -78,7 +77,7 @@ def verify(path: Path, record: Path, sha256: str | None = None) -> None:
         UserError: the file has changed or is another one, or one of the two cannot be read.
     """
     recorded = _read_record(record)
-    digest = _digest(path)
+    digest = sha256_of(path)
     if sha256 is not None and digest != sha256:
         raise UserError(
             f"{path} is not the published archive (its sha256 digest is {digest} instead of {sha256}): remove it to "
@@ -114,17 +113,6 @@ def _read_record(record: Path) -> dict[str, str]:
             raise UserError(f"Line {number} of {record} is not a sha256 digest and a name: remove that line.")
         recorded[match[2]] = match[1]
     return recorded
-
-
-def _digest(path: Path) -> str:
-    digest = hashlib.sha256()
-    try:
-        with open(path, "rb") as file:
-            while chunk := file.read(1 << 20):
-                digest.update(chunk)
-    except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror}.") from None
-    return digest.hexdigest()
 
 
 def _persist(url: str, part: Path, origin: Path, tries: int) -> None:
@@ -276,7 +264,7 @@ def _check(part: Path, url: str, sha256: str | None, size: int | None) -> None:
         raise UserError(
             f"{url} has {found:,} bytes instead of {size:,}: set WMT_BASE_URL to a mirror with the right file."
         )
-    if sha256 is not None and (digest := _digest(part)) != sha256.lower():
+    if sha256 is not None and (digest := sha256_of(part)) != sha256.lower():
         raise UserError(
             f"{url} has the sha256 digest {digest} instead of {sha256}: run the same command again to fetch it anew, "
             "or set WMT_BASE_URL to a mirror with the right file."

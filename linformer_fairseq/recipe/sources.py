@@ -1,13 +1,12 @@
 """Where the text comes from: made on the spot, a folder of the user's, or WMT14."""
 
-import hashlib
 import shutil
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 from linformer_fairseq.cli.errors import UserError
-from linformer_fairseq.cli.files import write_json
+from linformer_fairseq.cli.files import sha256_of, write_json
 from linformer_fairseq.cli.progress import say
 
 from . import corpus, texts, wmt14
@@ -23,7 +22,7 @@ def check_data(folder: Path, source: str, target: str) -> dict[str, str]:
     if not folder.is_dir():
         raise UserError(f"--data {folder} is not a folder.")
     paths = [texts.find_text(folder, split, lang) for split in texts.SPLITS for lang in (source, target)]
-    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
+    return {path.name: sha256_of(path) for path in paths}
 
 
 def collect(text: Text, server: str, archives: Path, to: Path) -> None:

@@ -1,6 +1,5 @@
 """From tokens to subwords, and the training pairs that are worth learning from."""
 
-import hashlib
 import io
 import json
 import re
@@ -16,7 +15,7 @@ from subword_nmt.apply_bpe import BPE
 from subword_nmt.learn_bpe import learn_bpe
 
 from linformer_fairseq.cli.errors import CommandError, UserError
-from linformer_fairseq.cli.files import read_json, write_json
+from linformer_fairseq.cli.files import read_json, sha256_of, write_json
 from linformer_fairseq.cli.processes import run_command
 from linformer_fairseq.cli.progress import bar
 
@@ -41,7 +40,7 @@ def segment(tok: Path, to: Path, text: Text, threads: int) -> None:
     """
     langs = (text.source_lang, text.target_lang)
     model = _learn(tok, to, text, threads)
-    work = partial(_encode_pairs, text.bpe, str(model), hashlib.sha256(model.read_bytes()).hexdigest())
+    work = partial(_encode_pairs, text.bpe, str(model), sha256_of(model))
     dropped: Counter[str] = Counter()
     lengths = {split: _Lengths() for split in texts.SPLITS}
     with workers(threads) as parallel, texts.PairWriter(to, langs) as writer:

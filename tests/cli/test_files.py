@@ -1,12 +1,13 @@
 """Files that are whole or not there."""
 
+import hashlib
 from gzip import BadGzipFile
 from pathlib import Path
 
 import pytest
 
 from linformer_fairseq.cli.errors import UserError
-from linformer_fairseq.cli.files import read_json, write_json, write_text, writing
+from linformer_fairseq.cli.files import read_json, sha256_of, write_json, write_text, writing
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
@@ -47,3 +48,11 @@ def test_a_full_disk_is_said_in_one_sentence(tmp_path: Path) -> None:
         (tmp_path / "nowhere" / "x").touch()
     with pytest.raises(BadGzipFile), writing(full):
         raise BadGzipFile("not the disk's fault")
+
+
+def test_digest_is_of_every_piece(tmp_path: Path) -> None:
+    data = bytes(range(256)) * 5000  # more than one piece, and no whole number of them
+    (tmp_path / "x").write_bytes(data)
+    assert sha256_of(tmp_path / "x") == hashlib.sha256(data).hexdigest()
+    with pytest.raises(UserError, match=r"y cannot be read: No such file or directory\.$"):
+        sha256_of(tmp_path / "y")

@@ -50,6 +50,13 @@ def test_missing_folder(capsys, tmp_path):
     assert "nowhere is not a folder" in refuse(capsys, "--data", tmp_path / "nowhere", "--out", tmp_path / "out")
 
 
+def test_unreadable_file(capsys, data, tmp_path):
+    (data / "test.de").unlink()
+    (data / "test.de").symlink_to("/proc/self/mem")  # a regular file of which not even root can read the first byte
+    assert "test.de cannot be read: Input/output error" in refuse(capsys, "--data", data, "--out", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
 def test_empty_file(capsys, data, tmp_path):
     (data / "test.en").write_text("\n\n", encoding="utf-8")
     assert "test.en is empty" in refuse(capsys, "--data", data, "--out", tmp_path / "out")
