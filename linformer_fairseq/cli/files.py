@@ -1,4 +1,4 @@
-"""Files that are whole or not there."""
+"""Files that are whole or not there, and what tells whether one has changed."""
 
 import errno
 import hashlib

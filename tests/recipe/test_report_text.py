@@ -11,13 +11,22 @@ from linformer_fairseq.recipe.rows import Row
 from linformer_fairseq.recipe.settings import Model
 
 FACTS = {
-    **{"server": "file:///mirror", "train": 5000, "valid": 30, "test": 3003, "dropped": {"an empty side": 1200}},
-    **{"source_mean": 29.5, "source_max": 251},
+    "server": "file:///mirror",
+    "train": 5000,
+    "valid": 30,
+    "test": 3003,
+    "dropped": {"an empty side": 1200},
+    "source_mean": 29.5,
+    "source_max": 251,
 }
 LENGTHS = {
     "asked": {
-        **{"tokens": 512, "repeats": 3, "models": ["Transformer", "Linformer k=8 (cross)"]},
-        **{"precision": "fp16", "machine": "a machine", "threads": 1},
+        "tokens": 512,
+        "repeats": 3,
+        "models": ["Transformer", "Linformer k=8 (cross)"],
+        "precision": "fp16",
+        "machine": "a machine",
+        "threads": 1,
     },
     "rows": [
         {"model": model, "part": part, "length": length, "sentences": 512 // length, "seconds": seconds, "note": note}
@@ -39,12 +48,26 @@ def row(model: Model, against: dict[str, float] | None = None, jobs: int = 1, fi
         first_epoch + 1: {"train_train_wall": 20.0, "train_num_updates": 100.0, "train_wpb": 500.0},
     }
     scores = {
-        **{"perplexity": 5.678, "bleu": 27.34, "signature": "S", "chrf": 56.78, "chrf_signature": "C"},
-        **{"compound_bleu": 28.45, "compound_signature": "B", "seconds": 1234.56, "sentences_per_second": 2.432},
-        **{"tokens_per_second": 1357.9, "precision": "fp16", "threads": 1, "machine": "that one"},
+        "perplexity": 5.678,
+        "bleu": 27.34,
+        "signature": "S",
+        "chrf": 56.78,
+        "chrf_signature": "C",
+        "compound_bleu": 28.45,
+        "compound_signature": "B",
+        "seconds": 1234.56,
+        "sentences_per_second": 2.432,
+        "tokens_per_second": 1357.9,
+        "precision": "fp16",
+        "threads": 1,
+        "machine": "that one",
     }
     training = {
-        **{"jobs": jobs, "processes": 4, "precision": "bf16", "threads": 2, "machine": "this one"},
+        "jobs": jobs,
+        "processes": 4,
+        "precision": "bf16",
+        "threads": 2,
+        "machine": "this one",
         "command": ["fairseq-train", "my data", "--arch", model.slug],
     }
     return Row(model, TrainingLog(12_345_678, {100: {"valid_ppl": 6.0}}, epochs), scores, training, against)
