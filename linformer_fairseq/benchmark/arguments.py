@@ -10,12 +10,11 @@ from typing import Any
 
 import torch
 
-from linformer_fairseq.cli.arguments import Parser, count, counts, natural
+from linformer_fairseq.cli.arguments import Parser, count, natural
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.cli.machine import cpu_count
 
-from . import causal
-from .causal_settings import CausalSettings
+from .causal.arguments import add_parser as add_causal
 from .running import DTYPES, Running
 
 
@@ -23,57 +22,18 @@ from .running import DTYPES, Running
 class Arguments:
     """What one invocation asks for."""
 
-    run: Callable[[Running, CausalSettings], None]
+    run: Callable[[Running, Any], None]
     running: Running
-    settings: CausalSettings
-
-
-def _ascending(text: str) -> tuple[int, ...]:
-    """Numbers in ascending order, each once."""
-    return tuple(sorted(set(counts(text))))
+    settings: Any
+    """The sizes of the benchmark that `run` is."""
 
 
 def build_parser() -> argparse.ArgumentParser:
     parser = Parser(prog="benchmark", description="Measure what Linformer attention costs.", allow_abbrev=False)
     commands = parser.add_subparsers(dest="benchmark", required=True, metavar="BENCHMARK")
-    _add_causal(commands)
+    for add in (add_causal,):
+        _add_running(add(commands))
     return parser
-
-
-def _add_causal(commands: Any) -> None:
-    parser = commands.add_parser(
-        "causal",
-        help="the decoder's self-attention, in decoding and in training",
-        description="Causal Linformer attention against full attention: a step of beam search with whole models, and "
-        "forward and backward of the attention alone.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-        allow_abbrev=False,
-    )
-    parser.set_defaults(run=causal.run)
-    _add_running(parser)
-
-    def option(*names: str, **keywords: Any) -> None:
-        group.add_argument(*names, **keywords)
-
-    group = parser.add_argument_group("sizes")
-    option("--k", type=count, default=64, help="slots of every projection")
-    option("--dim", type=count, default=512, help="model width")
-    option("--heads", type=count, default=8, help="attention heads")
-
-    group = parser.add_argument_group("decoding")
-    option("--layers", type=count, default=6, help="layers of the encoder and of the decoder")
-    option("--ffn-dim", type=count, default=2048, help="width of the feed-forward layers")
-    option("--words", type=count, default=8000, help="words of the vocabulary")
-    option("--sentences", type=count, default=8, help="sentences of a batch")
-    option("--source-length", type=count, default=30, help="tokens of a source sentence")
-    option("--beams", type=_ascending, default="1,4", metavar="N[,N]", help="beam widths")
-    option("--positions", type=_ascending, default="64,256,1024,4096", metavar="N[,N]", help="target tokens so far")
-
-    group = parser.add_argument_group("training")
-    option("--batch", type=count, default=1, help="sentences of a batch")
-    option("--lengths", type=_ascending, default="512,2048,8192", metavar="T[,T]", help="tokens of a sentence")
-    option("--eager-limit", type=count, default=2048, help="longest T for fairseq's attention, which makes a T x T")
-    option("--chunk-sizes", type=_ascending, default="32,64,128,256", metavar="C[,C]", help="chunk sizes to try")
 
 
 def _add_running(parser: argparse.ArgumentParser) -> None:
@@ -103,7 +63,7 @@ def parse(argv: Sequence[str]) -> Arguments:
         raise UserError(f"--out {args['out']} is a file: name a folder.")
     command = shlex.join(["python", "-m", "linformer_fairseq.benchmark", *argv])
     running = Running(command=command, **_taken(args, Running))
-    settings = CausalSettings(**_taken(args, CausalSettings))
+    settings = args["settings"](**_taken(args, args["settings"]))
     return Arguments(args["run"], running, settings)
 
 

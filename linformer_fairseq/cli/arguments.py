@@ -43,3 +43,8 @@ natural = number(_whole, 0, 2**31 - 1, "a whole number from 0 on")
 def counts(text: str) -> list[int]:
     """A comma list of whole numbers from 1 on."""
     return [count(part.strip()) for part in text.split(",")]
+
+
+def ascending(text: str) -> tuple[int, ...]:
+    """A comma list of whole numbers from 1 on, in ascending order and each once."""
+    return tuple(sorted(set(counts(text))))

@@ -9,13 +9,13 @@ from fairseq.models.transformer import TransformerModelBase
 
 from linformer_fairseq.cli.progress import say
 
+from ..memory import free_bytes, refusal, release
+from ..running import Running
+from ..timing import Spread, interleaved
 from .beam_search import Search
-from .causal_settings import CausalSettings
 from .checks import TARGET_LENGTH
-from .memory import free_bytes, refusal, release
 from .models import LINFORMERS, TRANSFORMER
-from .running import Running
-from .timing import Spread, interleaved
+from .settings import CausalSettings
 
 Wanted = tuple[str, int, int]
 """A model, a beam and a position."""

@@ -9,7 +9,7 @@ from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
 import linformer_fairseq  # noqa: F401  registers the architectures
 
-from .causal_settings import CausalSettings
+from .settings import CausalSettings
 
 TRANSFORMER = "fairseq's Transformer"
 LINFORMERS = {

@@ -15,10 +15,10 @@ from linformer_fairseq.cli.progress import say
 from linformer_fairseq.modules import LinearProjection, LinformerMultiheadAttention
 from linformer_fairseq.modules.causal import causal_attention
 
-from .causal_settings import CausalSettings
-from .memory import peak_bytes, refusal, release
-from .running import Running
-from .timing import Spread, interleaved
+from ..memory import peak_bytes, refusal, release
+from ..running import Running
+from ..timing import Spread, interleaved
+from .settings import CausalSettings
 
 PRODUCT = "causal Linformer product"
 FUSED = "torch's fused attention"

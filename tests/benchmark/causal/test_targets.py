@@ -1,9 +1,9 @@
 """Targets are computed from the rows, and only where there are rows."""
 
-from linformer_fairseq.benchmark.causal_product import EAGER_MODULE, FUSED, FUSED_MODULE, MODULE, PRODUCT, TrainingRow
-from linformer_fairseq.benchmark.decoding import DecodingRow
-from linformer_fairseq.benchmark.models import LINFORMERS, TRANSFORMER
-from linformer_fairseq.benchmark.targets import compare
+from linformer_fairseq.benchmark.causal.decoding import DecodingRow
+from linformer_fairseq.benchmark.causal.models import LINFORMERS, TRANSFORMER
+from linformer_fairseq.benchmark.causal.product import EAGER_MODULE, FUSED, FUSED_MODULE, MODULE, PRODUCT, TrainingRow
+from linformer_fairseq.benchmark.causal.targets import compare
 from linformer_fairseq.benchmark.timing import Spread
 
 OURS = next(iter(LINFORMERS))

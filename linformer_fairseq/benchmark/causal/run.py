@@ -2,13 +2,13 @@
 
 from linformer_fairseq.cli.progress import say
 
-from . import causal_product, decoding
-from .causal_report import Results, write
-from .causal_settings import CausalSettings
+from ..memory import release
+from ..running import Running
+from . import decoding, product
 from .checks import check_decoding, check_product
-from .memory import release
 from .models import LINFORMERS, build_models
-from .running import Running
+from .report import Results, write
+from .settings import CausalSettings
 
 
 def run(running: Running, settings: CausalSettings) -> None:
@@ -28,7 +28,7 @@ def run(running: Running, settings: CausalSettings) -> None:
     grown = decoding.measure_growth(models, settings, running)
     del models, model
     release(device)
-    trained = causal_product.measure(settings, running)
-    chunks = causal_product.sweep(settings, running)
+    trained = product.measure(settings, running)
+    chunks = product.sweep(settings, running)
     write(Results(decoded, grown, trained, chunks), settings, running)
     say(f"{running.out / 'report.md'} is written")

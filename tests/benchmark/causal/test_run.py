@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from linformer_fairseq.benchmark import checks
 from linformer_fairseq.benchmark.__main__ import main
-from linformer_fairseq.benchmark.causal_product import EAGER, EAGER_MODULE, FUSED_MODULE, OURS
-from linformer_fairseq.benchmark.causal_settings import CausalSettings
-from linformer_fairseq.benchmark.models import LINFORMERS, TRANSFORMER, build_models
+from linformer_fairseq.benchmark.causal import checks
+from linformer_fairseq.benchmark.causal.models import LINFORMERS, TRANSFORMER, build_models
+from linformer_fairseq.benchmark.causal.product import EAGER, EAGER_MODULE, FUSED_MODULE, OURS
+from linformer_fairseq.benchmark.causal.settings import CausalSettings
 from linformer_fairseq.cli.errors import UserError
 
 TINY = shlex.split(

@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from linformer_fairseq.benchmark.beam_search import Search
-from linformer_fairseq.benchmark.causal_settings import CausalSettings
-from linformer_fairseq.benchmark.models import LINFORMERS, TRANSFORMER, build_models
+from linformer_fairseq.benchmark.causal.beam_search import Search
+from linformer_fairseq.benchmark.causal.models import LINFORMERS, TRANSFORMER, build_models
+from linformer_fairseq.benchmark.causal.settings import CausalSettings
 
 POSITION = 7
 

@@ -5,14 +5,15 @@ from dataclasses import asdict, dataclass
 from linformer_fairseq.cli.files import write_json, write_text
 from linformer_fairseq.modules.causal import CHUNK_SIZE, LONGEST_SINGLE_CHUNK, default_chunk_size
 
+from ..report import heading, megabytes, milliseconds, quartiles, ratio, table
+from ..running import Running
+from ..targets import Target, target_table
 from . import plots
-from .causal_product import OURS, TrainingRow
-from .causal_settings import CausalSettings
 from .decoding import DecodingRow
 from .models import TRANSFORMER
-from .report import heading, megabytes, milliseconds, quartiles, ratio, table
-from .running import Running
-from .targets import Target, compare
+from .product import OURS, TrainingRow
+from .settings import CausalSettings
+from .targets import compare
 
 DECODING_PLOT = "decoding.png"
 TRAINING_PLOT = "training.png"
@@ -52,7 +53,7 @@ def text(results: Results, targets: list[Target], settings: CausalSettings, runn
     parts = [
         *heading("Causal Linformer attention against full attention", running),
         "## Targets",
-        _target_table(targets),
+        target_table(targets),
         "## Decoding",
         f"Whole models of width {settings.dim} with {settings.heads} heads, {settings.layers} + {settings.layers} "
         f"layers, feed-forward layers of {settings.ffn_dim}, {settings.words:,} words and random weights, k = "
@@ -77,18 +78,6 @@ def text(results: Results, targets: list[Target], settings: CausalSettings, runn
         _chunk_table(results.chunks),
     ]
     return "\n\n".join(parts) + "\n"
-
-
-def _target_table(targets: list[Target]) -> str:
-    if not targets:
-        return "None of the positions and lengths that the targets speak of was measured."
-    return table(
-        ["", "Measured", "Target", "Met"],
-        [
-            [target.what, f"{target.measured:.3g}", target.facts()["target"], "yes" if target.met else "no"]
-            for target in targets
-        ],
-    )
 
 
 def _decoding_table(rows: list[DecodingRow]) -> str:

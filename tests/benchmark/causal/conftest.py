@@ -2,7 +2,7 @@
 
 import pytest
 
-from linformer_fairseq.benchmark.causal_settings import CausalSettings
+from linformer_fairseq.benchmark.causal.settings import CausalSettings
 
 
 @pytest.fixture
