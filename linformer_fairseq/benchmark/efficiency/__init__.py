@@ -1,0 +1,1 @@
+"""Speed and memory of attention modules against length, with peers, and of whole models."""
