@@ -37,25 +37,36 @@ class Timings(Generic[Key]):
     """Why a contender could not run."""
 
 
+@dataclass(frozen=True)
+class Turns(Generic[Key]):
+    """As `Timings`, run by run."""
+
+    seconds: dict[Key, list[float]]
+    notes: dict[Key, str]
+
+
 def interleaved(calls: Contenders[Key], repeats: int, warm_up: int, device: torch.device) -> Timings[Key]:
+    """Times all contenders in turn, of which the first `warm_up` runs do not count."""
+    turns = take_turns(calls, warm_up + repeats, device)
+    return Timings({name: spread(times[warm_up:]) for name, times in turns.seconds.items()}, turns.notes)
+
+
+def take_turns(calls: Contenders[Key], runs: int, device: torch.device) -> Turns[Key]:
     """Times all contenders in turn, run by run, so that whatever else the machine does falls on them alike.
 
-    The first `warm_up` runs do not count. A contender whose tensors do not fit into memory drops out.
+    A contender whose tensors do not fit into memory drops out.
     """
     seconds: dict[Key, list[float]] = {name: [] for name in calls}
     notes: dict[Key, str] = {}
-    for run in range(warm_up + repeats):
+    for run in range(runs):
         for name, call in calls.items():
             if name in notes:
                 continue
             try:
-                taken = _seconds(call, run, device)
+                seconds[name].append(_seconds(call, run, device))
             except (RuntimeError, MemoryError) as error:
                 notes[name] = refusal(error)
-                continue
-            if run >= warm_up:
-                seconds[name].append(taken)
-    return Timings({name: spread(times) for name, times in seconds.items() if name not in notes}, notes)
+    return Turns({name: times for name, times in seconds.items() if name not in notes}, notes)
 
 
 def spread(seconds: list[float]) -> Spread:

@@ -6,7 +6,6 @@ positions for the longest sentence.
 """
 
 import dataclasses
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import torch
 from fairseq import options, tasks
 from fairseq.models.transformer import TransformerModelBase
 
+from linformer_fairseq.benchmark.forward import ENCODER, WHOLE, forward_call, random_tokens, shapes
 from linformer_fairseq.benchmark.memory import release
 from linformer_fairseq.benchmark.timing import interleaved
 from linformer_fairseq.cli.files import read_json, write_json
@@ -25,8 +25,6 @@ from .settings import POSITION_FLAGS, Model, Settings
 from .train import training_arguments
 
 FILE_NAME = "lengths.json"
-ENCODER = "encoder"
-WHOLE = "encoder and decoder"
 WARM_UP = 1
 
 
@@ -43,7 +41,7 @@ class Lengths:
     @property
     def shapes(self) -> list[tuple[int, int]]:
         """(tokens in a sentence, sentences in a batch)."""
-        return [(length, self.tokens // length) for length in self.lengths if length <= self.tokens]
+        return shapes(self.tokens, self.lengths)
 
 
 def measure_lengths(wanted: Lengths, models: list[Model], settings: Settings, out: Path, threads: int) -> bool:
@@ -88,10 +86,10 @@ def _rows(
     """All models at one length, as lengths.json has them: the encoder alone, and the whole model."""
     length, sentences = shape
     words = next(iter(built.values())).encoder.dictionary
-    tokens = torch.randint(words.nspecial, len(words), (sentences, length), device=device)
+    tokens = random_tokens(words, sentences, length, device)
     rows = []
-    for part, forward in ((ENCODER, _encode), (WHOLE, _translate)):
-        calls = {model: _call(forward, net, tokens) for model, net in built.items()}
+    for part in (ENCODER, WHOLE):
+        calls = {model: forward_call(part, net, tokens) for model, net in built.items()}
         with torch.no_grad():
             timings = interleaved(calls, repeats, WARM_UP, device)
         for model in built:
@@ -120,18 +118,3 @@ def _build(model: Model, settings: Settings, out: Path, longest: int) -> Transfo
     built.eval()
     built.make_generation_fast_(need_attn=False)
     return built
-
-
-def _call(
-    forward: Callable[[TransformerModelBase, torch.Tensor], Any], model: TransformerModelBase, tokens: torch.Tensor
-) -> Callable[[int], Any]:
-    return lambda run: forward(model, tokens)
-
-
-def _encode(model: TransformerModelBase, tokens: torch.Tensor) -> Any:
-    return model.encoder(tokens, src_lengths=torch.full((len(tokens),), tokens.size(1), device=tokens.device))
-
-
-def _translate(model: TransformerModelBase, tokens: torch.Tensor) -> Any:
-    """As many target tokens as source tokens, all at once, as in training."""
-    return model(tokens, torch.full((len(tokens),), tokens.size(1), device=tokens.device), tokens)

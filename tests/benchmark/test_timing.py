@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from linformer_fairseq.benchmark import timing
 from linformer_fairseq.benchmark.timing import Spread, interleaved, spread
 
 CPU = torch.device("cpu")
@@ -15,6 +16,13 @@ def test_contenders_take_turns() -> None:
     assert order == [("a", 0), ("b", 0), ("a", 1), ("b", 1), ("a", 2), ("b", 2)]
     assert list(timings.spreads) == ["a", "b"]
     assert not timings.notes
+
+
+def test_first_runs_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timing, "_seconds", lambda call, run, device: float(run))
+    calls = {"a": lambda run: None}
+    assert timing.take_turns(calls, 3, CPU).seconds == {"a": [0.0, 1.0, 2.0]}
+    assert interleaved(calls, repeats=3, warm_up=2, device=CPU).spreads == {"a": spread([2.0, 3.0, 4.0])}
 
 
 def test_contender_that_does_not_fit_drops_out() -> None:
