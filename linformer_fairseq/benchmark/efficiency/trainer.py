@@ -1,0 +1,73 @@
+"""A model with what fairseq-train gives it."""
+
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
+from fairseq.dataclass.configs import FairseqConfig
+from fairseq.models.transformer import TransformerModelBase
+from fairseq.optim import AMPOptimizer
+from fairseq.optim.adam import FairseqAdam, FairseqAdamConfig
+from fairseq.tasks.translation import TranslationTask
+from torch import Tensor
+
+from .batches import Sample
+
+LABEL_SMOOTHING = 0.1
+BETAS = "(0.9, 0.98)"
+LEARNING_RATE = 1e-4
+"""A constant one: no time depends on it."""
+
+
+class Trainer:
+    """Makes the steps of fairseq-train, with label-smoothed cross-entropy and Adam.
+
+    Args:
+        model: on its device, in float32.
+        precision: float32, or the type to compute in by `torch.autocast`; float16 scales the loss, as fairseq's --amp.
+    """
+
+    def __init__(self, model: TransformerModelBase, task: TranslationTask, precision: torch.dtype) -> None:
+        self.model = model
+        self._task = task
+        self._precision = precision
+        self._loss = LabelSmoothedCrossEntropyCriterion(task, sentence_avg=False, label_smoothing=LABEL_SMOOTHING)
+        parameters = [x for x in model.parameters() if x.requires_grad]
+        self._device = parameters[0].device
+        config = FairseqAdamConfig(adam_betas=BETAS, tpu=False, lr=[LEARNING_RATE])
+        self._optimizer = FairseqAdam(config, parameters)
+        if precision == torch.float16:
+            self._optimizer = AMPOptimizer(FairseqConfig(), parameters, self._optimizer)
+        self._updates = 0
+        self.state_bytes = 3 * sum(x.nbytes for x in parameters)
+        """Gradients, and Adam's two means, which come with the first step."""
+
+    def step(self, sample: Sample) -> Tensor:
+        """Forward, backward and an update of the weights, in the order of fairseq's trainer.
+
+        Returns:
+            The loss, summed over the target's tokens.
+        """
+        self.zero_grad()
+        loss, sample_size, _ = self._task.train_step(
+            sample, self.model, self._criterion, self._optimizer, self._updates
+        )
+        self._optimizer.multiply_grads(1 / sample_size)
+        norm = self._optimizer.clip_grad_norm(0.0)  # fairseq's default: it measures, and clips nothing
+        if self._precision != torch.float16 and not torch.isfinite(norm):
+            raise FloatingPointError("gradients are not finite")
+        self._task.optimizer_step(self._optimizer, self.model, self._updates)
+        self._updates += 1
+        return loss.detach()
+
+    def zero_grad(self) -> None:
+        self._optimizer.zero_grad()
+
+    def _criterion(self, model: TransformerModelBase, sample: Sample) -> tuple[Tensor, int, dict]:
+        with self._autocast():
+            return self._loss(model, sample)
+
+    def _autocast(self) -> AbstractContextManager:
+        if self._precision == torch.float32:
+            return nullcontext()
+        return torch.autocast(self._device.type, dtype=self._precision)

@@ -1,0 +1,256 @@
+"""The steps against fairseq's own, and the batches that they are made on; no time itself is tested."""
+
+import copy
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from fairseq import options, utils
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.trainer import Trainer as FairseqTrainer
+
+from linformer_fairseq.benchmark.efficiency import training
+from linformer_fairseq.benchmark.efficiency.batches import Sample, equally_long, wmt_like, wmt_like_words
+from linformer_fairseq.benchmark.efficiency.trainer import LABEL_SMOOTHING, LEARNING_RATE, Trainer
+from linformer_fairseq.benchmark.efficiency.training import WMT_LIKE, measure
+from linformer_fairseq.benchmark.efficiency.whole_models import contenders
+from linformer_fairseq.benchmark.efficiency.whole_settings import TrainingSettings
+from linformer_fairseq.benchmark.models import TRANSFORMER, ModelSizes, dictionary
+from linformer_fairseq.benchmark.running import Running
+
+CPU = torch.device("cpu")
+WORDS = dictionary(20)
+MODELS = [TRANSFORMER, "Linformer, k = 4", "Linformer, k = 8 (encoder, cross, decoder)"]
+every_model = pytest.mark.parametrize("number", range(3))
+
+
+@pytest.fixture
+def settings(sizes: ModelSizes) -> TrainingSettings:
+    return TrainingSettings(
+        sizes,
+        ks=(4,),
+        all_linear_k=8,
+        positions=16,
+        max_tokens=64,
+        batches=3,
+        sentences=100,
+        lengths=(16, 32, 128),
+        time_limit=60.0,
+    )
+
+
+def some_batch(sizes: ModelSizes) -> Sample:
+    """With padding on both sides."""
+    settings = TrainingSettings(sizes, max_tokens=200, batches=1, sentences=50)
+    return wmt_like(settings, WORDS, 1, CPU).samples[0]
+
+
+def build(number: int, sizes: ModelSizes, precision: torch.dtype = torch.float32) -> Trainer:
+    task = sizes.task()
+    return Trainer(contenders((4,), 8)[number].build(sizes, task, 256), task, precision)
+
+
+def test_words_are_as_of_wmt() -> None:
+    source, target = wmt_like_words(TrainingSettings(), seed=3)
+    for side in (source, target):
+        assert len(side) == 20_000
+        assert 28 < side.mean() < 30
+        assert side.min() >= 1
+        assert 150 < side.max() <= 250
+        assert np.median(side) < 26
+    assert np.corrcoef(source, target)[0, 1] > 0.9
+
+
+def test_batches_depend_on_the_seed_alone(settings: TrainingSettings) -> None:
+    one, same, other = (wmt_like(settings, WORDS, seed, CPU) for seed in (1, 1, 2))
+    assert [x["target"].tolist() for x in one.samples] == [x["target"].tolist() for x in same.samples]
+    assert [x["target"].tolist() for x in one.samples] != [x["target"].tolist() for x in other.samples]
+
+
+def test_wmt_like_batches_are_fairseqs(settings: TrainingSettings) -> None:
+    settings = dataclasses.replace(settings, max_tokens=200, batches=5)
+    batches = wmt_like(settings, WORDS, 1, CPU)
+    assert len(batches.samples) == 5
+    source_tokens = target_tokens = positions = 0
+    widths = []
+    for sample in batches.samples:
+        source, target = sample["net_input"]["src_tokens"], sample["target"]
+        shifted = sample["net_input"]["prev_output_tokens"]
+        assert max(source.numel(), target.numel()) <= 200
+        assert len(source) == len(target) == sample["nsentences"]
+        assert source[:, -1].eq(WORDS.eos()).all(), "padding on the left"
+        assert target[:, 0].ne(WORDS.pad()).all(), "padding on the right"
+        assert shifted[:, 0].eq(WORDS.eos()).all()
+        assert target.eq(WORDS.eos()).sum() == len(target)
+        source_tokens += int(source.ne(WORDS.pad()).sum())
+        target_tokens += int(target.ne(WORDS.pad()).sum())
+        positions += source.numel() + target.numel()
+        widths.append(source.size(1))
+    assert widths == sorted(widths)
+    assert widths[0] < 20 < 40 < widths[-1], "spread over the lengths"
+    assert (batches.source_tokens, batches.target_tokens) == (source_tokens, target_tokens)
+    assert batches.padding == pytest.approx(1 - (source_tokens + target_tokens) / positions)
+    assert 0 < batches.padding < 0.3
+    assert batches.longest == max(widths[-1], *(x["target"].size(1) for x in batches.samples))
+    assert batches.sentences == sum(len(x["target"]) for x in batches.samples)
+
+
+def test_no_more_batches_than_there_are(settings: TrainingSettings) -> None:
+    batches = wmt_like(dataclasses.replace(settings, batches=1000, max_tokens=1000), WORDS, 1, CPU)
+    assert batches.sentences == settings.sentences
+
+
+def test_equally_long_batch_has_no_padding(settings: TrainingSettings) -> None:
+    batches = equally_long(16, settings, WORDS, 1, CPU)
+    assert [x["net_input"]["src_tokens"].shape for x in batches.samples] == [(4, 16)]
+    assert [x["target"].shape for x in batches.samples] == [(4, 16)]
+    assert batches.padding == 0
+    assert batches.source_tokens == batches.target_tokens == 64
+    assert batches.longest == 16
+
+
+@every_model
+def test_a_step_is_fairseqs(number: int, sizes: ModelSizes) -> None:
+    """Bit by bit, dropout and all."""
+    sample, ours = some_batch(sizes), build(number, sizes)
+    flags = (
+        "data --arch transformer --cpu --seed 5 --lr-scheduler fixed --optimizer adam "
+        f"--lr {LEARNING_RATE} --criterion label_smoothed_cross_entropy --label-smoothing {LABEL_SMOOTHING}"
+    ).split()
+    parser = options.get_training_parser()
+    args = options.parse_args_and_arch(parser, [*flags, "--adam-betas", "(0.9, 0.98)"])
+    config = convert_namespace_to_omegaconf(args)
+    task = sizes.task()
+    theirs = FairseqTrainer(config, task, copy.deepcopy(ours.model), task.build_criterion(config.criterion))
+    before = {name: x.detach().clone() for name, x in ours.model.named_parameters()}
+    for update in range(3):
+        theirs.train_step([copy.deepcopy(sample)])
+        utils.set_torch_seed(5 + update)
+        ours.step(sample)
+    for name, weight in theirs.model.named_parameters():
+        assert torch.equal(ours.model.get_parameter(name), weight), name
+        if not name.endswith("k_proj.bias"):  # it drops out of a softmax
+            assert not torch.equal(weight, before[name]), name
+
+
+@every_model
+@pytest.mark.parametrize("precision", [torch.float32, torch.float16, torch.bfloat16])
+def test_steps_lower_the_loss_and_change_nothing_else(number: int, precision: torch.dtype, sizes: ModelSizes) -> None:
+    sample, trainer, other = some_batch(sizes), build(number, sizes, precision), build(number, sizes)
+    kept = copy.deepcopy((sample, other.model.state_dict()))
+    losses = [trainer.step(sample).item() for _ in range(20)]
+    assert losses[-1] < losses[0]
+    assert all(x.dtype == torch.float32 for x in trainer.model.parameters())
+    torch.testing.assert_close((sample, other.model.state_dict()), kept, rtol=0, atol=0)
+
+
+@every_model
+def test_memory_that_comes_with_the_first_step(number: int, sizes: ModelSizes) -> None:
+    trainer = build(number, sizes)
+    trainer.step(some_batch(sizes))
+    states = trainer._optimizer.optimizer.state.values()
+    means = sum(state[name].nbytes for state in states for name in ("exp_avg", "exp_avg_sq"))
+    assert trainer.state_bytes == means + sum(x.grad.nbytes for x in trainer.model.parameters())
+
+
+def test_infinite_gradients_are_noticed(sizes: ModelSizes) -> None:
+    trainer = build(0, sizes)
+    trainer.model.decoder.layers[0].fc1.weight.data.fill_(torch.inf)
+    with pytest.raises(FloatingPointError, match="finite"):
+        trainer.step(some_batch(sizes))
+
+
+def test_every_model_on_every_kind_of_batches(settings: TrainingSettings, running: Running) -> None:
+    rows = measure(settings, running)
+    kinds = [(None, WMT_LIKE), (16, "16 tokens"), (32, "32 tokens")]
+    assert [(row.length, row.kind, row.model) for row in rows] == [(n, k, m) for n, k in kinds for m in MODELS]
+    for row in rows:
+        assert row.batches == (3 if row.length is None else 1)
+        assert row.precision == "float32"
+        assert row.time.median > 0
+        assert row.peak_bytes > 0
+        assert not row.note
+        facts = row.facts()
+        assert facts["kind"] == row.kind
+        assert facts["tokens_per_second"]["median"] == row.target_tokens / facts["time"]["median_seconds"]
+        speed = row.tokens_per_second
+        assert speed.lower <= speed.median <= speed.upper
+        if row.length:
+            assert row.target_tokens == row.sentences * row.length == 64
+    facts = {(row.kind, row.batches, row.sentences, row.source_tokens, row.target_tokens, row.padding) for row in rows}
+    assert len(facts) == 3, "the same batches for all models"
+
+
+def test_processor_trains_in_single_precision(settings: TrainingSettings, running: Running) -> None:
+    settings = dataclasses.replace(settings, lengths=())
+    assert {row.precision for row in measure(settings, dataclasses.replace(running, dtype="float16"))} == {"float32"}
+
+
+def test_models_take_turns_step_by_step(
+    settings: TrainingSettings, running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order: list[tuple[int, int]] = []
+
+    class Recording(Trainer):
+        def step(self, sample: Sample) -> torch.Tensor:
+            order.append((id(self), id(sample)))
+            return super().step(sample)
+
+    monkeypatch.setattr(training, "Trainer", Recording)
+    measure(dataclasses.replace(settings, lengths=()), running)
+    trainers, samples = (list(dict.fromkeys(ids)) for ids in zip(*order, strict=True))
+    assert len(trainers) == len(samples) == 3
+    steps = running.runs * 3 * 3
+    assert order[:steps] == [
+        (trainer, sample) for _ in range(running.runs) for sample in samples for trainer in trainers
+    ]
+    assert [trainer for trainer, _ in order[steps:]] == trainers, "and a step whose memory is listed"
+
+
+def test_a_run_is_a_pass_over_all_batches(
+    settings: TrainingSettings, running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a clock of our own: every step takes as many seconds as there were steps before."""
+    right = training.take_turns
+
+    def counted(calls: dict, runs: int, device: torch.device) -> object:
+        turns = right(calls, runs, device)
+        return dataclasses.replace(turns, seconds={name: [float(run) for run in range(runs)] for name in calls})
+
+    monkeypatch.setattr(training, "take_turns", counted)
+    for row in measure(dataclasses.replace(settings, lengths=()), running):
+        assert row.time.median == np.median([3 + 4 + 5, 6 + 7 + 8])  # without the warm-up, 0 + 1 + 2
+
+
+def test_later_lengths_that_would_take_too_long_are_left_out(settings: TrainingSettings, running: Running) -> None:
+    settings = dataclasses.replace(settings, lengths=(32, 64), longest_words=20)
+    for row in measure(dataclasses.replace(settings, time_limit=0.0), running):
+        left_out = row.length is not None
+        assert row.note.startswith("left out: a run would take about ") == left_out
+        assert (row.time is None) == (row.peak_bytes is None) == (row.tokens_per_second is None) == left_out
+        assert (row.facts()["tokens_per_second"] is None) == left_out
+
+
+def test_what_would_not_fit_is_left_out(
+    settings: TrainingSettings, running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(training, "free_bytes", lambda device: 1)
+    settings = dataclasses.replace(settings, lengths=(32, 64), longest_words=20)
+    for row in measure(settings, running):
+        assert row.note.startswith("did not fit into memory: would take about ") == (row.length is not None)
+
+
+def test_model_that_fails_does_not_stop_the_others(
+    settings: TrainingSettings, running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Failing(Trainer):
+        def step(self, sample: Sample) -> torch.Tensor:
+            if type(self.model).__name__ == "TransformerModel":
+                raise MemoryError
+            return super().step(sample)
+
+    monkeypatch.setattr(training, "Trainer", Failing)
+    for row in measure(settings, running):
+        assert row.note == ("did not fit into memory" if row.model == TRANSFORMER else "")
+        assert (row.time is None) == (row.model == TRANSFORMER)
