@@ -5,13 +5,18 @@ from fairseq.models.transformer import TransformerConfig, TransformerDecoderBase
 from torch import Tensor, nn
 
 from linformer_fairseq.models.config import LayerProjections
-from linformer_fairseq.models.layers import LinformerDecoderLayer, name_dropout, wrap_layer
+from linformer_fairseq.models.layers import LinformerDecoderLayer, name_dropout, share_source, wrap_layer
 from linformer_fairseq.models.padding import restore_padding
+
+NO_LAYER = -1
+"""As `alignment_layer`: no attention weights. Over tokens they are a (T, n) matrix a head, which would cost as much as
+full attention."""
 
 
 class LinformerTransformerDecoder(TransformerDecoderBase):
     """fairseq's decoder with projected self- and cross-attention; the weights of the latter follow the task's source
-    layout.
+    layout. In training nobody reads those of the last layer, so that they are left out unless `alignment_layer` asks for
+    them.
 
     Args:
         cross_projections: E and F of every layer's cross-attention, or None to leave it whole.
@@ -32,6 +37,7 @@ class LinformerTransformerDecoder(TransformerDecoderBase):
         super().__init__(cfg, dictionary, embed_tokens, no_encoder_attn)
         del self.layer_projections
         self.is_causal_by_itself = self_projections is not None
+        self.once_for_source = share_source(self)
         name_dropout(self, "TransformerDecoder")
 
     def build_decoder_layer(self, cfg: TransformerConfig, no_encoder_attn: bool = False) -> nn.Module:
@@ -54,9 +60,17 @@ class LinformerTransformerDecoder(TransformerDecoderBase):
             raise ValueError("full_context_alignment needs a decoder whose self-attention is whole, not projected")
         if self.is_causal_by_itself and _has_padding_before_tokens(prev_output_tokens, self.padding_idx):
             raise ValueError("targets padded on the left are not supported; pad them on the right")
-        x, extra = super().extract_features(
-            prev_output_tokens, encoder_out, incremental_state, full_context_alignment, alignment_layer, alignment_heads
-        )
+        if self.training and alignment_layer is None:
+            alignment_layer = NO_LAYER
+        with self.once_for_source.open():
+            x, extra = super().extract_features(
+                prev_output_tokens,
+                encoder_out,
+                incremental_state,
+                full_context_alignment,
+                alignment_layer,
+                alignment_heads,
+            )
         weights = extra["attn"][0]
         if weights is not None and encoder_out is not None and encoder_out["src_tokens"]:
             extra["attn"] = [restore_padding(weights, encoder_out["src_tokens"][0], self.padding_idx)]

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from linformer_fairseq.models.config import LayerProjections
 from linformer_fairseq.modules import LinformerMultiheadAttention
+from linformer_fairseq.modules.once import Once
 
 Layer = TypeVar("Layer", bound=nn.Module)
 
@@ -63,6 +64,7 @@ class LinformerDecoderLayer(TransformerDecoderLayerBase):
         self.projections = {"cross": cross_projections, "self": self_projections}
         super().__init__(cfg, no_encoder_attn)
         del self.projections
+        self.need_attn = False  # the decoder asks the one layer whose weights it returns; fairseq's layers compute all
         name_dropout(self, "TransformerDecoderLayerBase")
 
     def build_self_attention(
@@ -122,6 +124,21 @@ def name_dropout(module: nn.Module, name: str) -> None:
     for child in module.children():
         if isinstance(child, FairseqDropout):
             child.module_name = name
+
+
+def share_source(decoder: nn.Module) -> Once:
+    """Lets all cross-attention of a decoder compute what is the same in every layer once while the result is open."""
+    once = Once()
+    attentions = [
+        module
+        for module in decoder.modules()
+        if isinstance(module, LinformerMultiheadAttention) and module.encoder_decoder_attention
+    ]
+    for attention in attentions:
+        attention.once_for_source = once
+        if all(other.key_projection is other.value_projection is attention.key_projection for other in attentions):
+            attention.once_for_slots = once
+    return once
 
 
 def wrap_layer(layer: Layer, cfg: TransformerConfig) -> Layer:

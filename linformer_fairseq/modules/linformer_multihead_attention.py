@@ -7,6 +7,8 @@ from fairseq.modules import MultiheadAttention
 from torch import Tensor
 
 from linformer_fairseq.modules.causal import CausalState, causal_attention
+from linformer_fairseq.modules.key_value_slots import key_value_slots
+from linformer_fairseq.modules.once import Once
 from linformer_fairseq.modules.projection import LinearProjection, Projection
 
 IncrementalState = dict[str, dict[str, Tensor | None]]
@@ -109,6 +111,8 @@ class LinformerMultiheadAttention(MultiheadAttention):
         self.value_projection = value_projection
         self.causal = causal
         self.chunk_size = chunk_size
+        self.once_for_source = Once()
+        self.once_for_slots = Once()
 
     def forward(
         self,
@@ -152,13 +156,19 @@ class LinformerMultiheadAttention(MultiheadAttention):
             )
         if before_softmax:
             raise ValueError("Linformer attention does not support before_softmax")
+        need_weights = need_weights or need_head_weights
         if self.causal:
             if static_kv:
                 raise ValueError("causal Linformer attention does not support static_kv, which is for cross-attention")
-            out, weights = self._attend_causally(
-                query, key, value, key_padding_mask, incremental_state, need_weights or need_head_weights
+            return self._attend_causally(
+                query,
+                key,
+                value,
+                key_padding_mask,
+                incremental_state,
+                need_weights or need_head_weights,
+                need_head_weights,
             )
-            return out, self._by_head(weights, need_head_weights)
         if incremental_state is not None and not static_kv:
             raise ValueError("Linformer attention does not support incremental_state without static_kv or causal")
 
@@ -168,10 +178,14 @@ class LinformerMultiheadAttention(MultiheadAttention):
             key_padding_mask = cached["prev_key_padding_mask"]
             lengths = _lengths(key_padding_mask)
         else:
-            padded = key_padding_mask is not None
             key, value, key_padding_mask = self._key_value_mask(query, key, value, key_padding_mask)
-            lengths = _lengths(key_padding_mask)
-            slot_keys, slot_values = self._project(key, value, lengths, key_padding_mask if padded else None)
+            if key_padding_mask is None:
+                lengths = torch.full((key.size(1),), key.size(0), device=key.device)
+            else:
+                lengths = _lengths(key_padding_mask)
+            slot_keys, slot_values = self._project(key, value, lengths, key_padding_mask)
+            if key_padding_mask is None and (need_weights or incremental_state is not None):
+                key_padding_mask = _no_padding(key)
             if incremental_state is not None:
                 # every step reads them head by head, and as projected the slots of a head lie far apart
                 slot_keys, slot_values = slot_keys.contiguous(), slot_values.contiguous()
@@ -182,23 +196,25 @@ class LinformerMultiheadAttention(MultiheadAttention):
                 }
                 self._set_input_buffer(incremental_state, buffer)
 
-        slot_mask = self._slot_mask(slot_keys.size(2), lengths)
-        q = self._split_heads(self.q_proj(query))
+        slot_mask = None if key_padding_mask is None else self._slot_mask(slot_keys.size(2), lengths)
+        q = self.q_proj(query).unflatten(2, (self.num_heads, self.head_dim)).permute(1, 2, 0, 3)
         copies = q.size(0) // slot_keys.size(0)  # hypotheses of one sentence that share its keys (set_beam_size)
         if copies > 1:
             slot_keys, slot_values, key_padding_mask, lengths, slot_mask = (
                 x if x is None else x.repeat_interleave(copies, 0)
                 for x in (slot_keys, slot_values, key_padding_mask, lengths, slot_mask)
             )
-        if need_weights or need_head_weights:
-            out, weights = self._attend_with_weights(q, slot_keys, slot_values, slot_mask, lengths, key_padding_mask)
+        if need_weights:
+            out, weights = self._attend_with_weights(
+                q, slot_keys, slot_values, slot_mask, lengths, key_padding_mask, need_head_weights
+            )
         else:
             dropping = self.training or self.dropout_module.apply_during_inference
             dropout = self.dropout_module.p if dropping else 0.0
             out = F.scaled_dot_product_attention(q, slot_keys, slot_values, attn_mask=slot_mask, dropout_p=dropout)
             weights = None
-        out = out.permute(2, 0, 1, 3).reshape(query.shape)
-        return self.out_proj(out), self._by_head(weights, need_head_weights)
+        # torch's kernel leaves a query's heads side by side, sentence after sentence: nothing is copied here
+        return self.out_proj(out.transpose(1, 2).flatten(2)).transpose(0, 1), weights
 
     def _attend_causally(
         self,
@@ -208,24 +224,25 @@ class LinformerMultiheadAttention(MultiheadAttention):
         mask: Tensor | None,
         incremental_state: IncrementalState | None,
         need_weights: bool,
+        by_head: bool,
     ) -> tuple[Tensor, Tensor | None]:
-        """The output (T, B, C), and the weights over tokens (B, H, T, n) if they are needed."""
+        """The output (T, B, C), and the weights over tokens if they are needed."""
         position, state, fresh = 0, None, False
         if incremental_state is not None:
             position, state, fresh = self._decoding_state(incremental_state, query)
-        padded = mask is not None
         key, value, mask = self._key_value_mask(query, key, value, mask, position)
         if key.size(0) != query.size(0):
             raise ValueError(
                 f"causal Linformer attention needs a key for every query, not {key.size(0)} for {query.size(0)}"
             )
-        clean_key = key.masked_fill(mask.t()[:, :, None], 0.0) if padded else key
-        clean_value = clean_key if value is key else value.masked_fill(mask.t()[:, :, None], 0.0) if padded else value
+        clean_key = _clear_padding(key, mask)
+        clean_value = clean_key if value is key else _clear_padding(value, mask)
 
-        length, k = query.size(0), self.key_projection.projected_dim
+        length, slots = query.size(0), self.key_projection.projected_dim
         slot_mask = None
         if self.key_projection.masks_empty_slots:
-            slot_mask = torch.ones(length, k, dtype=torch.bool, device=query.device).tril(position)
+            slots = slots if state is not None else min(slots, length)  # no query meets those beyond
+            slot_mask = torch.ones(length, slots, dtype=torch.bool, device=query.device).tril(position)
         heads = (self.num_heads, self.head_dim)
         out, probabilities, state = causal_attention(
             (self.q_proj(query) * self.scaling).unflatten(2, heads),
@@ -233,8 +250,8 @@ class LinformerMultiheadAttention(MultiheadAttention):
             # after it
             F.linear(clean_key, self.k_proj.weight).unflatten(2, heads),
             F.linear(clean_value, self.v_proj.weight).unflatten(2, heads),
-            self.key_projection.columns(position, length),
-            self.value_projection.columns(position, length),
+            self.key_projection.columns(position, length)[:, :slots],
+            self.value_projection.columns(position, length)[:, :slots],
             slot_mask,
             self.dropout_module,
             self.chunk_size,
@@ -259,9 +276,10 @@ class LinformerMultiheadAttention(MultiheadAttention):
         weights = None
         if probabilities is not None:
             probabilities = probabilities.permute(1, 2, 0, 3).to(torch.promote_types(query.dtype, torch.float32))
-            columns = self.value_projection.columns(0, position + length)
-            weights = (probabilities @ columns.to(probabilities.dtype)).tril(position)
-            weights = weights.masked_fill(F.pad(mask, (position, 0))[:, None, None], 0.0)
+            columns = self.value_projection.columns(0, position + length)[:, :slots]
+            weights = _over_tokens(probabilities, columns[None], by_head).tril(position)
+            if mask is not None:
+                weights = weights.masked_fill(F.pad(mask, (position, 0))[:, None], 0.0)
         return self.out_proj(out), weights
 
     def _decoding_state(self, incremental_state: IncrementalState, query: Tensor) -> tuple[int, CausalState, bool]:
@@ -292,16 +310,9 @@ class LinformerMultiheadAttention(MultiheadAttention):
             incremental_state = self._set_input_buffer(incremental_state, {**buffer, "order": order})
         return incremental_state
 
-    @staticmethod
-    def _by_head(weights: Tensor | None, need_head_weights: bool) -> Tensor | None:
-        """Weights (B, H, T, n) as fairseq returns them: (H, B, T, n), or the mean over heads (B, T, n)."""
-        if weights is None:
-            return None
-        return weights.transpose(0, 1) if need_head_weights else weights.mean(dim=1)
-
     def _key_value_mask(
         self, query: Tensor, key: Tensor | None, value: Tensor | None, mask: Tensor | None, position: int = 0
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
         """Fills in what the caller left out, and refuses tokens (padding may be there) beyond N."""
         if key is None:
             if not self.self_attention:
@@ -314,9 +325,10 @@ class LinformerMultiheadAttention(MultiheadAttention):
             mask = None if mask is None else mask[:: self.beam_size]
         n, positions = key.size(0), self.key_projection.max_positions
         longest = max(0, positions - position)
-        mask = key.new_zeros(key.size(1), n, dtype=torch.bool) if mask is None else mask.bool()
-        if n > longest and not mask[:, longest:].all():
-            side, tokens = "target" if self.causal else "source", position + int(_lengths(mask).max())
+        mask = None if mask is None else mask.bool()
+        if n > longest and (mask is None or not mask[:, longest:].all()):
+            side = "target" if self.causal else "source"
+            tokens = position + (n if mask is None else int(_lengths(mask).max()))
             raise ValueError(
                 f"a {side} of {tokens} tokens is longer than the {positions} positions that the Linformer projection "
                 f"was built for; shorten it or train with a larger --max-{side}-positions"
@@ -328,33 +340,19 @@ class LinformerMultiheadAttention(MultiheadAttention):
         longest = self.key_projection.max_positions
 
         def clean(x: Tensor) -> Tensor:
-            return x if mask is None else x[:longest].masked_fill(mask.t()[:longest, :, None], 0.0)
+            return x if mask is None else _clear_padding(x[:longest], mask[:, :longest])
 
-        clean_key = clean(key)
-        clean_value = clean_key if value is key else clean(value)
-        if self.key_projection.num_heads is not None:
-            return (
-                self._project_heads(self.key_projection, self.k_proj, clean_key, lengths),
-                self._project_heads(self.value_projection, self.v_proj, clean_value, lengths),
-            )
-        slot_keys = self.key_projection(clean_key.unsqueeze(2), lengths).squeeze(2)
-        if self.value_projection is self.key_projection and clean_value is clean_key:
-            slot_values = slot_keys
-        else:
-            slot_values = self.value_projection(clean_value.unsqueeze(2), lengths).squeeze(2)
-        return self._split_heads(self.k_proj(slot_keys)), self._split_heads(self.v_proj(slot_values))
-
-    def _project_heads(self, projection: Projection, linear: torch.nn.Linear, x: Tensor, lengths: Tensor) -> Tensor:
-        """Projects with a matrix for each head, which stands between the weight and the bias of `linear`."""
-        heads = F.linear(x, linear.weight).unflatten(2, (self.num_heads, self.head_dim))
-        slots = projection(heads, lengths)
-        if linear.bias is not None:
-            slots = slots + linear.bias.view(self.num_heads, self.head_dim)
-        return slots.permute(1, 2, 0, 3)
-
-    def _split_heads(self, x: Tensor) -> Tensor:
-        """(T, B, C) to (B, H, T, d)."""
-        return x.unflatten(2, (self.num_heads, self.head_dim)).permute(1, 2, 0, 3)
+        clean_key = self.once_for_source("clean key", key, clean)
+        clean_value = clean_key if value is key else self.once_for_source("clean value", value, clean)
+        return key_value_slots(
+            (self.key_projection, self.value_projection),
+            (self.k_proj, self.v_proj),
+            self.num_heads,
+            clean_key,
+            clean_value,
+            lengths,
+            self.once_for_slots,
+        )
 
     def _slot_mask(self, slots: int, lengths: Tensor) -> Tensor | None:
         """(B, 1, 1, s), true where a slot takes part in the softmax; None where all do."""
@@ -371,8 +369,9 @@ class LinformerMultiheadAttention(MultiheadAttention):
         slot_mask: Tensor | None,
         lengths: Tensor,
         mask: Tensor,
+        by_head: bool,
     ) -> tuple[Tensor, Tensor]:
-        """The explicit softmax; weights over tokens are (B, H, T, n), in float32 or better, as fairseq's."""
+        """The explicit softmax; weights over tokens are in float32 or better, as fairseq's."""
         scores = (q * self.scaling) @ slot_keys.transpose(2, 3)
         if slot_mask is not None:
             scores = scores.masked_fill(~slot_mask, -torch.inf)
@@ -380,9 +379,24 @@ class LinformerMultiheadAttention(MultiheadAttention):
         out = self.dropout_module(probabilities.type_as(q)) @ slot_values
         n = mask.size(1)
         longest = min(n, self.value_projection.max_positions)
-        weights = probabilities @ self.value_projection.matrix(longest, lengths, probabilities.dtype)
-        weights = weights.masked_fill(mask[:, None, None, :longest], 0.0)
+        matrix = self.value_projection.matrix(longest, lengths, probabilities.dtype)
+        weights = _over_tokens(probabilities, matrix, by_head).masked_fill(mask[:, None, :longest], 0.0)
         return out, F.pad(weights, (0, n - longest))
+
+
+def _over_tokens(probabilities: Tensor, matrix: Tensor, by_head: bool) -> Tensor:
+    """The weights P̄ F over tokens, as fairseq returns them: (H, B, T, n), or their mean over heads (B, T, n).
+
+    Args:
+        probabilities: of the slots, (B, H, T, s).
+        matrix: F, (1 or B, G, s, n).
+    """
+    matrix = matrix.to(probabilities.dtype)
+    if by_head:
+        return (probabilities @ matrix).transpose(0, 1)
+    if matrix.size(1) == 1:  # one product for all heads
+        return probabilities.mean(1) @ matrix[:, 0]
+    return (probabilities @ matrix).mean(1)
 
 
 def _check_causal(projection: Projection, self_attention: bool, q_noise: float, chunk_size: int | None) -> None:
@@ -405,6 +419,16 @@ def _is_future_mask(mask: Tensor, length: int) -> bool:
     hidden = mask if mask.dtype == torch.bool else mask.isneginf()
     future = torch.ones(length, length, dtype=torch.bool, device=mask.device).triu(1)
     return torch.equal(hidden, future) and not mask.tril().any()
+
+
+def _clear_padding(x: Tensor, mask: Tensor | None) -> Tensor:
+    """`x` (n, B, C) with zeros where its mask (B, n) is true."""
+    return x if mask is None else x.masked_fill(mask.t()[:, :, None], 0.0)
+
+
+def _no_padding(key: Tensor) -> Tensor:
+    """The mask (B, n) of keys (n, B, C) that are all tokens."""
+    return key.new_zeros(key.size(1), key.size(0), dtype=torch.bool)
 
 
 def _lengths(mask: Tensor) -> Tensor:

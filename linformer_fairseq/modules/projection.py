@@ -25,11 +25,13 @@ class Projection(nn.Module):
         ValueError: k < 1 or k > N.
 
     Shapes: n is the padded length, B the batch, G = 1 where the heads share the projection and H where they do
-    not, D the features of a group (C/G), s <= k the slots that `num_slots` gives for n.
+    not, D the features, s <= k the slots that `num_slots` gives for n.
     """
 
     masks_empty_slots = True
     """Whether slots that no token of a sentence fills are kept out of its softmax."""
+    is_linear = True
+    """Whether it is a matrix, so that a linear layer may come before it or after it."""
 
     def __init__(self, projected_dim: int, max_positions: int, num_heads: int | None = None) -> None:
         super().__init__()
@@ -57,14 +59,28 @@ class Projection(nn.Module):
         """Projects `x`.
 
         Args:
-            x: (n, B, G, D), right-padded and zero at padded positions.
+            x: (n, B, G, D), or (n, B, 1, D) for features that all heads project; right-padded and zero at padded
+                positions.
             lengths: tokens of each sentence, (B,).
 
         Returns:
-            (s, B, G, D).
+            (B, G, s, D), as attention reads its keys: those of a sentence side by side.
         """
-        matrix = self.matrix(x.size(0), lengths, x.dtype)
-        return torch.matmul(matrix, x.permute(1, 2, 0, 3)).permute(2, 0, 1, 3)
+        return apply_matrix(self.matrix(x.size(0), lengths, x.dtype), x)
+
+    def with_values(self, values: "Projection", x: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        """Projects the same `x` with this projection and with `values`, of the same kind: E x and F x."""
+        slots = self(x, lengths)
+        return slots, slots if values is self else values(x, lengths)
+
+    def multiplications(self, n: int) -> int:
+        """Of numbers, for one feature of one sentence of padded length n."""
+        return self.num_slots(n) * n
+
+    @property
+    def groups(self) -> int:
+        """How many ways there are to project a feature: one for every head, or one for all."""
+        return self.num_heads if self.num_heads is not None and hasattr(self, "weight") else 1
 
     def num_slots(self, n: int) -> int:
         """Slots that a batch of padded length n needs: k, or fewer where the others would be masked anyway."""
@@ -86,6 +102,23 @@ class Projection(nn.Module):
         """The part of a (k, N) or (H, k, N) weight that n tokens meet, (1, G, s, n)."""
         weight = self.weight[..., : self.num_slots(n), :n]
         return weight[None, None] if self.num_heads is None else weight[None]
+
+
+def apply_matrix(matrix: Tensor, x: Tensor) -> Tensor:
+    """`matrix` (1 or B, G, s, n) times `x` (n, B, 1 or G, D), sentence by sentence and head by head: (B, G, s, D).
+
+    Neither is copied where sentences or heads share one of them.
+    """
+    batch, groups = x.shape[1:3]
+    heads, slots, n = matrix.shape[1:]
+    x = x.permute(1, 2, 0, 3)  # (B, 1 or G, n, D)
+    if groups == 1:  # all heads in the rows of one product
+        rows = matrix.reshape(-1, heads * slots, n).expand(batch, -1, -1)
+        return torch.bmm(rows, x.squeeze(1)).view(batch, heads, slots, -1)
+    if heads == 1:  # they differ in their features alone
+        x = x.transpose(1, 2).flatten(2)
+        return torch.bmm(matrix.squeeze(1).expand(batch, -1, -1), x).unflatten(2, (groups, -1)).transpose(1, 2)
+    return torch.matmul(matrix, x)
 
 
 class LinearProjection(Projection):
@@ -139,12 +172,23 @@ class LinearProjection(Projection):
         beyond = length - columns.size(2)
         return F.pad(columns, (0, beyond)) if beyond else columns
 
-    def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
-        if self.num_heads is not None:
-            return super().forward(x, lengths)
-        # the whole batch in one product, without a copy
-        n = x.size(0)
-        return (self.weight[: self.num_slots(n), :n] @ x.reshape(n, -1)).view(-1, *x.shape[1:])
+    def with_values(self, values: Projection, x: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        return _one_product(self, values, x, lengths)
+
+
+def _one_product(keys: Projection, values: Projection, x: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+    """E x and F x for two matrices E and F.
+
+    One product of twice the rows reads x (n, B, 1, D) once instead of twice, and its gradient is one product too, but E
+    and F are copied for it and its two halves after it: without a gradient it is taken where that is less to read.
+    """
+    n, batch, _, features = x.shape
+    copied = 2 * keys.num_slots(n) * (n + batch * features)
+    with_gradient = torch.is_grad_enabled() and x.requires_grad
+    if values is keys or (copied >= n * batch * features and not with_gradient):
+        return Projection.with_values(keys, values, x, lengths)
+    stacked = torch.cat([p.matrix(n, lengths, x.dtype) for p in (keys, values)], dim=2)
+    return apply_matrix(stacked, x).chunk(2, dim=2)
 
 
 class MeanPool(Projection):
@@ -171,6 +215,14 @@ class MeanPool(Projection):
         sizes = members.sum(-1, keepdim=True).clamp(min=1)
         return (members.to(dtype) / sizes.to(dtype))[:, None]
 
+    def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
+        if len(x) <= self.projected_dim:  # every token has a slot of its own
+            return x.permute(1, 2, 0, 3)
+        return super().forward(x, lengths)
+
+    def multiplications(self, n: int) -> int:
+        return 0 if n <= self.projected_dim else super().multiplications(n)
+
 
 class MaxPool(MeanPool):
     """Maximum of every feature over the same windows as `MeanPool`; no parameters.
@@ -178,6 +230,8 @@ class MaxPool(MeanPool):
     It has no matrix: `matrix` gives that of the means, which spreads a slot's attention weight evenly over the
     tokens of its window.
     """
+
+    is_linear = False
 
     def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
         n, batch, groups, features = x.shape
@@ -187,7 +241,7 @@ class MaxPool(MeanPool):
         index = self.windows(n, lengths).t()[:, :, None, None].expand_as(x)
         slots = x.new_full((self.num_slots(n), batch, groups, features), -torch.inf)
         slots = slots.scatter_reduce(0, index, x, "amax")
-        return slots.masked_fill(slots.isneginf(), 0.0)
+        return slots.masked_fill(slots.isneginf(), 0.0).permute(1, 2, 0, 3)
 
 
 class PooledLinear(MeanPool):
@@ -203,6 +257,19 @@ class PooledLinear(MeanPool):
 
     def matrix(self, n: int, lengths: Tensor, dtype: torch.dtype) -> Tensor:
         return super().matrix(n, lengths, dtype) + self._columns(n).to(dtype)
+
+    def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
+        if len(x) <= self.projected_dim:  # the means are the tokens, and E is the same for all sentences
+            return x.permute(1, 2, 0, 3) + apply_matrix(self._columns(len(x)).to(x.dtype), x)
+        return Projection.forward(self, x, lengths)
+
+    def with_values(self, values: Projection, x: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        if len(x) <= self.projected_dim:
+            return super().with_values(values, x, lengths)
+        return _one_product(self, values, x, lengths)
+
+    def multiplications(self, n: int) -> int:
+        return Projection.multiplications(self, n)
 
 
 class ConvProjection(Projection):
@@ -229,6 +296,17 @@ class ConvProjection(Projection):
         members = torch.arange(n, device=lengths.device) // self.kernel_size == slots[:, None]
         taps = self.weight.view(-1, 1, self.kernel_size).to(dtype).repeat(1, 1, len(slots))[..., :n]
         return (members * taps)[None]
+
+    def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
+        n, slots = len(x), self.num_slots(len(x))
+        missing = slots * self.kernel_size - n
+        windows = F.pad(x, (0, 0, 0, 0, 0, 0, 0, missing)) if missing else x
+        windows = windows.unflatten(0, (slots, self.kernel_size))
+        taps = self.weight.to(x.dtype).view(-1, self.kernel_size).t()[:, None, :, None]  # (w, 1, G, 1)
+        return (windows * taps).sum(1).permute(1, 2, 0, 3)
+
+    def multiplications(self, n: int) -> int:
+        return n
 
 
 KINDS: dict[str, type[Projection]] = {

@@ -31,7 +31,7 @@ def test_forward_is_the_product_with_matrix(kind: str, heads: int | None) -> Non
     lengths = torch.tensor([9, 3, 24])
     x = padded(lengths.tolist(), heads or 1, 5)
     matrix = projection.matrix(24, lengths, x.dtype).expand(3, heads or 1, -1, -1)
-    expected = torch.einsum("bgsn,nbgd->sbgd", matrix, x)
+    expected = torch.einsum("bgsn,nbgd->bgsd", matrix, x)
     torch.testing.assert_close(projection(x, lengths), expected)
 
 
@@ -40,8 +40,8 @@ def test_mean_pool_takes_means_of_even_windows(lengths: list[int], k: int, group
     x = padded(lengths, groups, 2)
     out = KINDS["mean-pool"](k, 24)(x, torch.tensor(lengths))
     for sentence, length in enumerate(lengths):
-        expected = torch.einsum("sn,ngd->sgd", pooling_matrix(k, length), x[:length, sentence])
-        torch.testing.assert_close(out[: min(k, length), sentence], expected)
+        expected = torch.einsum("sn,ngd->gsd", pooling_matrix(k, length), x[:length, sentence])
+        torch.testing.assert_close(out[sentence, :, : min(k, length)], expected)
 
 
 @given(lengths=LENGTHS, k=st.integers(1, 24))
@@ -51,7 +51,7 @@ def test_max_pool_takes_maxima_of_the_same_windows(lengths: list[int], k: int) -
     for sentence, length in enumerate(lengths):
         for slot, row in enumerate(pooling_matrix(k, length)):
             window = x[:length, sentence, 0][row > 0]
-            torch.testing.assert_close(out[slot, sentence, 0], window.amax(0))
+            torch.testing.assert_close(out[sentence, 0, slot], window.amax(0))
 
 
 @given(length=st.integers(1, 64), k=st.integers(1, 64))
