@@ -15,6 +15,7 @@ from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.cli.machine import cpu_count
 
 from .causal.arguments import add_parser as add_causal
+from .efficiency.arguments import add_parser as add_efficiency
 from .running import DTYPES, Running
 
 
@@ -31,7 +32,7 @@ class Arguments:
 def build_parser() -> argparse.ArgumentParser:
     parser = Parser(prog="benchmark", description="Measure what Linformer attention costs.", allow_abbrev=False)
     commands = parser.add_subparsers(dest="benchmark", required=True, metavar="BENCHMARK")
-    for add in (add_causal,):
+    for add in (add_causal, add_efficiency):
         _add_running(add(commands))
     return parser
 

@@ -24,9 +24,8 @@ def lines(
     """A line for each name, in its style, through the rows that have a value."""
     for line in dict.fromkeys(map(name, rows)):
         points = [(x(row), y(row)) for row in rows if name(row) == line and y(row)]
-        axes.plot(
-            [p for p, _ in points], [q for _, q in points], label=line, linewidth=1.5, markersize=5, **styles[line]
-        )
+        style = {"linewidth": 1.5, "markersize": 5, **styles[line]}
+        axes.plot([p for p, _ in points], [q for _, q in points], label=line, **style)
 
 
 def dress(axes: Axes, title: str, x_label: str, y_label: str, ticks: Sequence[int]) -> None:

@@ -15,8 +15,7 @@ full attention."""
 
 class LinformerTransformerDecoder(TransformerDecoderBase):
     """fairseq's decoder with projected self- and cross-attention; the weights of the latter follow the task's source
-    layout. In training nobody reads those of the last layer, so that they are left out unless `alignment_layer` asks for
-    them.
+    layout. In training nobody reads those of the last layer: they are left out unless `alignment_layer` asks for them.
 
     Args:
         cross_projections: E and F of every layer's cross-attention, or None to leave it whole.

@@ -1,0 +1,102 @@
+"""Nothing is timed before it computes what it should."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from linformer_fairseq.cli.errors import UserError
+from linformer_fairseq.cli.progress import say
+from linformer_fairseq.modules import LinformerMultiheadAttention
+
+from .contenders import CONTENDERS, EAGER, FULL, FUSED, OURS
+from .peers import NotInstalledError, Peer
+from .sizes import Sizes
+
+TOLERANCE = 1e-5
+"""In float64; some packages compute their softmax in float32 nevertheless."""
+SIZES = Sizes(dim=32, heads=4, length=24, k=6)
+BIASES = ("q_proj.bias", "k_proj.bias", "v_proj.bias")
+
+
+def check(contenders: Sequence[Peer] = CONTENDERS) -> None:
+    """Full attention in all its forms, our Linformer, and those of other packages with our weights must compute what
+    the formulas say, values and gradients of the input.
+
+    Raises:
+        UserError: one of them does not.
+    """
+    torch.manual_seed(0)
+    x = torch.randn(SIZES.length, 2, SIZES.dim, dtype=torch.float64)
+    built = {contender.name: contender for contender in contenders}
+    eager = built[EAGER].build(SIZES).double().eval()
+    for name in (contender.name for contender in FULL):
+        module = built[name].build(SIZES).double().eval()
+        weights = {key.removeprefix("attention."): value for key, value in eager.state_dict().items()}
+        (module if name == FUSED else module.attention).load_state_dict(weights)
+        _compare(name, module, built[name].time_first, x, _full(eager.attention, x))
+    ours = built[OURS].build(SIZES).double().eval()
+    with torch.no_grad():
+        for name, parameter in ours.attention.named_parameters():
+            if name in BIASES:  # most packages have no place for them
+                parameter.zero_()
+    expected = _linformer(ours.attention, x)
+    _compare(OURS, ours, True, x, expected)
+    for contender in contenders:
+        if contender.adopt is None:
+            continue
+        try:
+            module = contender.build(SIZES).double().eval()
+        except NotInstalledError as error:
+            say(f"  {error}")
+            continue
+        contender.adopt(module, ours.attention)
+        _compare(contender.name, module, contender.time_first, x, expected)
+
+
+def _compare(name: str, module: nn.Module, time_first: bool, x: Tensor, expected: tuple[Tensor, Tensor]) -> None:
+    for what, one, other in zip(("output", "gradient"), _with_gradient(module, time_first, x), expected, strict=True):
+        if not torch.allclose(one, other, TOLERANCE, TOLERANCE):
+            difference = (one - other).abs().max().item()
+            raise UserError(f"{name}: its {what} is wrong by {difference:.2g}; nothing was timed, please report this.")
+
+
+def _with_gradient(module: nn.Module, time_first: bool, x: Tensor) -> tuple[Tensor, Tensor]:
+    """The output (n, B, C), and the gradient of its squares' sum."""
+    x = x.detach().requires_grad_()
+    out = module(x) if time_first else module(x.transpose(0, 1)).transpose(0, 1)
+    return out.detach(), torch.autograd.grad(out.square().sum(), x)[0]
+
+
+def _full(attention: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
+    return _with_gradient(_Formula(attention, lambda x: x, lambda x: x), True, x)
+
+
+def _linformer(attention: LinformerMultiheadAttention, x: Tensor) -> tuple[Tensor, Tensor]:
+    def slots(projection: nn.Module) -> Tensor:
+        return projection.weight[:, : SIZES.length]
+
+    keys, values = slots(attention.key_projection), slots(attention.value_projection)
+    return _with_gradient(_Formula(attention, lambda x: keys @ x, lambda x: values @ x), True, x)
+
+
+class _Formula(nn.Module):
+    """softmax(Q K̄ᵀ / √d) V̄ sentence by sentence and head by head, with E and F given as functions of X."""
+
+    def __init__(self, attention: nn.Module, keys: object, values: object) -> None:
+        super().__init__()
+        self.attention, self.keys, self.values = attention, keys, values
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(n, B, C)."""
+        attention, outputs = self.attention, []
+        for sentence in x.unbind(1):
+            q = attention.q_proj(sentence)
+            k = attention.k_proj(self.keys(sentence))
+            v = attention.v_proj(self.values(sentence))
+            heads = [
+                torch.softmax(one_q @ one_k.t() * one_q.size(1) ** -0.5, dim=-1) @ one_v
+                for one_q, one_k, one_v in zip(*(y.chunk(SIZES.heads, dim=1) for y in (q, k, v)), strict=True)
+            ]
+            outputs.append(attention.out_proj(torch.cat(heads, dim=1)))
+        return torch.stack(outputs, dim=1)

@@ -1,0 +1,62 @@
+"""Pictures of attention modules: time and memory of a sentence against its length, with the slopes of both."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from matplotlib import pyplot as plt
+
+from linformer_fairseq.cli.figures import BASELINE_STYLE
+
+from ..plots import dress, lines, save_with_legend
+from .contenders import CONTENDERS, EAGER, FUSED, OURS
+from .module_grid import BACKWARD, FORWARD, ModuleRow
+from .settings import EfficiencySettings
+from .targets import peak, seconds, slope
+
+FILES = {FORWARD: "modules-forward.png", BACKWARD: "modules-backward.png"}
+MARKERS = "^vhoDsPX*d<>p"
+STYLES = {
+    contender.name: {"marker": marker, "color": f"C{index % 10}"}
+    for index, (contender, marker) in enumerate(zip(CONTENDERS, MARKERS, strict=True))
+} | {
+    EAGER: {"marker": "^", **BASELINE_STYLE},
+    FUSED: {"marker": "v", **BASELINE_STYLE, "color": "dimgrey"},
+    OURS: {"marker": "o", "color": "C3", "linewidth": 3.0},
+}
+
+
+def draw(rows: Sequence[ModuleRow], settings: EfficiencySettings, folder: Path) -> None:
+    """A picture for each pass, with every contender once."""
+    for passes, name in FILES.items():
+        own = [row for row in rows if row.passes == passes and row.k in (None, settings.table_k)]
+        _draw(own, passes, settings, folder / name)
+
+
+def _draw(rows: Sequence[ModuleRow], passes: str, settings: EfficiencySettings, path: Path) -> None:
+    names = dict.fromkeys(row.contender for row in rows if row.time)
+    labels = {name: _label(name, [row for row in rows if row.contender == name]) for name in names}
+    styles = {label: STYLES[name] for name, label in labels.items()}
+    shown = [row for row in rows if row.contender in labels]
+    figure, (time_axes, memory_axes) = plt.subplots(1, 2, figsize=(12, 7), layout="constrained")
+    for axes, value, scale, title, unit in (
+        (time_axes, seconds, 1e3, "time", "ms"),
+        (memory_axes, peak, 1e-6, "peak memory", "MB"),
+    ):
+        lines(
+            axes,
+            shown,
+            lambda row: labels[row.contender],
+            lambda row: row.length,
+            lambda row, value=value, scale=scale: (amount := value(row)) and scale * amount / row.sentences,
+            styles,
+        )
+        dress(axes, f"{passes}: {title}", "tokens of a sentence", f"{title} of a sentence, {unit}", settings.lengths)
+    save_with_legend(figure, time_axes, path, columns=2)
+
+
+def _label(name: str, rows: Sequence[ModuleRow]) -> str:
+    """With the slopes of its lines."""
+    slopes = [slope(rows, value) for value in (seconds, peak)]
+    if None in slopes:
+        return name
+    return "{}: time ∝ n^{:.2f}, memory ∝ n^{:.2f}".format(name, *slopes)
