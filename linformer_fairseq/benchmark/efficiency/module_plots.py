@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from matplotlib import colormaps
 from matplotlib import pyplot as plt
 
 from linformer_fairseq.cli.figures import BASELINE_STYLE
@@ -15,8 +16,9 @@ from .targets import peak, seconds, slope
 
 FILES = {FORWARD: "modules-forward.png", BACKWARD: "modules-backward.png"}
 MARKERS = "^vhoDsPX*d<>p"
+PALETTE = colormaps["tab20"]
 STYLES = {
-    contender.name: {"marker": marker, "color": f"C{index % 10}"}
+    contender.name: {"marker": marker, "color": PALETTE(index)}
     for index, (contender, marker) in enumerate(zip(CONTENDERS, MARKERS, strict=True))
 } | {
     EAGER: {"marker": "^", **BASELINE_STYLE},
@@ -55,8 +57,8 @@ def _draw(rows: Sequence[ModuleRow], passes: str, settings: EfficiencySettings, 
 
 
 def _label(name: str, rows: Sequence[ModuleRow]) -> str:
-    """With the slopes of its lines."""
+    """With the slopes of its lines, that of time first."""
     slopes = [slope(rows, value) for value in (seconds, peak)]
     if None in slopes:
         return name
-    return "{}: time ∝ n^{:.2f}, memory ∝ n^{:.2f}".format(name, *slopes)
+    return "{}: n^{:.2f}, n^{:.2f}".format(name, *slopes)

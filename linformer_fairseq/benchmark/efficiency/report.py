@@ -54,8 +54,8 @@ def text(results: Results, targets: list[Target], settings: EfficiencySettings, 
     """The report as Markdown."""
     parts = [
         *heading("Efficiency of Linformer attention", running),
-        f"Attention modules that take longer than {settings.slow:g} s run {SLOW_RUNS} times; what would take longer than "
-        f"{settings.time_limit:g} s is left out. The product of two square matrices reaches "
+        f"Attention modules that take longer than {settings.slow:g} s run {SLOW_RUNS} times; what would take longer "
+        f"than {settings.time_limit:g} s is left out. The product of two square matrices reaches "
         f"{results.peak / 1e9:,.1f} GFLOP/s here.",
         "## Targets",
         target_table(targets),
