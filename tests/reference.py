@@ -55,7 +55,7 @@ def project(projection: Projection, linear: torch.nn.Linear, head: int, rows: sl
     """(E X) W + b, or for maxima max(X) W + b (heads share) and max(X W) + b (a maximum a head)."""
     weight, bias = linear.weight[rows], linear.bias[rows]
     if not isinstance(projection, MaxPool):
-        return explicit_matrix(projection, head, len(x)) @ x @ weight.t() + bias
+        return explicit_matrix(projection, head, len(x)).to(x.dtype) @ x @ weight.t() + bias
     windows = pooling_matrix(projection.projected_dim, len(x)) > 0
     if projection.num_heads is None:
         return torch.stack([x[window].amax(0) for window in windows]) @ weight.t() + bias

@@ -12,6 +12,7 @@ from fairseq.tasks.translation import TranslationTask
 from linformer_fairseq import LinformerMultiheadAttention
 from linformer_fairseq.models.config import SHARINGS
 from linformer_fairseq.modules import KINDS
+from linformer_fairseq.modules.once import Once
 from tests.models.toy import batch, each_hypothesis, previous_tokens, sentence, toy_model, toy_task
 
 every_sharing = pytest.mark.parametrize("sharing", SHARINGS)
@@ -288,3 +289,68 @@ def test_a_checkpoint_without_the_decoders_projections_is_refused() -> None:
         SystemExit, match=r"^error: \S+self_attn\S+ is in the model only: give the --linformer-attention"
     ):
         causal_model().load_state_dict(state)
+
+
+@pytest.mark.parametrize(("sharing", "projected"), [("layerwise", 1), ("key-value", 3), ("headwise", 3)])
+@pytest.mark.parametrize("training", [False, True])
+def test_layerwise_sharing_projects_the_source_once_for_all_layers(
+    sharing: str, projected: int, training: bool
+) -> None:
+    task = toy_task()
+    flags = {"decoder_layers": 3, "linformer_k": "4", "linformer_attention": "cross", "linformer_sharing": sharing}
+    model = toy_model(task=task, **flags).double().train(training)
+    sample = batch(task, [sentence(task, 12, 1), sentence(task, 5, 2)], left_pad=True)["net_input"]
+    sample["prev_output_tokens"] = previous_tokens(task, sentence(task, 6, 3)[None].expand(2, -1))
+    products = []
+    projections = {layer.encoder_attn.key_projection for layer in model.decoder.layers}
+    for projection in projections:
+        original = projection.with_values
+        projection.with_values = lambda *args, original=original: products.append(1) or original(*args)
+    out, _ = model(**sample)
+    assert len(products) == projected
+    # as if every layer projected for itself
+    for layer in model.decoder.layers:
+        layer.encoder_attn.once_for_source = layer.encoder_attn.once_for_slots = Once()
+    alone, _ = model(**sample)
+    assert len(products) == projected + 3
+    parameters = list(model.parameters())
+    for one, other in zip(*(torch.autograd.grad(y.square().sum(), parameters) for y in (out, alone)), strict=True):
+        torch.testing.assert_close(one, other)
+    torch.testing.assert_close(out, alone)
+
+
+def test_training_leaves_out_the_weights_that_nobody_asks_for() -> None:
+    task = toy_task()
+    model = toy_model(task=task, linformer_k="4")
+    sample = batch(task, [sentence(task, 12, 1)], left_pad=True)["net_input"]
+    sample["prev_output_tokens"] = previous_tokens(task, sentence(task, 6, 3)[None])
+    expected, extra = model(**sample)
+    assert extra["attn"][0].shape == (1, 6, 12)
+    model.train()
+    out, extra = model(**sample)
+    assert extra["attn"] == [None]
+    torch.testing.assert_close(out, expected)
+    encoded = model.encoder(sample["src_tokens"], sample["src_lengths"])
+    asked = [
+        model.decoder(sample["prev_output_tokens"], encoded, alignment_layer=layer)[1]["attn"][0] for layer in (0, 1)
+    ]
+    assert not torch.equal(*asked)
+    torch.testing.assert_close(asked[1], model.eval()(**sample)[1]["attn"][0])
+
+
+def test_only_the_layer_whose_weights_are_returned_computes_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    task = toy_task()
+    model = toy_model(task=task, linformer_k="4")
+    sample = batch(task, [sentence(task, 12, 1)], left_pad=True)["net_input"]
+    asked = []
+    for layer in model.decoder.layers:
+        original = layer.encoder_attn.forward
+        monkeypatch.setattr(
+            layer.encoder_attn,
+            "forward",
+            lambda *args, original=original, **options: (
+                asked.append(options["need_weights"]) or original(*args, **options)
+            ),
+        )
+    model(**sample, prev_output_tokens=previous_tokens(task, sentence(task, 6, 3)[None]))
+    assert asked == [False, True]

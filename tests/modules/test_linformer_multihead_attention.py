@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+import torch.utils.checkpoint
 from fairseq.modules import MultiheadAttention
 from hypothesis import given
 from hypothesis import strategies as st
@@ -273,3 +274,36 @@ def test_keeps_the_names_of_fairseq() -> None:
     assert shared.key_projection.weight.shape == (4, 32)
     heads = make_attention(sharing="none")
     assert heads.value_projection.weight.shape == (2, 4, 32)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("training", [False, True])
+def test_compiles_without_a_graph_break(causal: bool, training: bool) -> None:
+    attention = make_attention("linear", causal=causal).train(training)
+    compiled = torch.compile(attention, fullgraph=True, backend="aot_eager")
+    x = torch.randn(10, 2, 8, dtype=torch.float64, requires_grad=training)
+    mask = padding_mask([10, 6])
+    for options in ({"need_weights": False}, {"need_weights": True}):
+        out, _ = compiled(x, x, x, key_padding_mask=mask, **options)
+        expected, _ = attention(x, x, x, key_padding_mask=mask, **options)
+        torch.testing.assert_close(out, expected)
+        if training:
+            gradients = [torch.autograd.grad(y.square().sum(), [x, *attention.parameters()]) for y in (out, expected)]
+            for one, other in zip(*gradients, strict=True):
+                torch.testing.assert_close(one, other)
+
+
+@everything
+def test_activations_may_be_checkpointed(sharing: str) -> None:
+    attention = make_attention("linear", sharing).train()
+    x = torch.randn(10, 2, 8, dtype=torch.float64, requires_grad=True)
+    inputs = [x, *attention.parameters()]
+
+    def run(x: torch.Tensor) -> torch.Tensor:
+        return attention(x, x, x, key_padding_mask=padding_mask([10, 6]), need_weights=False)[0]
+
+    kept = run(x)
+    recomputed = torch.utils.checkpoint.checkpoint(run, x, use_reentrant=False)
+    gradients = [torch.autograd.grad(y.square().sum(), inputs) for y in (kept, recomputed)]
+    for one, other in zip(*gradients, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=0)
