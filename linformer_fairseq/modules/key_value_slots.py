@@ -35,7 +35,7 @@ def slots_first(projections: Pair, linears: Linears, n: int, same_tokens: bool) 
     keys, values = projections
     if not keys.is_linear:  # the maximum of all heads is one of tokens, that of every head one of its keys
         return keys.num_heads is None
-    if not all(map(_is_plain, linears)):  # what stands in their place is called once, as it is
+    if not all(map(is_plain, linears)):  # what stands in their place is called once, as it is
         return True
     slots = keys.num_slots(n)
     before = after = 0
@@ -95,6 +95,6 @@ def _by_head(slots: Tensor, heads: int) -> Tensor:
     return slots.unflatten(2, (heads, -1)).transpose(1, 2)
 
 
-def _is_plain(linear: nn.Module) -> bool:
+def is_plain(linear: nn.Module) -> bool:
     """Whether calling it is nothing but the product with its weight and the sum with its bias."""
     return type(linear) is nn.Linear and not linear._forward_pre_hooks and not linear._forward_hooks

@@ -7,6 +7,7 @@ from fairseq.modules import MultiheadAttention
 from torch import Tensor
 
 from linformer_fairseq.modules.causal import CausalState, causal_attention
+from linformer_fairseq.modules.folded_attention import folded_attention, folding_pays
 from linformer_fairseq.modules.key_value_slots import key_value_slots
 from linformer_fairseq.modules.once import Once
 from linformer_fairseq.modules.projection import LinearProjection, Projection
@@ -197,13 +198,19 @@ class LinformerMultiheadAttention(MultiheadAttention):
                 self._set_input_buffer(incremental_state, buffer)
 
         slot_mask = None if key_padding_mask is None else self._slot_mask(slot_keys.size(2), lengths)
-        q = self.q_proj(query).unflatten(2, (self.num_heads, self.head_dim)).permute(1, 2, 0, 3)
-        copies = q.size(0) // slot_keys.size(0)  # hypotheses of one sentence that share its keys (set_beam_size)
+        copies = query.size(1) // slot_keys.size(0)  # hypotheses of one sentence that share its keys (set_beam_size)
         if copies > 1:
             slot_keys, slot_values, key_padding_mask, lengths, slot_mask = (
                 x if x is None else x.repeat_interleave(copies, 0)
                 for x in (slot_keys, slot_values, key_padding_mask, lengths, slot_mask)
             )
+        if not need_weights and folding_pays(
+            query.size(0), slot_keys.size(2), self.num_heads, self.q_proj, self.out_proj
+        ):
+            return folded_attention(
+                query, slot_keys, slot_values, slot_mask, self.q_proj, self.out_proj, self.dropout_module
+            ), None
+        q = self.q_proj(query).unflatten(2, (self.num_heads, self.head_dim)).permute(1, 2, 0, 3)
         if need_weights:
             out, weights = self._attend_with_weights(
                 q, slot_keys, slot_values, slot_mask, lengths, key_padding_mask, need_head_weights
