@@ -99,4 +99,3 @@ def test_dropout_falls_on_the_probabilities() -> None:
     # nearly every query is left with the bias alone
     alone = (out - attention.out_proj.bias).abs().amax(-1) < 1e-12
     assert alone.double().mean() > 0.9
-    assert not alone.all() or attention.dropout_module.p == 0.999

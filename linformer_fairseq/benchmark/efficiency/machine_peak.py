@@ -24,10 +24,13 @@ def _product(one: torch.Tensor, other: torch.Tensor, run: int) -> object:
 
 
 def linformer_operations(sizes: Sizes, sentences: int) -> int:
-    """Floating-point operations of the matrix products in a forward pass, slots first: two for each multiplication.
+    """Floating-point operations of the matrix products in a forward pass for k <= n: two for each multiplication.
 
-    E X and F X, the four linear layers, and the two products of attention.
+    E X and F X, the linear layers of keys and values, and between query and output whichever is less: their linear
+    layers and the two products of attention, or the same with these layers folded into the slots.
     """
     n, k, width = sizes.length, sizes.k, sizes.dim
-    multiplications = 2 * k * n * width + 2 * (n + k) * width**2 + 2 * n * k * width
-    return 2 * sentences * multiplications
+    slots = 2 * k * n * width + 2 * k * width**2
+    apart = 2 * n * width**2 + 2 * n * k * width
+    folded = 2 * k * width**2 + 2 * n * sizes.heads * k * width
+    return 2 * sentences * (slots + min(apart, folded))
