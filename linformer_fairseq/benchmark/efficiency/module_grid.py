@@ -157,12 +157,12 @@ def _rows(
     outlook = Outlook(settings.time_limit)
     for row in before:
         if row.passes == passes and row.time:
-            peak = row.peak_bytes and row.peak_bytes / row.sentences
-            outlook.remember(row.key, row.length, row.time.median / row.sentences, peak)
+            scale = sentences / row.sentences  # to batches of as many sentences as there are now
+            outlook.remember(row.key, row.length, scale * row.time.median, row.peak_bytes and scale * row.peak_bytes)
     free = free_bytes(device)
     notes = dict(refused)
     for key in modules:
-        if objection := outlook.objection(key, shape.length, free and free // sentences):
+        if objection := outlook.objection(key, shape.length, free):
             notes[key] = objection
     step = _forward if passes == FORWARD else _forward_and_backward
     calls: dict[Key, Callable[[int], object]] = {
@@ -199,7 +199,7 @@ def _seconds(
     more = take_turns(quick, running.repeats - first, running.torch_device)
     for key, times in more.seconds.items():
         seconds[key] += times
-    return seconds, turns.notes | more.notes
+    return {key: times for key, times in seconds.items() if key not in more.notes}, turns.notes | more.notes
 
 
 @torch.no_grad()

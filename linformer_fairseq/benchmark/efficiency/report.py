@@ -15,10 +15,14 @@ from . import module_plots, module_tables, whole_plots, whole_tables
 from .inference import InferenceRow
 from .model_size import ModelSizeRow
 from .module_grid import SLOW_RUNS, ModuleRow
-from .settings import EfficiencySettings
+from .settings import PARTS, EfficiencySettings
 from .store import Store
 from .targets import compare
 from .training import TrainingRow
+
+TABLE = "{}.csv"
+TABLES = tuple(map(TABLE.format, PARTS))
+PICTURES = (*module_plots.FILES.values(), whole_plots.SIZES_FILE, whole_plots.INFERENCE_FILE)
 
 
 @dataclass
@@ -38,9 +42,11 @@ def write(results: Results, settings: EfficiencySettings, running: Running, stor
     """Writes results.json once more, a CSV file for each part, the pictures, and report.md."""
     targets = compare(results.modules, results.equal, results.training)
     store.write(command=running.command, targets=[target.facts() for target in targets])
-    for name in ("modules", "equal", "sizes", "inference", "training"):
+    for name in (*TABLES, *PICTURES):  # an earlier report may have had more parts
+        (running.out / name).unlink(missing_ok=True)
+    for name in PARTS:
         if rows := getattr(results, name):
-            write_text(running.out / f"{name}.csv", _csv([row.facts() for row in rows]))
+            write_text(running.out / TABLE.format(name), _csv([row.facts() for row in rows]))
     if results.modules:
         module_plots.draw(results.modules, settings, running.out)
     if results.sizes:

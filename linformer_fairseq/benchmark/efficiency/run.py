@@ -3,6 +3,7 @@
 import dataclasses
 from dataclasses import asdict
 
+from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.cli.progress import say
 
 from ..running import Running
@@ -19,6 +20,10 @@ FILE_NAME = "results.json"
 
 def run(running: Running, settings: EfficiencySettings) -> None:
     """Measures what is asked for and not measured yet, and writes it to the output folder."""
+    if INFERENCE in settings.parts and settings.inference_lengths[0] > settings.inference_tokens:
+        raise UserError(
+            f"none of --inference-lengths fits into --inference-tokens {settings.inference_tokens}: raise the latter."
+        )
     running.prepare()
     say("checking that the contenders compute what they should ...")
     check()

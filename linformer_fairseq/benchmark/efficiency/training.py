@@ -140,7 +140,7 @@ def _rows(
 def _trainers(
     longest: int, task: TranslationTask, settings: TrainingSettings, device: torch.device, precision: torch.dtype
 ) -> dict[str, Trainer]:
-    positions = max(settings.positions, longest)
+    positions = max(settings.positions, longest, *settings.ks, settings.all_linear_k or 0)
     return {
         contender.name: Trainer(contender.build(settings.model, task, positions).to(device), task, precision)
         for contender in contenders(settings.ks, settings.all_linear_k)

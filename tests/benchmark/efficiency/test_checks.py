@@ -1,0 +1,95 @@
+"""Every contender passes the check, and one that computes something else is noticed."""
+
+from collections.abc import Callable
+
+import pytest
+from torch import Tensor, nn
+
+from linformer_fairseq.benchmark.efficiency.checks import check
+from linformer_fairseq.benchmark.efficiency.contenders import CONTENDERS, FULL, OURS
+from linformer_fairseq.benchmark.efficiency.peers import NotInstalledError, Peer
+from linformer_fairseq.benchmark.efficiency.sizes import Sizes
+from linformer_fairseq.cli.errors import UserError
+
+SIZES = Sizes(dim=16, heads=2, length=8, k=4)
+ADOPTING = [contender.name for contender in CONTENDERS if contender.adopt]
+CHECKED = [*(contender.name for contender in FULL), OURS, *ADOPTING]
+
+
+def changed(name: str, change: Callable[[nn.Module], object]) -> tuple[Peer, ...]:
+    """All contenders, of which the modules of one are changed."""
+
+    def make(right: Peer, sizes: Sizes) -> nn.Module:
+        module = right.make(sizes)
+        change(module)
+        return module
+
+    return tuple(
+        one._replace(make=lambda sizes, right=one: make(right, sizes)) if one.name == name else one
+        for one in CONTENDERS
+    )
+
+
+def skip_unless_installed(name: str) -> None:
+    try:
+        next(contender for contender in CONTENDERS if contender.name == name).build(SIZES)
+    except NotInstalledError as error:
+        pytest.skip(str(error))
+
+
+def wrong_output(module: nn.Module, inputs: tuple, out: Tensor) -> Tensor:
+    return 1.001 * out
+
+
+def wrong_gradient(module: nn.Module, inputs: tuple, out: Tensor) -> None:
+    out.register_hook(lambda gradient: 1.001 * gradient)
+
+
+def test_all_contenders_compute_what_they_should() -> None:
+    check()
+
+
+@pytest.mark.parametrize("name", CHECKED)
+@pytest.mark.parametrize(("wrong", "what"), [(wrong_output, "output"), (wrong_gradient, "gradient")])
+def test_wrong_contender_is_named(name: str, wrong: Callable, what: str) -> None:
+    skip_unless_installed(name)
+    with pytest.raises(UserError) as caught:
+        check(changed(name, lambda module: module.register_forward_hook(wrong)))
+    assert str(caught.value).startswith(f"{name}: its {what} is wrong by ")
+
+
+def test_ours_with_its_projections_swapped_is_noticed() -> None:
+    def swap(module: nn.Module) -> None:
+        attention = module.attention
+        keys, values = attention.key_projection, attention.value_projection
+
+        def swapped(*inputs: Tensor, **options: bool) -> tuple:
+            attention.key_projection, attention.value_projection = values, keys
+            out = type(attention).forward(attention, *inputs, **options)
+            attention.key_projection, attention.value_projection = keys, values
+            return out
+
+        attention.forward = swapped
+
+    with pytest.raises(UserError) as caught:
+        check(changed(OURS, swap))
+    assert str(caught.value).startswith(f"{OURS}: its output is wrong by ")
+
+
+@pytest.mark.parametrize("name", ADOPTING)
+def test_weights_that_were_not_adopted_are_noticed(name: str) -> None:
+    skip_unless_installed(name)
+    contenders = [one._replace(adopt=lambda module, ours: None) if one.name == name else one for one in CONTENDERS]
+    with pytest.raises(UserError) as caught:
+        check(contenders)
+    assert str(caught.value).startswith(f"{name}: its output is wrong by ")
+
+
+def test_package_that_is_not_there_is_told_and_passed_over(capsys: pytest.CaptureFixture) -> None:
+    def absent(sizes: Sizes) -> nn.Module:
+        raise ImportError("No module named 'absent'")
+
+    check([one._replace(make=absent) if one.adopt else one for one in CONTENDERS])
+    said = capsys.readouterr().out.split("\n")[:-1]
+    assert len(said) == len(ADOPTING)
+    assert all("cannot be imported (No module named 'absent')" in line for line in said)

@@ -1,0 +1,81 @@
+"""Operations are those of the formula, and of our module; the peak is that of the machine."""
+
+import math
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from linformer_fairseq.benchmark.efficiency import machine_peak
+from linformer_fairseq.benchmark.efficiency.contenders import CONTENDERS, OURS
+from linformer_fairseq.benchmark.efficiency.machine_peak import linformer_operations, matrix_product_peak
+from linformer_fairseq.benchmark.efficiency.sizes import Sizes
+from linformer_fairseq.benchmark.running import Running
+from linformer_fairseq.benchmark.timing import Spread, Timings
+
+
+@pytest.fixture
+def _products_one_by_one() -> Iterator[None]:
+    """Attention by its two products, which are counted; torch's counter does not know its kernel for processors."""
+    before = torch.backends.cuda.flash_sdp_enabled()
+    torch.backends.cuda.enable_flash_sdp(False)
+    yield
+    torch.backends.cuda.enable_flash_sdp(before)
+
+
+every_size = pytest.mark.parametrize(
+    ("sizes", "sentences"),
+    [
+        (Sizes(16, 2, 24, 6), 1),
+        (Sizes(16, 2, 24, 6), 3),
+        (Sizes(32, 1, 5, 1), 2),
+        (Sizes(16, 4, 24, 23), 1),
+        (Sizes(16, 4, 24, 24), 3),
+    ],
+)
+
+
+@every_size
+def test_operations_are_those_of_the_formula(sizes: Sizes, sentences: int) -> None:
+    """softmax(Q K̄ᵀ) V̄ sentence by sentence and head by head."""
+    with FlopCounterMode(display=False) as counter:
+        for _ in range(sentences):
+            x, weight = torch.randn(sizes.length, sizes.dim), torch.randn(sizes.dim, sizes.dim)
+            e, f = torch.randn(2, sizes.k, sizes.length)
+            q, k, v = x @ weight, (e @ x) @ weight, (f @ x) @ weight
+            heads = zip(*(y.chunk(sizes.heads, dim=1) for y in (q, k, v)), strict=True)
+            torch.cat([(q @ k.t()).softmax(1) @ v for q, k, v in heads], dim=1) @ weight
+    if sizes.k * sizes.heads > sizes.dim + sizes.k:
+        assert linformer_operations(sizes, sentences) == counter.get_total_flops()
+    else:  # few slots, into which linear layers are folded
+        assert linformer_operations(sizes, sentences) < counter.get_total_flops()
+
+
+@pytest.mark.usefixtures("_products_one_by_one")
+@every_size
+def test_our_module_takes_as_many_operations(sizes: Sizes, sentences: int) -> None:
+    module = next(contender for contender in CONTENDERS if contender.name == OURS).build(sizes).eval()
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        module(torch.randn(sizes.length, sentences, sizes.dim))
+    assert linformer_operations(sizes, sentences) == counter.get_total_flops()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_peak_of_the_machine(dtype: str, running: Running) -> None:
+    peak = matrix_product_peak(Running(**{**vars(running), "dtype": dtype}), side=64)
+    assert 0 < peak < math.inf
+
+
+def test_peak_is_that_of_the_quickest_quarter(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a clock of our own."""
+    shapes = []
+
+    def timed(calls: dict, repeats: int, warm_up: int, device: torch.device) -> Timings:
+        assert (repeats, warm_up, device) == (running.repeats, running.warm_up, running.torch_device)
+        shapes.extend(call(0).shape for call in calls.values())
+        return Timings({name: Spread(3.0, 2.0, 5.0) for name in calls}, {})
+
+    monkeypatch.setattr(machine_peak, "interleaved", timed)
+    assert matrix_product_peak(running, side=10) == 2 * 10**3 / 2.0
+    assert shapes == [(10, 10)]

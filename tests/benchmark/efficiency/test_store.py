@@ -1,0 +1,102 @@
+"""What was measured is kept, whatever happens afterwards."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from linformer_fairseq.benchmark.efficiency.inference import InferenceRow
+from linformer_fairseq.benchmark.efficiency.model_size import ModelSizeRow
+from linformer_fairseq.benchmark.efficiency.module_grid import ModuleRow
+from linformer_fairseq.benchmark.efficiency.store import Store
+from linformer_fairseq.benchmark.efficiency.training import TrainingRow
+from linformer_fairseq.benchmark.timing import Spread
+from linformer_fairseq.cli.errors import UserError
+
+ASKED = {"lengths": [8, 16], "dim": 4, "time_limit": 1.5}
+TIME = Spread(0.2, 0.1, 1 / 3)
+BATCHES = ("float32", 2, 10, 100, 90, 0.25)
+ROWS = [
+    ModuleRow("ours", 4, "forward", 8, 2, 3, TIME, 1000, 80),
+    ModuleRow("Nyströmformer", None, "forward and backward", 8, 2, 0, None, None, None, "did not fit into memory"),
+    TrainingRow("ours", None, *BATCHES, TIME, 7),
+    TrainingRow("ours", 16, *BATCHES, None, None, "left out"),
+    ModelSizeRow("ours", 16, 4, "headwise", "linear", 100, 10, 400),
+    ModelSizeRow("fairseq's", 16, None, None, None, None, None, None, "left out"),
+    InferenceRow("ours", "encoder", 16, 2, TIME, None),
+    InferenceRow("ours", "encoder", 16, 2, None, None, "left out"),
+]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "results.json"
+
+
+def never() -> list:
+    raise AssertionError("measured once more")
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{type(row).__name__}{', no time' if row.note else ''}")
+def test_rows_come_back_as_they_were(row: object, path: Path) -> None:
+    kind = type(row)
+    assert Store(path, ASKED).rows("block", kind, lambda: [row, row]) == [row, row]
+    restored = Store(path, ASKED).rows("block", kind, never)
+    assert restored == [row, row]
+    assert [x.facts() for x in restored] == [row.facts()] * 2
+
+
+def test_nothing_is_measured_twice(path: Path, capsys: pytest.CaptureFixture) -> None:
+    store = Store(path, ASKED)
+    assert store.value("peak", lambda: 1.5) == 1.5
+    assert store.rows("none", ModuleRow, list) == []
+    assert capsys.readouterr().out == ""
+    for again in (store, Store(path, ASKED)):
+        assert again.value("peak", never) == 1.5
+        assert again.rows("none", ModuleRow, never) == []
+        assert capsys.readouterr().out == "peak: measured before\nnone: measured before\n"
+
+
+@pytest.mark.parametrize("change", [{"lengths": [8]}, {"dim": 5}, {"time_limit": None}, {"more": 1}])
+def test_what_was_measured_for_anything_else_is_forgotten(change: dict, path: Path) -> None:
+    Store(path, ASKED).value("peak", lambda: 1.5)
+    other = Store(path, {**ASKED, **change})
+    assert other.value("peak", lambda: 2.5) == 2.5
+    assert json.loads(path.read_text(encoding="utf-8")) == {"asked": {**ASKED, **change}, "blocks": {"peak": 2.5}}
+
+
+def test_file_is_whole_after_every_block(path: Path) -> None:
+    store, blocks = Store(path, ASKED), {}
+    for number, row in enumerate(ROWS):
+        store.rows(str(number), type(row), lambda row=row: [row])
+        blocks[str(number)] = [row.facts()]
+        assert json.loads(path.read_text(encoding="utf-8")) == {"asked": ASKED, "blocks": blocks}
+    assert [entry.name for entry in path.parent.iterdir()] == [path.name]
+
+
+def test_interruption_loses_the_block_it_falls_on_alone(path: Path) -> None:
+    def interrupted() -> list:
+        raise KeyboardInterrupt
+
+    store = Store(path, ASKED)
+    store.value("first", lambda: 1)
+    with pytest.raises(KeyboardInterrupt):
+        store.rows("second", ModuleRow, interrupted)
+    again = Store(path, ASKED)
+    assert again.value("first", never) == 1
+    assert again.value("second", lambda: 2) == 2
+
+
+def test_what_else_there_is_to_say_does_not_matter_later(path: Path) -> None:
+    store = Store(path, ASKED)
+    store.value("peak", lambda: 1.5)
+    store.write(command="some", targets=[])
+    written = json.loads(path.read_text(encoding="utf-8"))
+    assert written == {"asked": ASKED, "command": "some", "targets": [], "blocks": {"peak": 1.5}}
+    assert Store(path, ASKED).value("peak", never) == 1.5
+
+
+def test_damaged_file_is_told(path: Path) -> None:
+    path.write_text('{"asked": ', encoding="utf-8")
+    with pytest.raises(UserError, match="damaged"):
+        Store(path, ASKED)
