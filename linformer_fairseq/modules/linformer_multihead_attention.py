@@ -162,13 +162,7 @@ class LinformerMultiheadAttention(MultiheadAttention):
             if static_kv:
                 raise ValueError("causal Linformer attention does not support static_kv, which is for cross-attention")
             return self._attend_causally(
-                query,
-                key,
-                value,
-                key_padding_mask,
-                incremental_state,
-                need_weights or need_head_weights,
-                need_head_weights,
+                query, key, value, key_padding_mask, incremental_state, need_weights, need_head_weights
             )
         if incremental_state is not None and not static_kv:
             raise ValueError("Linformer attention does not support incremental_state without static_kv or causal")
