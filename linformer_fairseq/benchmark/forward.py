@@ -8,6 +8,8 @@ from fairseq.data import Dictionary
 from fairseq.models.transformer import TransformerModelBase
 from torch import Tensor
 
+from linformer_fairseq.models.decoder import NO_LAYER
+
 ENCODER = "encoder"
 WHOLE = "encoder and decoder"
 """As fairseq calls a model: with the attention weights of the last layer over the source, (H, B, T, n) numbers."""
@@ -33,7 +35,7 @@ def forward(part: str, model: TransformerModelBase, tokens: Tensor) -> Any:
     if part == WHOLE:
         return model(tokens, lengths, tokens)
     if part == WITHOUT_WEIGHTS:
-        return model(tokens, lengths, tokens, alignment_layer=-1)  # no layer is asked for its weights
+        return model(tokens, lengths, tokens, alignment_layer=NO_LAYER)
     raise ValueError(f"no part of a model: {part!r}")
 
 

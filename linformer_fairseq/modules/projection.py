@@ -107,7 +107,7 @@ class Projection(nn.Module):
 def apply_matrix(matrix: Tensor, x: Tensor) -> Tensor:
     """`matrix` (1 or B, G, s, n) times `x` (n, B, 1 or G, D), sentence by sentence and head by head: (B, G, s, D).
 
-    Neither is copied where sentences or heads share one of them.
+    A matrix that sentences share is not copied for each of them, nor are features that heads share.
     """
     batch, groups = x.shape[1:3]
     heads, slots, n = matrix.shape[1:]
