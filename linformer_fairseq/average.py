@@ -177,7 +177,6 @@ def build_parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog="average",
         description="Write one checkpoint whose parameters are the means of those of several.",
-        allow_abbrev=False,
     )
     parser.add_argument(
         "checkpoints", nargs="*", type=Path, metavar="CHECKPOINT", help="what is not averaged comes from the last one"

@@ -30,7 +30,7 @@ class Arguments:
 
 
 def build_parser() -> argparse.ArgumentParser:
-    parser = Parser(prog="benchmark", description="Measure what Linformer attention costs.", allow_abbrev=False)
+    parser = Parser(prog="benchmark", description="Measure what Linformer attention costs.")
     commands = parser.add_subparsers(dest="benchmark", required=True, metavar="BENCHMARK")
     for add in (add_causal, add_efficiency):
         _add_running(add(commands))
@@ -40,9 +40,7 @@ def build_parser() -> argparse.ArgumentParser:
 def _add_running(parser: argparse.ArgumentParser) -> None:
     """Options that every benchmark has."""
     group = parser.add_argument_group("running")
-    group.add_argument(
-        "--out", type=Path, required=True, default=argparse.SUPPRESS, metavar="DIR", help="folder for the report"
-    )
+    group.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder for the report")
     group.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="where to measure")
     group.add_argument("--dtype", choices=sorted(DTYPES), default="float32", help="type of all tensors")
     group.add_argument("--threads", type=count, default=cpu_count(), help="threads of torch")

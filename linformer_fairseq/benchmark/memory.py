@@ -7,6 +7,8 @@ from pathlib import Path
 import torch
 from torch.profiler import ProfilerActivity, profile
 
+from linformer_fairseq.cli.progress import say
+
 
 def peak_bytes(call: Callable[[], object], device: torch.device) -> int:
     """The most that `call` holds at a time beyond what there is before it.
@@ -27,6 +29,15 @@ def peak_bytes(call: Callable[[], object], device: torch.device) -> int:
         held += size
         peak = max(peak, held)
     return peak
+
+
+def peak_bytes_if_listed(name: str, call: Callable[[], object], device: torch.device) -> int | None:
+    """`peak_bytes` of what is known to run, or None, and said so, where there is no memory left for the listing."""
+    try:
+        return peak_bytes(call, device)
+    except (RuntimeError, MemoryError) as error:
+        say(f"  {name}: no peak memory, {refusal(error)}")
+        return None
 
 
 def _memory_events(recorder: profile) -> list[tuple[int, int]]:

@@ -2,15 +2,25 @@
 
 import argparse
 from collections.abc import Callable
-from typing import NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from .errors import UserError
 
 Number = TypeVar("Number", int, float)
 
 
+class _Help(argparse.ArgumentDefaultsHelpFormatter):
+    """Help that says the default of every option that has one."""
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        return action.help if action.default is None else super()._get_help_string(action)
+
+
 class Parser(argparse.ArgumentParser):
-    """A parser whose refusals are one sentence, without the usage text before it."""
+    """A parser whose refusals are one sentence, without the usage text before it, as are those of its subcommands."""
+
+    def __init__(self, **keywords: Any) -> None:
+        super().__init__(formatter_class=_Help, allow_abbrev=False, **keywords)
 
     def error(self, message: str) -> NoReturn:
         raise UserError(f"{message} (see --help).")

@@ -87,8 +87,6 @@ def build_parser() -> argparse.ArgumentParser:
         prog="recipe",
         description="Train a Transformer and Linformers on the same text and report how they compare.",
         epilog="What follows -- goes to every fairseq-train as it is.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-        allow_abbrev=False,
     )
 
     def option(*names: str, **keywords: Any) -> None:

@@ -16,8 +16,6 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
         help="the decoder's self-attention, in decoding and in training",
         description="Causal Linformer attention against full attention: a step of beam search with whole models, and "
         "forward and backward of the attention alone.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-        allow_abbrev=False,
     )
     parser.set_defaults(run=run, settings=CausalSettings)
 

@@ -15,7 +15,7 @@ from linformer_fairseq.cli.progress import say
 from linformer_fairseq.modules import LinearProjection, LinformerMultiheadAttention
 from linformer_fairseq.modules.causal import causal_attention
 
-from ..memory import peak_bytes, refusal, release
+from ..memory import peak_bytes_if_listed, release
 from ..running import Running
 from ..timing import Spread, interleaved
 from .settings import CausalSettings
@@ -97,10 +97,7 @@ def _measure(calls: dict[str, Call], running: Running) -> dict[str, tuple[Spread
     for name, call in calls.items():
         time, note, peak = timings.spreads.get(name), timings.notes.get(name, ""), None
         if time is not None:
-            try:
-                peak = peak_bytes(partial(call, 0), running.torch_device)
-            except (RuntimeError, MemoryError) as error:  # listing allocations takes some memory too
-                note = refusal(error)
+            peak = peak_bytes_if_listed(name, partial(call, 0), running.torch_device)
         measured[name] = time, peak, note
         say(f"  {name}: {f'{1000 * time.median:,.1f} ms' if time else note}")
     return measured

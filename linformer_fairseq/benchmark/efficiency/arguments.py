@@ -58,8 +58,6 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
         description="Time and memory of attention modules against length, Linformer beside full attention and the "
         "attention of other packages (pip install 'linformer_fairseq[peers]'); parameters, inference and training of "
         "whole models. An interrupted run goes on where it was.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-        allow_abbrev=False,
     )
     parser.set_defaults(run=run, settings=EfficiencySettings)
 

@@ -1,5 +1,6 @@
 """Time and memory of whole models' forward pass against sentence length, at a constant number of tokens."""
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
@@ -11,8 +12,8 @@ from torch import Tensor
 from linformer_fairseq.cli.progress import say
 
 from ..forecast import Outlook
-from ..forward import ENCODER, forward_call, random_tokens, shapes
-from ..memory import free_bytes, peak_bytes, refusal, release
+from ..forward import ENCODER, forward_call, random_tokens
+from ..memory import free_bytes, peak_bytes_if_listed, release
 from ..models import TRANSFORMER
 from ..running import Running
 from ..timing import Spread, interleaved
@@ -50,24 +51,31 @@ class InferenceRow:
 
 
 @torch.no_grad()
-def measure(settings: InferenceSettings, running: Running) -> list[InferenceRow]:
-    """Every part of every model at every length, the models interleaved.
+def measure(
+    length: int, settings: InferenceSettings, running: Running, before: Sequence[InferenceRow]
+) -> list[InferenceRow]:
+    """Every part of every model, the models interleaved.
 
     The encoder of the model that projects its decoder's self-attention too is that of another one, and not measured.
+
+    Args:
+        length: tokens of every sentence.
+        before: rows of shorter sentences, from which it is foretold what will not fit.
     """
     device = running.torch_device
     models = _build(settings, running)
     encoders = {contender.name: models[contender.name] for contender in contenders(settings.ks, None)}
-    words = models[TRANSFORMER].encoder.dictionary
     # at a constant number of tokens attention takes a time in proportion to n; a mask of the future has n x n numbers
     outlook = Outlook(settings.time_limit, time_power=1, memory_power=2)
+    for row in before:
+        outlook.remember((row.part, row.model), row.length, row.time and row.time.median, row.peak_bytes)
+    sentences = settings.tokens // length
+    source = random_tokens(models[TRANSFORMER].encoder.dictionary, sentences, length, device)
     rows = []
-    for length, sentences in shapes(settings.tokens, settings.lengths):
-        source = random_tokens(words, sentences, length, device)
-        for part in settings.parts:
-            say(f"inference, {part}, {sentences:,} x {length:,} tokens ...")
-            rows += _rows(part, encoders if part == ENCODER else models, source, outlook, running)
-        release(device)
+    for part in settings.parts:
+        say(f"inference, {part}, {sentences:,} x {length:,} tokens ...")
+        rows += _rows(part, encoders if part == ENCODER else models, source, outlook, running)
+    release(device)
     return rows
 
 
@@ -99,11 +107,7 @@ def _rows(part: str, models: Models, source: Tensor, outlook: Outlook, running: 
         time, peak = timings.spreads.get(name), None
         if time:
             model.decoder._future_mask = torch.empty(0)  # whoever needs it has to make it
-            try:
-                peak = peak_bytes(partial(calls[name], 0), device)
-            except (RuntimeError, MemoryError) as error:  # listing allocations takes some memory too
-                say(f"  {name}: no peak memory, {refusal(error)}")
-            outlook.remember((part, name), length, time.median, peak)
+            peak = peak_bytes_if_listed(name, partial(calls[name], 0), device)
         rows.append(InferenceRow(name, part, length, sentences, time, peak, notes[name]))
         say(f"  {name}: {f'{time.median:,.2f} s' if time else notes[name]}")
         model.decoder._future_mask = torch.empty(0)

@@ -1,26 +1,25 @@
 """What the machine can do, and what of it our module takes."""
 
-from functools import partial
-
 import torch
+from torch import Tensor
 
 from ..running import Running
-from ..timing import interleaved
 from .sizes import Sizes
 
-SIDE = 4096
+SIDE = 2048
 
 
-def matrix_product_peak(running: Running, side: int = SIDE) -> float:
-    """Floating-point operations a second of the product of two square matrices, by the quickest quarter of the runs."""
-    one, other = (torch.randn(side, side, device=running.torch_device, dtype=running.torch_dtype) for _ in range(2))
-    call = partial(_product, one, other)
-    time = interleaved({"product": call}, running.repeats, running.warm_up, running.torch_device).spreads["product"]
-    return 2 * side**3 / time.lower
+class SquareProduct:
+    """The product of two square matrices, to be called as a contender is."""
 
+    def __init__(self, running: Running) -> None:
+        options = {"device": running.torch_device, "dtype": running.torch_dtype}
+        self._one, self._other = torch.randn(2, SIDE, SIDE, **options)
+        self.operations = 2 * SIDE**3
+        """Floating-point operations of a call."""
 
-def _product(one: torch.Tensor, other: torch.Tensor, run: int) -> object:
-    return one @ other
+    def __call__(self, run: int) -> Tensor:
+        return self._one @ self._other
 
 
 def linformer_operations(sizes: Sizes, sentences: int) -> int:

@@ -11,10 +11,11 @@ from torch import Tensor, nn
 from linformer_fairseq.cli.progress import say
 
 from ..forecast import Outlook
-from ..memory import free_bytes, peak_bytes, refusal, release
+from ..memory import free_bytes, peak_bytes_if_listed, release
 from ..running import Running
 from ..timing import Spread, spread, take_turns
 from .contenders import CONTENDERS
+from .machine_peak import SquareProduct
 from .peers import NotInstalledError, Peer
 from .settings import EfficiencySettings
 from .sizes import Sizes
@@ -34,6 +35,10 @@ class Key(NamedTuple):
     k: int | None
 
 
+PRODUCT = Key("product of two square matrices", None)
+"""Runs beside the contenders, as one machine is not always equally fast."""
+
+
 @dataclass(frozen=True)
 class ModuleRow:
     """One module at one length."""
@@ -50,6 +55,8 @@ class ModuleRow:
     peak_bytes: int | None
     """Beyond input and parameters, the gradients of both included."""
     parameters: int | None
+    product_rate: float | None
+    """Floating-point operations a second of the product of two square matrices, run in turn with the modules."""
     note: str = ""
     """Why there is no time."""
 
@@ -170,20 +177,20 @@ def _rows(
         for key, (contender, module) in modules.items()
         if key not in notes
     }
-    seconds, failed = _seconds(calls, settings.slow, running)
+    product = SquareProduct(running)
+    seconds, failed = _seconds({**calls, PRODUCT: product}, settings.slow, running)
+    product_rate = product.operations / spread(seconds[PRODUCT]).median if PRODUCT in seconds else None
     notes |= failed
     rows = []
     for key in (*modules, *refused):
         time = peak = None
         if key in seconds:
             time = spread(seconds[key])
-            try:
-                peak = peak_bytes(partial(calls[key], 0), device)
-            except (RuntimeError, MemoryError) as error:  # listing allocations takes some memory too
-                say(f"  {_label(key)}: no peak memory, {refusal(error)}")
+            peak = peak_bytes_if_listed(_label(key), partial(calls[key], 0), device)
         parameters = sum(x.numel() for x in modules[key][1].parameters()) if key in modules else None
         runs, note = len(seconds.get(key, ())), notes.get(key, "")
-        rows.append(ModuleRow(*key, passes, shape.length, sentences, runs, time, peak, parameters, note))
+        row = ModuleRow(*key, passes, shape.length, sentences, runs, time, peak, parameters, product_rate, note)
+        rows.append(row)
         say(f"  {_label(key)}: {f'{1000 * time.median:,.1f} ms' if time else note}")
     return rows
 

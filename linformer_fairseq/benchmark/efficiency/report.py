@@ -29,8 +29,6 @@ PICTURES = (*module_plots.FILES.values(), whole_plots.SIZES_FILE, whole_plots.IN
 class Results:
     """All that was measured."""
 
-    peak: float
-    """Floating-point operations a second of a matrix product."""
     modules: list[ModuleRow] = field(default_factory=list)
     equal: list[ModuleRow] = field(default_factory=list)
     sizes: list[ModelSizeRow] = field(default_factory=list)
@@ -61,11 +59,10 @@ def text(results: Results, targets: list[Target], settings: EfficiencySettings, 
     parts = [
         *heading("Efficiency of Linformer attention", running),
         f"Attention modules that take longer than {settings.slow:g} s run {SLOW_RUNS} times; what would take longer "
-        f"than {settings.time_limit:g} s is left out. The product of two square matrices reaches "
-        f"{results.peak / 1e9:,.1f} GFLOP/s here.",
+        f"than {settings.time_limit:g} s is left out.",
         "## Targets",
         target_table(targets),
-        *module_tables.grid(results.modules, results.peak, settings),
+        *module_tables.grid(results.modules, settings),
         *module_tables.equal(results.equal),
         *whole_tables.sizes(results.sizes),
         *whole_tables.inference(results.inference, settings),

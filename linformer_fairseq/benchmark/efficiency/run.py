@@ -2,15 +2,16 @@
 
 import dataclasses
 from dataclasses import asdict
+from functools import partial
 
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.cli.progress import say
 
+from ..forward import shapes
 from ..running import Running
 from . import inference, model_size, module_grid, training
 from .checks import check
-from .machine_peak import matrix_product_peak
-from .module_grid import ModuleRow, Shape
+from .module_grid import ModuleRow
 from .report import Results, write
 from .settings import EQUAL, INFERENCE, MODULES, SIZES, TRAINING, EfficiencySettings
 from .store import Store
@@ -33,39 +34,25 @@ def run(running: Running, settings: EfficiencySettings) -> None:
     sizes = {name: list(value) if isinstance(value, tuple) else value for name, value in sizes.items()}
     store = Store(running.out / FILE_NAME, {**facts, **sizes})
     whole = dataclasses.replace(running, repeats=settings.whole_repeats, warm_up=min(1, running.warm_up))
-    results = Results(peak=store.value("matrix product", lambda: matrix_product_peak(running)))
+    results = Results()
     if MODULES in settings.parts:
         for shape in module_grid.shapes(settings):
-            results.modules += _measure(MODULES, shape, results.modules, settings, running, store)
+            measure = partial(module_grid.measure, shape, settings, running, results.modules)
+            results.modules += store.rows(f"{MODULES}, {shape.length} tokens", ModuleRow, measure)
     if EQUAL in settings.parts:
         for shape in module_grid.equal_shapes(settings):
-            results.equal += _measure(EQUAL, shape, [], settings, running, store)
+            measure = partial(module_grid.measure, shape, settings, running, [])
+            results.equal += store.rows(f"{EQUAL}, {shape.length} tokens", ModuleRow, measure)
     if SIZES in settings.parts:
-        results.sizes += store.rows(
-            SIZES, model_size.ModelSizeRow, lambda: model_size.measure(settings.model_size, running)
-        )
+        measure = partial(model_size.measure, settings.model_size, running)
+        results.sizes += store.rows(SIZES, model_size.ModelSizeRow, measure)
     if INFERENCE in settings.parts:
-        results.inference += store.rows(
-            INFERENCE, inference.InferenceRow, lambda: inference.measure(settings.inference, whole)
-        )
+        for length, _ in shapes(settings.inference_tokens, settings.inference_lengths):
+            measure = partial(inference.measure, length, settings.inference, whole, results.inference)
+            results.inference += store.rows(f"{INFERENCE}, {length} tokens", inference.InferenceRow, measure)
     if TRAINING in settings.parts:
-        results.training += store.rows(
-            TRAINING, training.TrainingRow, lambda: training.measure(settings.training, whole)
-        )
+        for length in training.kinds(settings.training):
+            measure = partial(training.measure, length, settings.training, whole, results.training)
+            results.training += store.rows(f"{TRAINING}, {training.describe(length)}", training.TrainingRow, measure)
     write(results, settings, running, store)
     say(f"{running.out / 'report.md'} is written")
-
-
-def _measure(
-    part: str,
-    shape: Shape,
-    before: list[ModuleRow],
-    settings: EfficiencySettings,
-    running: Running,
-    store: Store,
-) -> list[ModuleRow]:
-    return store.rows(
-        f"{part}, {shape.length} tokens",
-        ModuleRow,
-        lambda: module_grid.measure(shape, settings, running, before),
-    )

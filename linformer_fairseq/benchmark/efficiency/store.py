@@ -25,19 +25,14 @@ class Store:
         before = read_json(path) if path.exists() else {}
         self._blocks: dict[str, Any] = before.get("blocks", {}) if before.get("asked") == asked else {}
 
-    def value(self, name: str, measure: Callable[[], Any]) -> Any:
-        """What was measured under a name before, or now."""
+    def rows(self, name: str, kind: type[Row], measure: Callable[[], list[Row]]) -> list[Row]:
+        """Rows that were measured under a name before, or now."""
         if name in self._blocks:
             say(f"{name}: measured before")
         else:
-            self._blocks[name] = measure()
+            self._blocks[name] = [row.facts() for row in measure()]
             self.write()
-        return self._blocks[name]
-
-    def rows(self, name: str, kind: type[Row], measure: Callable[[], list[Row]]) -> list[Row]:
-        """Rows that were measured under a name before, or now."""
-        facts = self.value(name, lambda: [row.facts() for row in measure()])
-        return [_restored(kind, row) for row in facts]
+        return [_restored(kind, facts) for facts in self._blocks[name]]
 
     def write(self, **more: Any) -> None:
         """Writes all blocks, and what else there is to say of them."""

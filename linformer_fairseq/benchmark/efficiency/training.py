@@ -1,5 +1,6 @@
 """Speed and memory of training steps of whole models, over batches as of WMT and over long sentences."""
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
@@ -10,7 +11,7 @@ from fairseq.tasks.translation import TranslationTask
 from linformer_fairseq.cli.progress import say
 
 from ..forecast import Outlook
-from ..memory import free_bytes, peak_bytes, refusal, release
+from ..memory import free_bytes, peak_bytes_if_listed, release
 from ..running import Running
 from ..timing import Spread, spread, take_turns
 from .batches import Batches, equally_long, wmt_like
@@ -28,6 +29,8 @@ class TrainingRow:
     model: str
     length: int | None
     """Tokens of every sentence, or None where their lengths are as of WMT."""
+    longest: int
+    """Tokens of the longest sentence."""
     precision: str
     batches: int
     """Of one run: a step for each."""
@@ -72,19 +75,30 @@ def describe(length: int | None) -> str:
     return WMT_LIKE if length is None else f"{length:,} tokens"
 
 
-def measure(settings: TrainingSettings, running: Running) -> list[TrainingRow]:
-    """Every model on every kind of batches, the models interleaved step by step."""
+def kinds(settings: TrainingSettings) -> list[int | None]:
+    """Of batches, by `TrainingRow.length`."""
+    return [None, *(length for length in settings.lengths if length <= settings.max_tokens)]
+
+
+def measure(
+    length: int | None, settings: TrainingSettings, running: Running, before: Sequence[TrainingRow]
+) -> list[TrainingRow]:
+    """Every model on one kind of batches, the models interleaved step by step.
+
+    Args:
+        length: as in `TrainingRow`.
+        before: rows of shorter sentences, from which it is foretold what will not fit.
+    """
+    say(f"training, {describe(length)} ...")
     task = settings.model.task()
-    words, device = task.source_dictionary, running.torch_device
+    make = wmt_like if length is None else partial(equally_long, length)
+    batches = make(settings, task.source_dictionary, running.seed, running.torch_device)
     # at a constant number of tokens attention takes a time and a memory in proportion to n
     outlook = Outlook(settings.time_limit, time_power=1, memory_power=1)
-    rows = []
-    for length in (None, *(length for length in settings.lengths if length <= settings.max_tokens)):
-        say(f"training, {describe(length)} ...")
-        make = wmt_like if length is None else partial(equally_long, length)
-        batches = make(settings, words, running.seed, device)
-        rows += _rows(length, batches, task, settings, running, outlook)
-        release(device)
+    for row in before:
+        outlook.remember(row.model, row.longest, row.time and row.time.median / row.batches, row.peak_bytes)
+    rows = _rows(length, batches, task, settings, running, outlook)
+    release(running.torch_device)
     return rows
 
 
@@ -115,12 +129,13 @@ def _rows(
         if name in turns.seconds:
             passes = [sum(turns.seconds[name][run * count : (run + 1) * count]) for run in range(running.runs)]
             time = spread(passes[running.warm_up :])
-            peak = _peak(name, trainer, batches, device)
-            outlook.remember(name, batches.longest, time.median / count, peak)
+            trainer.zero_grad()  # the gradients are part of the step
+            peak = peak_bytes_if_listed(name, partial(trainer.step, batches.largest), device)
         rows.append(
             TrainingRow(
                 name,
                 length,
+                batches.longest,
                 str(precision).removeprefix("torch."),
                 count,
                 batches.sentences,
@@ -149,12 +164,3 @@ def _trainers(
 
 def _step(trainer: Trainer, batches: Batches, run: int) -> object:
     return trainer.step(batches.samples[run % len(batches.samples)])
-
-
-def _peak(name: str, trainer: Trainer, batches: Batches, device: torch.device) -> int | None:
-    trainer.zero_grad()  # the gradients are part of the step
-    try:
-        return peak_bytes(partial(trainer.step, batches.largest), device)
-    except (RuntimeError, MemoryError) as error:  # listing allocations takes some memory too
-        say(f"  {name}: no peak memory, {refusal(error)}")
-        return None

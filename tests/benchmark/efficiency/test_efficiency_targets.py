@@ -23,12 +23,12 @@ def module(
     sentences: int = 1,
 ) -> ModuleRow:
     spread = None if time is None else Spread(time, time / 2, 2 * time)
-    return ModuleRow(contender, k, passes, length, sentences, 5, spread, size, 1, "" if spread else "left out")
+    return ModuleRow(contender, k, passes, length, sentences, 5, spread, size, 1, None, "" if spread else "left out")
 
 
 def training(model: str, length: int | None, time: float | None) -> TrainingRow:
     spread = None if time is None else Spread(time, time / 2, 2 * time)
-    return TrainingRow(model, length, "float32", 1, 1, 600, 600, 0.0, spread, None)
+    return TrainingRow(model, length, length or 251, "float32", 1, 1, 600, 600, 0.0, spread, None)
 
 
 def outcome(grid: list = (), equal: list = (), trained: list = ()) -> dict[str, tuple[float, bool]]:

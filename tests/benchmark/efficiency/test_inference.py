@@ -6,6 +6,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
+from linformer_fairseq.benchmark import memory
 from linformer_fairseq.benchmark.efficiency import inference
 from linformer_fairseq.benchmark.efficiency.inference import InferenceRow, measure
 from linformer_fairseq.benchmark.efficiency.whole_models import contenders
@@ -25,12 +26,19 @@ def settings(sizes: ModelSizes) -> InferenceSettings:
     )
 
 
+def measured(settings: InferenceSettings, running: Running) -> list[InferenceRow]:
+    rows: list[InferenceRow] = []
+    for length, _ in shapes(settings.tokens, settings.lengths):
+        rows += measure(length, settings, running, rows)
+    return rows
+
+
 def wanted(*lengths: int) -> list[tuple[int, str, str]]:
     return [(n, part, name) for n in lengths for part in PARTS for name in MODELS[: 2 if part == ENCODER else 3]]
 
 
 def test_every_part_of_every_model_at_every_length(settings: InferenceSettings, running: Running) -> None:
-    rows = measure(settings, running)
+    rows = measured(settings, running)
     assert [(row.length, row.part, row.model) for row in rows] == wanted(16, 32)
     for row in rows:
         assert row.length * row.sentences == 64
@@ -42,7 +50,7 @@ def test_every_part_of_every_model_at_every_length(settings: InferenceSettings, 
 
 
 def test_no_all_linear_model_unless_wanted(settings: InferenceSettings, running: Running) -> None:
-    rows = measure(dataclasses.replace(settings, all_linear_k=None, parts=(WITHOUT_WEIGHTS,)), running)
+    rows = measured(dataclasses.replace(settings, all_linear_k=None, parts=(WITHOUT_WEIGHTS,)), running)
     assert [row.model for row in rows] == MODELS[:2] * 2
 
 
@@ -59,14 +67,14 @@ def test_all_models_get_the_same_tokens(
         return call
 
     monkeypatch.setattr(inference, "forward_call", recording)
-    measure(settings, running)
+    measured(settings, running)
     assert len(given) == (running.runs + 1) * len(wanted(16, 32))  # the runs, and one whose memory is listed
     assert {each[:4] for each in given} == {(shape, p, False, False) for shape in ((4, 16), (2, 32)) for p in PARTS}
     assert len({(each[0], each[4]) for each in given}) == 2
 
 
 def test_later_lengths_that_would_take_too_long_are_left_out(settings: InferenceSettings, running: Running) -> None:
-    rows = measure(dataclasses.replace(settings, time_limit=0.0), running)
+    rows = measured(dataclasses.replace(settings, time_limit=0.0), running)
     assert [(row.length, row.part, row.model) for row in rows] == wanted(16, 32)
     for row in rows:
         assert row.note.startswith("left out: a run would take about ") == (row.length == 32)
@@ -78,7 +86,7 @@ def test_what_would_not_fit_is_left_out(
     settings: InferenceSettings, running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(inference, "free_bytes", lambda device: 1)
-    rows = measure(settings, running)
+    rows = measured(settings, running)
     assert [(row.length, row.part, row.model) for row in rows] == wanted(16, 32)
     for row in rows:
         assert row.note.startswith("did not fit into memory: would take about ") == (row.length == 32)
@@ -94,7 +102,7 @@ def test_model_that_fails_does_not_stop_the_others(
         return call if type(model).__name__ == "TransformerModel" else forward_call(part, model, tokens)
 
     monkeypatch.setattr(inference, "forward_call", fails)
-    for row in measure(settings, running):
+    for row in measured(settings, running):
         assert row.note == ("did not fit into memory" if row.model == TRANSFORMER else "")
         assert (row.time is None) == (row.model == TRANSFORMER)
 
@@ -105,8 +113,8 @@ def test_memory_that_cannot_be_listed_leaves_the_time(
     def fails(call: object, device: torch.device) -> int:
         raise MemoryError
 
-    monkeypatch.setattr(inference, "peak_bytes", fails)
-    assert all(row.time and row.peak_bytes is None and not row.note for row in measure(settings, running))
+    monkeypatch.setattr(memory, "peak_bytes", fails)
+    assert all(row.time and row.peak_bytes is None and not row.note for row in measured(settings, running))
 
 
 @torch.no_grad()

@@ -1,6 +1,6 @@
 """Operations are those of the formula, and of our module; the peak is that of the machine."""
 
-import math
+import dataclasses
 from collections.abc import Iterator
 
 import pytest
@@ -9,10 +9,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from linformer_fairseq.benchmark.efficiency import machine_peak
 from linformer_fairseq.benchmark.efficiency.contenders import CONTENDERS, OURS
-from linformer_fairseq.benchmark.efficiency.machine_peak import linformer_operations, matrix_product_peak
+from linformer_fairseq.benchmark.efficiency.machine_peak import SquareProduct, linformer_operations
 from linformer_fairseq.benchmark.efficiency.sizes import Sizes
 from linformer_fairseq.benchmark.running import Running
-from linformer_fairseq.benchmark.timing import Spread, Timings
 
 
 @pytest.fixture
@@ -62,20 +61,9 @@ def test_our_module_takes_as_many_operations(sizes: Sizes, sentences: int) -> No
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_peak_of_the_machine(dtype: str, running: Running) -> None:
-    peak = matrix_product_peak(Running(**{**vars(running), "dtype": dtype}), side=64)
-    assert 0 < peak < math.inf
-
-
-def test_peak_is_that_of_the_quickest_quarter(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a clock of our own."""
-    shapes = []
-
-    def timed(calls: dict, repeats: int, warm_up: int, device: torch.device) -> Timings:
-        assert (repeats, warm_up, device) == (running.repeats, running.warm_up, running.torch_device)
-        shapes.extend(call(0).shape for call in calls.values())
-        return Timings({name: Spread(3.0, 2.0, 5.0) for name in calls}, {})
-
-    monkeypatch.setattr(machine_peak, "interleaved", timed)
-    assert matrix_product_peak(running, side=10) == 2 * 10**3 / 2.0
-    assert shapes == [(10, 10)]
+def test_operations_of_a_square_product(dtype: str, running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine_peak, "SIDE", 64)
+    product = SquareProduct(dataclasses.replace(running, dtype=dtype))
+    with FlopCounterMode(display=False) as counter:
+        assert product(0).dtype == getattr(torch, dtype)
+    assert product.operations == counter.get_total_flops()

@@ -88,7 +88,7 @@ def raising(error: Exception) -> Callable[..., None]:
 
 def earlier(contender: str, k: int | None, seconds: float | None, size: int | None = None, **more: object) -> ModuleRow:
     spread = None if seconds is None else Spread(seconds, seconds, seconds)
-    row = ModuleRow(contender, k, FORWARD, 32, 1, 3, spread, size, 1)
+    row = ModuleRow(contender, k, FORWARD, 32, 1, 3, spread, size, 1, None)
     return dataclasses.replace(row, **more)
 
 

@@ -13,7 +13,7 @@ from fairseq.trainer import Trainer as FairseqTrainer
 from linformer_fairseq.benchmark.efficiency import training
 from linformer_fairseq.benchmark.efficiency.batches import Sample, equally_long, wmt_like, wmt_like_words
 from linformer_fairseq.benchmark.efficiency.trainer import LABEL_SMOOTHING, LEARNING_RATE, Trainer
-from linformer_fairseq.benchmark.efficiency.training import WMT_LIKE, measure
+from linformer_fairseq.benchmark.efficiency.training import WMT_LIKE, TrainingRow
 from linformer_fairseq.benchmark.efficiency.whole_models import contenders
 from linformer_fairseq.benchmark.efficiency.whole_settings import TrainingSettings
 from linformer_fairseq.benchmark.models import TRANSFORMER, ModelSizes, dictionary
@@ -39,6 +39,13 @@ def settings(sizes: ModelSizes) -> TrainingSettings:
         lengths=(16, 32, 128),
         time_limit=60.0,
     )
+
+
+def measured(settings: TrainingSettings, running: Running) -> list[TrainingRow]:
+    rows: list[TrainingRow] = []
+    for length in training.kinds(settings):
+        rows += training.measure(length, settings, running, rows)
+    return rows
 
 
 def some_batch(sizes: ModelSizes) -> Sample:
@@ -168,7 +175,7 @@ def test_infinite_gradients_are_noticed(sizes: ModelSizes) -> None:
 
 
 def test_every_model_on_every_kind_of_batches(settings: TrainingSettings, running: Running) -> None:
-    rows = measure(settings, running)
+    rows = measured(settings, running)
     kinds = [(None, WMT_LIKE), (16, "16 tokens"), (32, "32 tokens")]
     assert [(row.length, row.kind, row.model) for row in rows] == [(n, k, m) for n, k in kinds for m in MODELS]
     for row in rows:
@@ -190,7 +197,7 @@ def test_every_model_on_every_kind_of_batches(settings: TrainingSettings, runnin
 
 def test_processor_trains_in_single_precision(settings: TrainingSettings, running: Running) -> None:
     settings = dataclasses.replace(settings, lengths=())
-    assert {row.precision for row in measure(settings, dataclasses.replace(running, dtype="float16"))} == {"float32"}
+    assert {row.precision for row in measured(settings, dataclasses.replace(running, dtype="float16"))} == {"float32"}
 
 
 def test_models_take_turns_step_by_step(
@@ -204,7 +211,7 @@ def test_models_take_turns_step_by_step(
             return super().step(sample)
 
     monkeypatch.setattr(training, "Trainer", Recording)
-    measure(dataclasses.replace(settings, lengths=()), running)
+    measured(dataclasses.replace(settings, lengths=()), running)
     trainers, samples = (list(dict.fromkeys(ids)) for ids in zip(*order, strict=True))
     assert len(trainers) == len(samples) == 3
     steps = running.runs * 3 * 3
@@ -225,13 +232,13 @@ def test_a_run_is_a_pass_over_all_batches(
         return dataclasses.replace(turns, seconds={name: [float(run) for run in range(runs)] for name in calls})
 
     monkeypatch.setattr(training, "take_turns", counted)
-    for row in measure(dataclasses.replace(settings, lengths=()), running):
+    for row in measured(dataclasses.replace(settings, lengths=()), running):
         assert row.time.median == np.median([3 + 4 + 5, 6 + 7 + 8])  # without the warm-up, 0 + 1 + 2
 
 
 def test_later_lengths_that_would_take_too_long_are_left_out(settings: TrainingSettings, running: Running) -> None:
     settings = dataclasses.replace(settings, lengths=(32, 64), longest_words=20)
-    for row in measure(dataclasses.replace(settings, time_limit=0.0), running):
+    for row in measured(dataclasses.replace(settings, time_limit=0.0), running):
         left_out = row.length is not None
         assert row.note.startswith("left out: a run would take about ") == left_out
         assert (row.time is None) == (row.peak_bytes is None) == (row.tokens_per_second is None) == left_out
@@ -243,7 +250,7 @@ def test_what_would_not_fit_is_left_out(
 ) -> None:
     monkeypatch.setattr(training, "free_bytes", lambda device: 1)
     settings = dataclasses.replace(settings, lengths=(32, 64), longest_words=20)
-    for row in measure(settings, running):
+    for row in measured(settings, running):
         assert row.note.startswith("did not fit into memory: would take about ") == (row.length is not None)
 
 
@@ -257,6 +264,6 @@ def test_model_that_fails_does_not_stop_the_others(
             return super().step(sample)
 
     monkeypatch.setattr(training, "Trainer", Failing)
-    for row in measure(settings, running):
+    for row in measured(settings, running):
         assert row.note == ("did not fit into memory" if row.model == TRANSFORMER else "")
         assert (row.time is None) == (row.model == TRANSFORMER)
