@@ -1,5 +1,7 @@
 """Multi-head attention over projected keys and values."""
 
+from typing import NamedTuple
+
 import torch
 import torch.nn.functional as F
 from fairseq.data import Dictionary
@@ -13,6 +15,19 @@ from linformer_fairseq.modules.once import Once
 from linformer_fairseq.modules.projection import LinearProjection, Projection
 
 IncrementalState = dict[str, dict[str, Tensor | None]]
+
+
+class _Slots(NamedTuple):
+    """The projected keys and values of B sentences, and the tokens that they come from."""
+
+    keys: Tensor
+    """(B, H, s, d)."""
+    values: Tensor
+    """(B, H, s, d)."""
+    padding_mask: Tensor | None
+    """(B, n), true at padded positions; None where there are none and nobody asks for weights."""
+    lengths: Tensor
+    """(B,)."""
 
 
 class LinformerMultiheadAttention(MultiheadAttention):
@@ -167,52 +182,24 @@ class LinformerMultiheadAttention(MultiheadAttention):
         if incremental_state is not None and not static_kv:
             raise ValueError("Linformer attention does not support incremental_state without static_kv or causal")
 
-        cached = {} if incremental_state is None else self._get_input_buffer(incremental_state)
-        if "prev_key" in cached:
-            slot_keys, slot_values = cached["prev_key"], cached["prev_value"]
-            key_padding_mask = cached["prev_key_padding_mask"]
-            lengths = _lengths(key_padding_mask)
-        else:
-            key, value, key_padding_mask = self._key_value_mask(query, key, value, key_padding_mask)
-            if key_padding_mask is None:
-                lengths = torch.full((key.size(1),), key.size(0), device=key.device)
-            else:
-                lengths = _lengths(key_padding_mask)
-            slot_keys, slot_values = self._project(key, value, lengths, key_padding_mask)
-            if key_padding_mask is None and (need_weights or incremental_state is not None):
-                key_padding_mask = _no_padding(key)
-            if incremental_state is not None:
-                # every step reads them head by head, and as projected the slots of a head lie far apart
-                slot_keys, slot_values = slot_keys.contiguous(), slot_values.contiguous()
-                buffer = {
-                    "prev_key": slot_keys,
-                    "prev_value": slot_values,
-                    "prev_key_padding_mask": key_padding_mask,
-                }
-                self._set_input_buffer(incremental_state, buffer)
-
-        slot_mask = None if key_padding_mask is None else self._slot_mask(slot_keys.size(2), lengths)
-        copies = query.size(1) // slot_keys.size(0)  # hypotheses of one sentence that share its keys (set_beam_size)
+        slots = self._slots(query, key, value, key_padding_mask, incremental_state, need_weights)
+        copies = query.size(1) // slots.keys.size(0)  # hypotheses of one sentence that share its keys (set_beam_size)
         if copies > 1:
-            slot_keys, slot_values, key_padding_mask, lengths, slot_mask = (
-                x if x is None else x.repeat_interleave(copies, 0)
-                for x in (slot_keys, slot_values, key_padding_mask, lengths, slot_mask)
-            )
+            slots = _Slots(*(x if x is None else x.repeat_interleave(copies, 0) for x in slots))
+        slot_mask = None if slots.padding_mask is None else self._slot_mask(slots.keys.size(2), slots.lengths)
         if not need_weights and folding_pays(
-            query.size(0), slot_keys.size(2), self.num_heads, self.q_proj, self.out_proj
+            query.size(0), slots.keys.size(2), self.num_heads, self.q_proj, self.out_proj
         ):
             return folded_attention(
-                query, slot_keys, slot_values, slot_mask, self.q_proj, self.out_proj, self.dropout_module
+                query, slots.keys, slots.values, slot_mask, self.q_proj, self.out_proj, self.dropout_module
             ), None
         q = self.q_proj(query).unflatten(2, (self.num_heads, self.head_dim)).permute(1, 2, 0, 3)
         if need_weights:
-            out, weights = self._attend_with_weights(
-                q, slot_keys, slot_values, slot_mask, lengths, key_padding_mask, need_head_weights
-            )
+            out, weights = self._attend_with_weights(q, slots, slot_mask, need_head_weights)
         else:
             dropping = self.training or self.dropout_module.apply_during_inference
             dropout = self.dropout_module.p if dropping else 0.0
-            out = F.scaled_dot_product_attention(q, slot_keys, slot_values, attn_mask=slot_mask, dropout_p=dropout)
+            out = F.scaled_dot_product_attention(q, slots.keys, slots.values, attn_mask=slot_mask, dropout_p=dropout)
             weights = None
         # torch's kernel leaves a query's heads side by side, sentence after sentence: nothing is copied here
         return self.out_proj(out.transpose(1, 2).flatten(2)).transpose(0, 1), weights
@@ -336,6 +323,32 @@ class LinformerMultiheadAttention(MultiheadAttention):
             )
         return key, value, mask
 
+    def _slots(
+        self,
+        query: Tensor,
+        key: Tensor | None,
+        value: Tensor | None,
+        mask: Tensor | None,
+        incremental_state: IncrementalState | None,
+        need_weights: bool,
+    ) -> _Slots:
+        """Those of the cache, or new ones, which go into the cache if there is one."""
+        cached = {} if incremental_state is None else self._get_input_buffer(incremental_state)
+        if "prev_key" in cached:
+            mask = cached["prev_key_padding_mask"]
+            return _Slots(cached["prev_key"], cached["prev_value"], mask, _lengths(mask))
+        key, value, mask = self._key_value_mask(query, key, value, mask)
+        lengths = torch.full((key.size(1),), key.size(0), device=key.device) if mask is None else _lengths(mask)
+        slot_keys, slot_values = self._project(key, value, lengths, mask)
+        if mask is None and (need_weights or incremental_state is not None):
+            mask = _no_padding(key)
+        if incremental_state is not None:
+            # every step reads them head by head, and as projected the slots of a head lie far apart
+            slot_keys, slot_values = slot_keys.contiguous(), slot_values.contiguous()
+            buffer = {"prev_key": slot_keys, "prev_value": slot_values, "prev_key_padding_mask": mask}
+            self._set_input_buffer(incremental_state, buffer)
+        return _Slots(slot_keys, slot_values, mask, lengths)
+
     def _project(self, key: Tensor, value: Tensor, lengths: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         """Projects (n, B, C) keys and values onto (B, H, s, d) slots; what stands in padding is replaced by zero."""
         longest = self.key_projection.max_positions
@@ -363,25 +376,19 @@ class LinformerMultiheadAttention(MultiheadAttention):
         return (torch.arange(slots, device=lengths.device) < filled[:, None])[:, None, None]
 
     def _attend_with_weights(
-        self,
-        q: Tensor,
-        slot_keys: Tensor,
-        slot_values: Tensor,
-        slot_mask: Tensor | None,
-        lengths: Tensor,
-        mask: Tensor,
-        by_head: bool,
+        self, q: Tensor, slots: _Slots, slot_mask: Tensor | None, by_head: bool
     ) -> tuple[Tensor, Tensor]:
         """The explicit softmax; weights over tokens are in float32 or better, as fairseq's."""
-        scores = (q * self.scaling) @ slot_keys.transpose(2, 3)
+        scores = (q * self.scaling) @ slots.keys.transpose(2, 3)
         if slot_mask is not None:
             scores = scores.masked_fill(~slot_mask, -torch.inf)
         probabilities = torch.softmax(scores, dim=-1, dtype=torch.promote_types(scores.dtype, torch.float32))
-        out = self.dropout_module(probabilities.type_as(q)) @ slot_values
-        n = mask.size(1)
+        out = self.dropout_module(probabilities.type_as(q)) @ slots.values
+        n = slots.padding_mask.size(1)
         longest = min(n, self.value_projection.max_positions)
-        matrix = self.value_projection.matrix(longest, lengths, probabilities.dtype)
-        weights = _over_tokens(probabilities, matrix, by_head).masked_fill(mask[:, None, :longest], 0.0)
+        matrix = self.value_projection.matrix(longest, slots.lengths, probabilities.dtype)
+        weights = _over_tokens(probabilities, matrix, by_head)
+        weights = weights.masked_fill(slots.padding_mask[:, None, :longest], 0.0)
         return out, F.pad(weights, (0, n - longest))
 
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from linformer_fairseq.benchmark.memory import free_bytes, peak_bytes, refusal
+from linformer_fairseq.benchmark.memory import free_bytes, peak_bytes, peak_bytes_if_listed, refusal
 
 MEGABYTE = 2**20
 
@@ -31,6 +31,17 @@ def test_peak_counts_what_backward_takes() -> None:
     x = torch.ones(MEGABYTE, requires_grad=True)
     peak = peak_bytes(lambda: torch.autograd.grad(x.exp(), x, torch.ones(1).expand(MEGABYTE)), torch.device("cpu"))
     assert 2 * x.nbytes <= peak < 2 * x.nbytes + MEGABYTE  # the exponential, and the gradient
+
+
+def test_peak_that_cannot_be_listed_is_unknown(capsys: pytest.CaptureFixture) -> None:
+    def fails() -> None:
+        raise MemoryError
+
+    device = torch.device("cpu")
+    assert peak_bytes_if_listed("ours", lambda: take_eight_then_four(device), device) == 8 * MEGABYTE
+    assert not capsys.readouterr().out
+    assert peak_bytes_if_listed("ours", fails, device) is None
+    assert capsys.readouterr().out == "  ours: no peak memory, did not fit into memory\n"
 
 
 def test_free_memory_is_told_or_unknown() -> None:

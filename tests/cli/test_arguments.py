@@ -29,3 +29,24 @@ def test_a_refusal_is_one_sentence() -> None:
     parser.add_argument("--k", type=count)
     with pytest.raises(UserError, match=r"^argument --k: 'no' is not a whole number from 1 on \(see --help\)\.$"):
         parser.parse_args(["--k", "no"])
+
+
+def test_help_says_the_defaults_there_are(capsys: pytest.CaptureFixture) -> None:
+    parser = Parser(prog="x")
+    command = parser.add_subparsers().add_parser("command")
+    command.add_argument("--k", default=8, help="slots")
+    command.add_argument("--out", help="folder")
+    with pytest.raises(SystemExit):
+        parser.parse_args(["command", "--help"])
+    options = capsys.readouterr().out.split("options:")[1]
+    assert "slots (default: 8)" in options
+    assert options.count("default") == 1
+
+
+@pytest.mark.parametrize("arguments", [["--number", "1"], ["command", "--number", "1"]])
+def test_names_of_options_cannot_be_shortened(arguments: list[str]) -> None:
+    parser = Parser(prog="x")
+    for taking in (parser, parser.add_subparsers().add_parser("command")):
+        taking.add_argument("--numbers")
+    with pytest.raises(UserError):
+        parser.parse_args(arguments)

@@ -59,10 +59,12 @@ def test_nothing_is_measured_twice(path: Path, capsys: pytest.CaptureFixture) ->
 
 @pytest.mark.parametrize("change", [{"lengths": [8]}, {"dim": 5}, {"time_limit": None}, {"more": 1}])
 def test_what_was_measured_for_anything_else_is_forgotten(change: dict, path: Path) -> None:
-    Store(path, ASKED).value("peak", lambda: 1.5)
+    first, second = ROWS[:2]
+    Store(path, ASKED).rows("block", ModuleRow, lambda: [first])
     other = Store(path, {**ASKED, **change})
-    assert other.value("peak", lambda: 2.5) == 2.5
-    assert json.loads(path.read_text(encoding="utf-8")) == {"asked": {**ASKED, **change}, "blocks": {"peak": 2.5}}
+    assert other.rows("block", ModuleRow, lambda: [second]) == [second]
+    written = json.loads(path.read_text(encoding="utf-8"))
+    assert written == {"asked": {**ASKED, **change}, "blocks": {"block": [second.facts()]}}
 
 
 def test_file_is_whole_after_every_block(path: Path) -> None:
@@ -79,21 +81,23 @@ def test_interruption_loses_the_block_it_falls_on_alone(path: Path) -> None:
         raise KeyboardInterrupt
 
     store = Store(path, ASKED)
-    store.value("first", lambda: 1)
+    first, second = ROWS[:2]
+    store.rows("first", ModuleRow, lambda: [first])
     with pytest.raises(KeyboardInterrupt):
         store.rows("second", ModuleRow, interrupted)
     again = Store(path, ASKED)
-    assert again.value("first", never) == 1
-    assert again.value("second", lambda: 2) == 2
+    assert again.rows("first", ModuleRow, never) == [first]
+    assert again.rows("second", ModuleRow, lambda: [second]) == [second]
 
 
 def test_what_else_there_is_to_say_does_not_matter_later(path: Path) -> None:
     store = Store(path, ASKED)
-    store.value("peak", lambda: 1.5)
+    row = ROWS[0]
+    store.rows("block", ModuleRow, lambda: [row])
     store.write(command="some", targets=[])
     written = json.loads(path.read_text(encoding="utf-8"))
-    assert written == {"asked": ASKED, "command": "some", "targets": [], "blocks": {"peak": 1.5}}
-    assert Store(path, ASKED).value("peak", never) == 1.5
+    assert written == {"asked": ASKED, "command": "some", "targets": [], "blocks": {"block": [row.facts()]}}
+    assert Store(path, ASKED).rows("block", ModuleRow, never) == [row]
 
 
 def test_damaged_file_is_told(path: Path) -> None:
