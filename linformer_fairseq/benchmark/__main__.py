@@ -17,7 +17,7 @@ def main(argv: Sequence[str]) -> int:
         arguments = parse(argv)
         arguments.run(arguments.running, arguments.settings)
 
-    return exit_status(run, interrupted="nothing was written")
+    return exit_status(run, interrupted="run the same command again")
 
 
 if __name__ == "__main__":

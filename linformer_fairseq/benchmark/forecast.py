@@ -9,8 +9,8 @@ RESERVE = 0.1
 """Of the free memory, for what a listing of tensors does not see."""
 
 
-def forecast(measured: Sequence[tuple[int, float]], length: int, power: float = 2.0) -> float | None:
-    """A value at `length`, or None where nothing shorter was measured.
+def forecast(measured: Sequence[tuple[int, float]], length: int, power: float = 2.0, fewest: int = 1) -> float | None:
+    """A value at `length`, or None where too little that is shorter was measured.
 
     One measurement is taken to grow with its whole value, two with what lies between them: both are bounds from
     above. Three give a parabola. What was measured is expected to grow by a factor of 2^power a doubling, at most.
@@ -18,9 +18,11 @@ def forecast(measured: Sequence[tuple[int, float]], length: int, power: float = 
     Args:
         measured: pairs of length and value; those that are not shorter are passed over.
         power: of the length, up to which the value may grow.
+        fewest: measurements from which anything is foretold, at least 1. Where most of a value does not grow, one of
+            them gives a bound that is far too high.
     """
     shorter = sorted(pair for pair in measured if pair[0] < length)
-    if not shorter:
+    if len(shorter) < fewest:
         return None
     n, value = shorter[-1]
     most = value * (length / n) ** power
@@ -56,10 +58,12 @@ class Outlook:
     Args:
         time_limit: seconds of a run, at most.
         time_power, memory_power: of the length, up to which they may grow.
+        fewest: as for `forecast`.
     """
 
-    def __init__(self, time_limit: float, time_power: float = 2.0, memory_power: float = 2.0) -> None:
+    def __init__(self, time_limit: float, time_power: float = 2.0, memory_power: float = 2.0, fewest: int = 1) -> None:
         self._time_limit = time_limit
+        self._fewest = fewest
         self._powers = {"seconds": time_power, "bytes": memory_power}
         self._measured: dict[tuple[Hashable, str], list[tuple[int, float]]] = {}
 
@@ -77,11 +81,13 @@ class Outlook:
         """
         needed = self._forecast(name, "bytes", length)
         if needed is not None and free is not None and needed > (1 - RESERVE) * free:
-            return f"did not fit into memory: would take about {needed / 1e9:,.1f} GB"
+            return (
+                f"left out: could take up to {needed / 1e9:,.1f} GB of memory, of which {free / 1e9:,.1f} GB are free"
+            )
         seconds = self._forecast(name, "seconds", length)
         if seconds is not None and seconds > self._time_limit:
-            return f"left out: a run would take about {seconds:,.0f} s"
+            return f"left out: a run could take up to {seconds:,.0f} s"
         return ""
 
     def _forecast(self, name: Hashable, what: str, length: int) -> float | None:
-        return forecast(self._measured.get((name, what), []), length, self._powers[what])
+        return forecast(self._measured.get((name, what), []), length, self._powers[what], self._fewest)

@@ -18,8 +18,9 @@ def heading(title: str, running: Running) -> list[str]:
         f"# {title}",
         f"{describe_machine()}. Measured on {running.device} in {running.dtype}; threads: {running.threads}.",
         f"    {running.command}",
-        f"All times are medians of {running.repeats} runs after {running.warm_up} that do not count, the contenders "
-        "taking turns run by run; the two numbers beside a median are its quartiles. A MB is 10^6 bytes.",
+        f"All times are medians, of {running.repeats} runs where nothing else is said (and {running.warm_up} before "
+        "them that do not count), the contenders taking turns run by run; the two numbers beside a median are its "
+        "quartiles. A MB is 10^6 bytes.",
     ]
 
 

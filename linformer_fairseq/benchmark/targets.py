@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .report import table
+from .report import UNKNOWN, table
 
 
 @dataclass(frozen=True)
@@ -11,13 +11,17 @@ class Target:
     """One comparison of measured numbers."""
 
     what: str
-    measured: float
+    measured: float | None
+    """None where it was asked for and could not be measured."""
     relation: str
     """`<=`, `>=`, `>` or `=`."""
     bound: float
 
     @property
-    def met(self) -> bool:
+    def met(self) -> bool | None:
+        """None where it is not known."""
+        if self.measured is None:
+            return None
         return {
             "<=": self.measured <= self.bound,
             ">=": self.measured >= self.bound,
@@ -25,14 +29,14 @@ class Target:
             "=": self.measured == self.bound,
         }[self.relation]
 
-    def facts(self) -> dict[str, str | float | bool]:
+    @property
+    def wanted(self) -> str:
+        """As it reads."""
+        return f"{self.relation} {self.bound:.3g}"
+
+    def facts(self) -> dict[str, str | float | bool | None]:
         """As results.json has it."""
-        return {
-            "what": self.what,
-            "measured": self.measured,
-            "target": f"{self.relation} {self.bound:.3g}",
-            "met": self.met,
-        }
+        return {"what": self.what, "measured": self.measured, "target": self.wanted, "met": self.met}
 
 
 def target_table(targets: Sequence[Target]) -> str:
@@ -41,8 +45,11 @@ def target_table(targets: Sequence[Target]) -> str:
         return "None of the sizes that the targets speak of was measured."
     return table(
         ["", "Measured", "Target", "Met"],
-        [
-            [target.what, f"{target.measured:.3g}", target.facts()["target"], "yes" if target.met else "no"]
-            for target in targets
-        ],
+        [[target.what, *_outcome(target)] for target in targets],
     )
+
+
+def _outcome(target: Target) -> tuple[str, str, str]:
+    if target.measured is None:
+        return "not measured", target.wanted, UNKNOWN
+    return f"{target.measured:.3g}", target.wanted, "yes" if target.met else "no"

@@ -15,7 +15,7 @@ full attention."""
 
 class LinformerTransformerDecoder(TransformerDecoderBase):
     """fairseq's decoder with projected self- and cross-attention; the weights of the latter follow the task's source
-    layout. In training nobody reads those of the last layer: they are left out unless `alignment_layer` asks for them.
+    layout. In training they are left out unless `alignment_layer` or `trains_alignments` asks for them.
 
     Args:
         cross_projections: E and F of every layer's cross-attention, or None to leave it whole.
@@ -36,6 +36,8 @@ class LinformerTransformerDecoder(TransformerDecoderBase):
         super().__init__(cfg, dictionary, embed_tokens, no_encoder_attn)
         del self.layer_projections
         self.is_causal_by_itself = self_projections is not None
+        self.trains_alignments = False
+        """Whether the criterion may read the last layer's weights."""
         self.once_for_source = share_source(self)
         name_dropout(self, "TransformerDecoder")
 
@@ -59,7 +61,7 @@ class LinformerTransformerDecoder(TransformerDecoderBase):
             raise ValueError("full_context_alignment needs a decoder whose self-attention is whole, not projected")
         if self.is_causal_by_itself and _has_padding_before_tokens(prev_output_tokens, self.padding_idx):
             raise ValueError("targets padded on the left are not supported; pad them on the right")
-        if self.training and alignment_layer is None:
+        if self.training and alignment_layer is None and not self.trains_alignments:
             alignment_layer = NO_LAYER
         with self.once_for_source.open():
             x, extra = super().extract_features(

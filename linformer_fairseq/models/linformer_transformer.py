@@ -47,13 +47,15 @@ class LinformerTransformerModel(ChecksProjections, TransformerModel):
 
     @classmethod
     def build_model(cls, args: Namespace | DictConfig, task: FairseqTask) -> "LinformerTransformerModel":
+        settings = getattr(task, "cfg", None) or getattr(task, "args", None)
         with one_sentence():
-            settings = getattr(task, "cfg", None) or getattr(task, "args", None)
             if utils.eval_bool(str(getattr(settings, "left_pad_target", False))):
                 raise ValueError("--left-pad-target is not supported: leave it out, targets are padded on the right")
         if isinstance(args, DictConfig):  # from fairseq-hydra-train
             args = Namespace(**OmegaConf.to_container(args, resolve=True))
-        return super().build_model(args, task)
+        model = super().build_model(args, task)
+        model.decoder.trains_alignments = bool(getattr(settings, "load_alignments", False))
+        return model
 
     @classmethod
     def build_encoder(

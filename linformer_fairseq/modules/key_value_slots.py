@@ -35,7 +35,7 @@ def slots_first(projections: Pair, linears: Linears, n: int, same_tokens: bool) 
     keys, values = projections
     if not keys.is_linear:  # the maximum of all heads is one of tokens, that of every head one of its keys
         return keys.num_heads is None
-    if not all(map(is_plain, linears)):  # what stands in their place is called once, as it is
+    if not all(map(is_plain, linears)):  # where heads share the slots, what stands in their place is called as it is
         return True
     slots = keys.num_slots(n)
     before = after = 0

@@ -31,9 +31,10 @@ class Once:
 
     def __call__(self, what: str, x: Tensor, compute: Callable[[Tensor], Result]) -> Result:
         """`compute(x)`, or what it gave when it was last asked for `what` of this very tensor."""
-        if self._results is None:
+        results = self._results
+        if results is None:
             return compute(x)
-        known = self._results.get(what)
+        known = results.get(what)
         if known is None or known[0] is not x:
-            known = self._results[what] = (x, compute(x))
+            known = results[what] = (x, compute(x))
         return known[1]

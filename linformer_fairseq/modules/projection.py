@@ -301,9 +301,12 @@ class ConvProjection(Projection):
         n, slots = len(x), self.num_slots(len(x))
         missing = slots * self.kernel_size - n
         windows = F.pad(x, (0, 0, 0, 0, 0, 0, 0, missing)) if missing else x
-        windows = windows.unflatten(0, (slots, self.kernel_size))
-        taps = self.weight.to(x.dtype).view(-1, self.kernel_size).t()[:, None, :, None]  # (w, 1, G, 1)
-        return (windows * taps).sum(1).permute(1, 2, 0, 3)
+        windows = windows.unflatten(0, (slots, self.kernel_size))  # (s, w, B, 1 or G, D)
+        taps = self.weight.to(x.dtype).view(-1, self.kernel_size)  # (G, w)
+        if x.size(2) == 1:  # one product with the taps of all heads
+            out = (taps @ windows.flatten(2)).unflatten(2, (x.size(1), -1))  # (s, G, B, D)
+            return out.permute(2, 1, 0, 3)
+        return (windows * taps.t()[:, None, :, None]).sum(1).permute(1, 2, 0, 3)
 
     def multiplications(self, n: int) -> int:
         return n

@@ -58,8 +58,11 @@ def test_nothing_is_said_against_what_is_unknown() -> None:
 def test_objections() -> None:
     outlook = Outlook(time_limit=39.0)
     outlook.remember("a", 8, 10.0, 1e9)
-    assert outlook.objection("a", 16, free=None) == "left out: a run would take about 40 s"
-    assert outlook.objection("a", 16, free=4_200_000_000) == "did not fit into memory: would take about 4.0 GB"
+    assert outlook.objection("a", 16, free=None) == "left out: a run could take up to 40 s"
+    assert (
+        outlook.objection("a", 16, free=4_200_000_000)
+        == "left out: could take up to 4.0 GB of memory, of which 4.2 GB are free"
+    )
     assert outlook.objection("a", 12, free=4_200_000_000) == ""
 
 
@@ -68,3 +71,11 @@ def test_powers_are_those_of_time_and_memory() -> None:
     outlook.remember("a", 8, 10.0, 1e9)
     assert outlook.objection("a", 16, free=5_000_000_000) == ""
     assert "4.0 GB" in outlook.objection("a", 16, free=4_000_000_000)
+
+
+def test_nothing_is_foretold_of_too_few_measurements() -> None:
+    outlook = Outlook(time_limit=39.0, time_power=1, fewest=2)
+    outlook.remember("a", 2, 100.0, 1e9)
+    assert outlook.objection("a", 64, free=1) == ""
+    outlook.remember("a", 4, 100.5, None)
+    assert outlook.objection("a", 64, free=1) == "left out: a run could take up to 116 s"

@@ -2,6 +2,9 @@
 
 import pytest
 import torch
+from fairseq.criterions.label_smoothed_cross_entropy_with_alignment import (
+    LabelSmoothedCrossEntropyCriterionWithAlignment,
+)
 from fairseq.models.transformer import TransformerModelBase
 from fairseq.modules import MultiheadAttention
 from fairseq.search import DiverseBeamSearch, Sampling
@@ -336,6 +339,23 @@ def test_training_leaves_out_the_weights_that_nobody_asks_for() -> None:
     ]
     assert not torch.equal(*asked)
     torch.testing.assert_close(asked[1], model.eval()(**sample)[1]["attn"][0])
+
+
+@pytest.mark.parametrize("places", ["encoder", "encoder,cross"])
+def test_training_on_alignments_has_the_weights(places: str) -> None:
+    task = toy_task()
+    task.cfg.load_alignments = True
+    model = toy_model(task=task, linformer_attention=places, linformer_projection="mean-pool", linformer_k="4").train()
+    sample = batch(task, [sentence(task, 12, 1)], left_pad=True)
+    target = sentence(task, 6, 3)[None]
+    sample["net_input"]["prev_output_tokens"] = previous_tokens(task, target)
+    sample |= {"target": target, "ntokens": target.numel()}
+    sample |= {"alignments": torch.tensor([[3, 0], [5, 1]]), "align_weights": torch.tensor([1.0, 0.5])}
+    criterion = LabelSmoothedCrossEntropyCriterionWithAlignment(task, False, 0.1, alignment_lambda=0.5)
+    loss, _, log = criterion(model, sample)
+    assert log["alignment_loss"] > 0
+    loss.backward()
+    assert model.decoder.layers[-1].encoder_attn.q_proj.weight.grad.any()
 
 
 def test_only_the_layer_whose_weights_are_returned_computes_them(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -66,7 +66,7 @@ def measure(
     models = _build(settings, running)
     encoders = {contender.name: models[contender.name] for contender in contenders(settings.ks, None)}
     # at a constant number of tokens attention takes a time in proportion to n; a mask of the future has n x n numbers
-    outlook = Outlook(settings.time_limit, time_power=1, memory_power=2)
+    outlook = Outlook(settings.time_limit, time_power=1, memory_power=2, fewest=2)
     for row in before:
         outlook.remember((row.part, row.model), row.length, row.time and row.time.median, row.peak_bytes)
     sentences = settings.tokens // length
@@ -86,6 +86,7 @@ def _build(settings: InferenceSettings, running: Running) -> Models:
     positions = max(settings.longest, *settings.ks, settings.all_linear_k or 0)
     models = {contender.name: contender.build(settings.model, task, positions) for contender in wanted}
     for model in models.values():
+        model.load_state_dict(model.state_dict())  # fairseq 0.12.2 opens its fused kernel for loaded weights alone
         model.make_generation_fast_(need_attn=False)
         model.to(device=running.torch_device, dtype=running.torch_dtype)
     return models

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from linformer_fairseq.cli.progress import say
 
 from ..forecast import Outlook
-from ..memory import free_bytes, peak_bytes_if_listed, release
+from ..memory import free_bytes, peak_bytes_if_listed, refusal, release
 from ..running import Running
 from ..timing import Spread, spread, take_turns
 from .contenders import CONTENDERS
@@ -105,7 +105,7 @@ def measure(
     """
     device = running.torch_device
     torch.manual_seed(running.seed)
-    modules, notes = _build(shape, settings, running, contenders)
+    modules, notes = _build(shape, settings, running, before, contenders)
     inputs = _Inputs(shape, settings.dim, running)
     rows = []
     for passes in PASSES:
@@ -116,19 +116,32 @@ def measure(
 
 
 def _build(
-    shape: Shape, settings: EfficiencySettings, running: Running, contenders: Sequence[Peer]
+    shape: Shape,
+    settings: EfficiencySettings,
+    running: Running,
+    before: Sequence[ModuleRow],
+    contenders: Sequence[Peer],
 ) -> tuple[dict[Key, tuple[Peer, nn.Module]], dict[Key, str]]:
     """All modules in evaluation mode, and why others cannot be built."""
     modules, notes = {}, {}
+    outlook = Outlook(settings.time_limit, memory_power=1)  # E and F are as long as the sentence
+    for row in before:
+        outlook.remember(row.key, row.length, None, row.parameters and running.torch_dtype.itemsize * row.parameters)
     for contender in contenders:
         for k in shape.ks if contender.takes_k else (None,):
             key = Key(contender.name, k)
+            if objection := outlook.objection(key, shape.length, free_bytes(running.torch_device)):
+                notes[key] = objection
+                continue
             try:
                 module = contender.build(Sizes(settings.dim, settings.heads, shape.length, k or 0))
+                module = module.to(running.torch_device, running.torch_dtype).eval()
             except (NotInstalledError, ValueError) as error:
                 notes[key] = str(error)
-                continue
-            modules[key] = contender, module.to(running.torch_device, running.torch_dtype).eval()
+            except (RuntimeError, MemoryError) as error:
+                notes[key] = refusal(error)
+            else:
+                modules[key] = contender, module
     return modules, notes
 
 

@@ -24,7 +24,8 @@ def grid(rows: Sequence[ModuleRow], settings: EfficiencySettings) -> list[str]:
         f"Self-attention with its linear layers, {settings.dim} features, {settings.heads} heads, no dropout, no "
         f"padding; batches of {settings.tokens:,} tokens, or of one longer sentence. Peak memory is what a pass takes "
         "beyond input and parameters, gradients included: on a GPU by the allocator's count, elsewhere by adding up "
-        "torch's own list of what it allocates and frees.",
+        f"torch's own list of what it allocates and frees. “{EAGER}” takes the mean of its weights over the heads too, "
+        f"as fairseq gives no others; “{FAIRSEQ}” is torch's fused attention within fairseq's module.",
         *(f"![Time and memory against length, {passes}, k = {k}]({name})" for passes, name in FILES.items()),
     ]
     for passes in dict.fromkeys(row.passes for row in rows):
@@ -38,7 +39,8 @@ def grid(rows: Sequence[ModuleRow], settings: EfficiencySettings) -> list[str]:
             ]
         parts += [
             f"### Everybody, k = {k}, {passes}",
-            "Milliseconds a batch, with the slope of time against length (1 is linear, 2 quadratic), then peak MB.",
+            "Milliseconds a batch, then peak MB. The slope is the exponent of a sentence's time against its length, "
+            "over all lengths that the row has: 1 is linear, 2 quadratic.",
             _everybody(own, k, lambda row: milliseconds(row.time), settings, with_slope=True),
             _everybody(own, k, lambda row: megabytes(row.peak_bytes), settings, with_slope=False),
             f"### Other packages' Linformers, {passes}",

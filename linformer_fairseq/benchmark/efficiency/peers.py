@@ -27,12 +27,12 @@ class NotInstalledError(ImportError):
 
 
 class Peer(NamedTuple):
-    """An attention module of another package."""
+    """An attention module that is measured, and the package that it comes from."""
 
     name: str
     """As tables show it."""
     package: str
-    """What pip installs, and knows the version of."""
+    """What pip installs."""
     takes_k: bool
     """Whether there is one for each k."""
     make: Callable[[Sizes], nn.Module]

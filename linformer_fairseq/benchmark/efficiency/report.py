@@ -19,6 +19,7 @@ from .settings import PARTS, EfficiencySettings
 from .store import Store
 from .targets import compare
 from .training import TrainingRow
+from .versions import versions
 
 TABLE = "{}.csv"
 TABLES = tuple(map(TABLE.format, PARTS))
@@ -60,6 +61,9 @@ def text(results: Results, targets: list[Target], settings: EfficiencySettings, 
         *heading("Efficiency of Linformer attention", running),
         f"Attention modules that take longer than {settings.slow:g} s run {SLOW_RUNS} times; what would take longer "
         f"than {settings.time_limit:g} s is left out.",
+        "Other packages: "
+        + ", ".join(f"{name} {number or 'not installed'}" for name, number in versions().items())
+        + ".",
         "## Targets",
         target_table(targets),
         *module_tables.grid(results.modules, settings),

@@ -15,6 +15,7 @@ from .module_grid import ModuleRow
 from .report import Results, write
 from .settings import EQUAL, INFERENCE, MODULES, SIZES, TRAINING, EfficiencySettings
 from .store import Store
+from .versions import code_digest, versions
 
 FILE_NAME = "results.json"
 
@@ -32,7 +33,8 @@ def run(running: Running, settings: EfficiencySettings) -> None:
     sizes = {name: value for name, value in asdict(settings).items() if name != "parts"}
     # as JSON gives them back
     sizes = {name: list(value) if isinstance(value, tuple) else value for name, value in sizes.items()}
-    store = Store(running.out / FILE_NAME, {**facts, **sizes})
+    asked = {**facts, **sizes, "packages": versions(), "code": code_digest()}
+    store = Store(running.out / FILE_NAME, asked)
     whole = dataclasses.replace(running, repeats=settings.whole_repeats, warm_up=min(1, running.warm_up))
     results = Results()
     if MODULES in settings.parts:

@@ -32,8 +32,8 @@ Measured = dict[tuple[Key, str, int], ModuleRow]
 
 
 def compare(grid: Sequence[ModuleRow], equal: Sequence[ModuleRow], training: Sequence[TrainingRow]) -> list[Target]:
-    """All targets whose lengths were measured."""
-    rows: Measured = {(row.key, row.passes, row.length): row for row in grid if row.time}
+    """All targets whose lengths were asked for."""
+    rows: Measured = {(row.key, row.passes, row.length): row for row in grid}
     return [
         *_against_full(rows),
         *_against_other_linformers(rows),
@@ -72,13 +72,14 @@ def _against_full(rows: Measured) -> Iterator[Target]:
             theirs = rows.get((Key(name, None), FORWARD, LONG))
             if ours and theirs:
                 what = f"{name} / ours, k = {k}, {LONG:,} tokens, forward"
-                yield Target(f"{what}: time", theirs.time.median / ours.time.median, ">=", bound)
-                if name == EAGER and ours.peak_bytes and theirs.peak_bytes:
-                    yield Target(f"{what}: peak memory", theirs.peak_bytes / ours.peak_bytes, ">=", MEMORY)
+                yield Target(f"{what}: time", _ratio(seconds(theirs), seconds(ours)), ">=", bound)
+                if name == EAGER:
+                    yield Target(f"{what}: peak memory", _ratio(peak(theirs), peak(ours)), ">=", MEMORY)
 
 
 def _against_other_linformers(rows: Measured) -> Iterator[Target]:
     """The smallest ratio of time and of memory over all lengths and ks, for each of them and each pass."""
+    rows = {key: row for key, row in rows.items() if row.time}
     for name in (name for name in LINFORMERS if name != OURS):
         for passes in dict.fromkeys(passes for _, passes, _ in rows):
             pairs = [
@@ -99,7 +100,7 @@ def _against_other_linformers(rows: Measured) -> Iterator[Target]:
 
 
 def _equal_targets(equal: Sequence[ModuleRow]) -> Iterator[Target]:
-    rows: Measured = {(row.key, row.passes, row.length): row for row in equal if row.time}
+    rows: Measured = {(row.key, row.passes, row.length): row for row in equal}
     for length in EQUAL_LENGTHS:
         for passes in dict.fromkeys(row.passes for row in equal):
             ours = rows.get((Key(OURS, length), passes, length))
@@ -107,24 +108,29 @@ def _equal_targets(equal: Sequence[ModuleRow]) -> Iterator[Target]:
                 theirs = rows.get((Key(name, None), passes, length))
                 if ours and theirs:
                     what = f"ours / {name}, n = k = {length}, {passes}: time"
-                    yield Target(what, ours.time.median / theirs.time.median, "<=", EQUAL)
+                    yield Target(what, _ratio(seconds(ours), seconds(theirs)), "<=", EQUAL)
 
 
 def _slope_targets(grid: Sequence[ModuleRow]) -> Iterator[Target]:
     shortest, longest = SLOPE_LENGTHS
-    ours = [row for row in grid if row.contender == OURS and row.time]
+    ours = [row for row in grid if row.contender == OURS]
     for k in sorted({row.k for row in ours}):
         for passes in dict.fromkeys(row.passes for row in ours):
-            own = [row for row in ours if (row.k, row.passes) == (k, passes)]
-            if {shortest, longest} <= {row.length for row in own}:
+            own = {row.length: row for row in ours if (row.k, row.passes) == (k, passes)}
+            if shortest in own and longest in own:
                 what = f"ours, k = {k}, {passes}: slope of time from {shortest:,} to {longest:,} tokens"
-                yield Target(what, slope(own, seconds, SLOPE_LENGTHS), "<=", SLOPE)
+                whole = own[shortest].time and own[longest].time
+                yield Target(what, slope(list(own.values()), seconds, SLOPE_LENGTHS) if whole else None, "<=", SLOPE)
 
 
 def _training_targets(rows: Sequence[TrainingRow]) -> Iterator[Target]:
-    speeds = {(row.model, row.length): row.tokens_per_second for row in rows if row.time}
+    speeds = {(row.model, row.length): row.tokens_per_second for row in rows}
     for (model, length), speed in speeds.items():
-        baseline = speeds.get((TRANSFORMER, length))
-        if model != TRANSFORMER and baseline and length in TRAINING:
+        if model != TRANSFORMER and (TRANSFORMER, length) in speeds and length in TRAINING:
+            baseline = speeds[TRANSFORMER, length]
             what = f"{model} / {TRANSFORMER}, {describe(length)}: training tokens a second"
-            yield Target(what, speed.median / baseline.median, ">=", TRAINING[length])
+            yield Target(what, _ratio(speed and speed.median, baseline and baseline.median), ">=", TRAINING[length])
+
+
+def _ratio(one: float | None, other: float | None) -> float | None:
+    return one / other if one and other else None

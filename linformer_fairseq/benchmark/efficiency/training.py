@@ -94,7 +94,7 @@ def measure(
     make = wmt_like if length is None else partial(equally_long, length)
     batches = make(settings, task.source_dictionary, running.seed, running.torch_device)
     # at a constant number of tokens attention takes a time and a memory in proportion to n
-    outlook = Outlook(settings.time_limit, time_power=1, memory_power=1)
+    outlook = Outlook(settings.time_limit, time_power=1, memory_power=1, fewest=2)
     for row in before:
         outlook.remember(row.model, row.longest, row.time and row.time.median / row.batches, row.peak_bytes)
     rows = _rows(length, batches, task, settings, running, outlook)

@@ -61,7 +61,7 @@ def inference(rows: Sequence[InferenceRow], settings: EfficiencySettings) -> lis
         f"layers with feed-forward layers of {settings.ffn_dim} and {settings.words:,} words, random weights. The "
         f"decoder reads a target of as many tokens at once. “{WITHOUT_WEIGHTS}” leaves out the attention weights that "
         "fairseq asks the last layer for: over tokens they are an n x n matrix a head, whatever the attention. Medians "
-        f"of {settings.whole_repeats} runs after one that does not count.",
+        f"of {settings.whole_repeats} runs.",
         f"![Inference time against length]({INFERENCE_FILE})",
         table(
             ["Model", "Part", "Tokens × sentences", "s a batch", "Quartiles", "Transformer's time / this", "Peak MB"],
@@ -94,8 +94,8 @@ def training(rows: Sequence[TrainingRow], settings: EfficiencySettings) -> list[
         f"{settings.max_tokens:,} tokens a batch, in {rows[0].precision}: {settings.batches} batches of sentences as "
         f"long as those of WMT (log-normal, {settings.training.mean_words:g} words in the mean, "
         f"{settings.training.longest_words} at most), and sentences that are all equally long. Medians of "
-        f"{settings.whole_repeats} passes over the batches after one that does not count; peak memory is that of a "
-        "step without weights and Adam's means.",
+        f"{settings.whole_repeats} passes over the batches; peak memory is that of a step without weights and Adam's "
+        "means.",
         table(
             ["Sentences", "Model", "Tokens/s", "Quartiles", "This / Transformer", "Padding", "Peak MB"],
             [line(row) for row in rows],

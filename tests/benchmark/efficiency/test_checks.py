@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 import pytest
+import torch
 from torch import Tensor, nn
 
 from linformer_fairseq.benchmark.efficiency.checks import check
@@ -10,6 +11,7 @@ from linformer_fairseq.benchmark.efficiency.contenders import CONTENDERS, FULL, 
 from linformer_fairseq.benchmark.efficiency.peers import NotInstalledError, Peer
 from linformer_fairseq.benchmark.efficiency.sizes import Sizes
 from linformer_fairseq.cli.errors import UserError
+from linformer_fairseq.modules import linformer_multihead_attention
 
 SIZES = Sizes(dim=16, heads=2, length=8, k=4)
 ADOPTING = [contender.name for contender in CONTENDERS if contender.adopt]
@@ -49,8 +51,19 @@ def test_all_contenders_compute_what_they_should() -> None:
     check()
 
 
+def wrong_output_alone(module: nn.Module, inputs: tuple, out: Tensor) -> Tensor:
+    return out if torch.is_grad_enabled() else 1.001 * out
+
+
 @pytest.mark.parametrize("name", CHECKED)
-@pytest.mark.parametrize(("wrong", "what"), [(wrong_output, "output"), (wrong_gradient, "gradient")])
+@pytest.mark.parametrize(
+    ("wrong", "what"),
+    [
+        (wrong_output, "output"),
+        (wrong_gradient, "gradient"),
+        (wrong_output_alone, "output without a gradient"),
+    ],
+)
 def test_wrong_contender_is_named(name: str, wrong: Callable, what: str) -> None:
     skip_unless_installed(name)
     with pytest.raises(UserError) as caught:
@@ -74,6 +87,18 @@ def test_ours_with_its_projections_swapped_is_noticed() -> None:
     with pytest.raises(UserError) as caught:
         check(changed(OURS, swap))
     assert str(caught.value).startswith(f"{OURS}: its output is wrong by ")
+
+
+def test_ours_is_checked_with_and_without_folding(monkeypatch: pytest.MonkeyPatch) -> None:
+    right, folded = linformer_multihead_attention.folding_pays, set()
+
+    def recording(*arguments: object) -> bool:
+        folded.add(right(*arguments))
+        return right(*arguments)
+
+    monkeypatch.setattr(linformer_multihead_attention, "folding_pays", recording)
+    check()
+    assert folded == {True, False}
 
 
 @pytest.mark.parametrize("name", ADOPTING)

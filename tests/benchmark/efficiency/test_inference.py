@@ -74,10 +74,10 @@ def test_all_models_get_the_same_tokens(
 
 
 def test_later_lengths_that_would_take_too_long_are_left_out(settings: InferenceSettings, running: Running) -> None:
-    rows = measured(dataclasses.replace(settings, time_limit=0.0), running)
-    assert [(row.length, row.part, row.model) for row in rows] == wanted(16, 32)
+    rows = measured(dataclasses.replace(settings, lengths=(8, 16, 32), time_limit=0.0), running)
+    assert [(row.length, row.part, row.model) for row in rows] == wanted(8, 16, 32)
     for row in rows:
-        assert row.note.startswith("left out: a run would take about ") == (row.length == 32)
+        assert row.note.startswith("left out: a run could take up to ") == (row.length == 32)
         assert (row.time is None) == (row.peak_bytes is None) == (row.length == 32)
     assert rows[-1].facts()["tokens_per_second"] is None
 
@@ -86,10 +86,10 @@ def test_what_would_not_fit_is_left_out(
     settings: InferenceSettings, running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(inference, "free_bytes", lambda device: 1)
-    rows = measured(settings, running)
-    assert [(row.length, row.part, row.model) for row in rows] == wanted(16, 32)
+    rows = measured(dataclasses.replace(settings, lengths=(8, 16, 32)), running)
+    assert [(row.length, row.part, row.model) for row in rows] == wanted(8, 16, 32)
     for row in rows:
-        assert row.note.startswith("did not fit into memory: would take about ") == (row.length == 32)
+        assert row.note.startswith("left out: could take up to ") == (row.length == 32)
 
 
 def test_model_that_fails_does_not_stop_the_others(

@@ -62,7 +62,7 @@ def test_our_module_takes_as_many_operations(sizes: Sizes, sentences: int) -> No
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_operations_of_a_square_product(dtype: str, running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine_peak, "SIDE", 64)
+    monkeypatch.setitem(machine_peak.SIDES, "cpu", 64)
     product = SquareProduct(dataclasses.replace(running, dtype=dtype))
     with FlopCounterMode(display=False) as counter:
         assert product(0).dtype == getattr(torch, dtype)

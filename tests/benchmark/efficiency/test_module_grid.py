@@ -193,8 +193,8 @@ def test_what_would_take_too_long_is_left_out(settings: EfficiencySettings, runn
     rows = measure(Shape(64, 1, (4, 8)), settings, running, before, OWN)
     notes = {(*row.key, row.passes): row.note for row in rows if row.note}
     assert notes == {
-        (EAGER, None, FORWARD): "left out: a run would take about 80 s",
-        (OURS, 8, FORWARD): "left out: a run would take about 64 s",
+        (EAGER, None, FORWARD): "left out: a run could take up to 80 s",
+        (OURS, 8, FORWARD): "left out: a run could take up to 64 s",
     }
     for row in rows:
         assert (row.time is None) == (row.runs == 0) == (row.peak_bytes is None) == bool(row.note)
@@ -205,7 +205,7 @@ def test_limit_is_of_a_batch_however_many_sentences_it_has(settings: EfficiencyS
     settings = dataclasses.replace(settings, time_limit=100.0)
     before = [earlier(EAGER, None, 20.0, 1000)]  # one sentence of half the length
     rows = measure(Shape(64, 2, (4,)), settings, running, before, OWN)
-    assert {row.note for row in rows if row.contender == EAGER} == {"left out: a run would take about 160 s", ""}
+    assert {row.note for row in rows if row.contender == EAGER} == {"left out: a run could take up to 160 s", ""}
 
 
 def test_limit_of_time_is_that_of_the_settings(settings: EfficiencySettings, running: Running) -> None:
@@ -214,7 +214,7 @@ def test_limit_of_time_is_that_of_the_settings(settings: EfficiencySettings, run
     assert not any(row.note for row in before), "nothing was known of them"
     rows = measure(Shape(64, 1, (4, 8)), settings, running, before, OWN)
     for row in rows:
-        assert row.note.startswith("left out: a run would take about ") == (row.k != 8)
+        assert row.note.startswith("left out: a run could take up to ") == (row.k != 8)
 
 
 def test_what_would_not_fit_into_memory_is_left_out(
@@ -228,10 +228,10 @@ def test_what_would_not_fit_into_memory_is_left_out(
     ]
     rows = measure(Shape(64, 1, (4, 8)), settings, running, before, OWN)
     assert {(*row.key, row.passes): row.note for row in rows if row.note} == {
-        (EAGER, None, FORWARD): "did not fit into memory: would take about 16.0 GB"
+        (EAGER, None, FORWARD): "left out: could take up to 16.0 GB of memory, of which 10.0 GB are free"
     }
     rows = measure(Shape(64, 2, (4, 8)), settings, running, before, OWN)
-    assert [row.key for row in rows if row.note.startswith("did not fit into memory")] == [(EAGER, None), (OURS, 4)]
+    assert [row.key for row in rows if row.note.startswith("left out: could take up to ")] == [(EAGER, None), (OURS, 4)]
 
 
 def test_contenders_take_the_same_numbers_in_either_layout(settings: EfficiencySettings, running: Running) -> None:

@@ -75,7 +75,7 @@ def sections(folder: Path) -> dict[str, str]:
 def _small_matrices() -> Iterator[None]:
     """Seconds are not needed to see that a peak is there."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(machine_peak, "SIDE", 128)
+        patch.setitem(machine_peak.SIDES, "cpu", 128)
         yield
 
 

@@ -239,8 +239,8 @@ def test_a_run_is_a_pass_over_all_batches(
 def test_later_lengths_that_would_take_too_long_are_left_out(settings: TrainingSettings, running: Running) -> None:
     settings = dataclasses.replace(settings, lengths=(32, 64), longest_words=20)
     for row in measured(dataclasses.replace(settings, time_limit=0.0), running):
-        left_out = row.length is not None
-        assert row.note.startswith("left out: a run would take about ") == left_out
+        left_out = row.length == 64
+        assert row.note.startswith("left out: a run could take up to ") == left_out
         assert (row.time is None) == (row.peak_bytes is None) == (row.tokens_per_second is None) == left_out
         assert (row.facts()["tokens_per_second"] is None) == left_out
 
@@ -251,7 +251,7 @@ def test_what_would_not_fit_is_left_out(
     monkeypatch.setattr(training, "free_bytes", lambda device: 1)
     settings = dataclasses.replace(settings, lengths=(32, 64), longest_words=20)
     for row in measured(settings, running):
-        assert row.note.startswith("did not fit into memory: would take about ") == (row.length is not None)
+        assert row.note.startswith("left out: could take up to ") == (row.length == 64)
 
 
 def test_model_that_fails_does_not_stop_the_others(
