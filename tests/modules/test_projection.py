@@ -5,6 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from linformer_fairseq.benchmark.memory import peak_bytes
 from linformer_fairseq.modules import KINDS, LinearProjection
 from tests.reference import pooling_matrix
 
@@ -102,3 +103,9 @@ def test_refuses_an_impossible_k(kind: str, k: int, sentence: str) -> None:
 def test_refuses_an_unknown_start() -> None:
     with pytest.raises(ValueError, match="unknown start 'magic'"):
         LinearProjection(4, 8, init="magic")
+
+
+def test_convolution_does_not_copy_the_tokens_for_every_head() -> None:
+    x = torch.randn(1024, 2, 1, 16)
+    projection, lengths = KINDS["conv"](8, 1024, num_heads=8), torch.full((2,), 1024)
+    assert peak_bytes(lambda: projection(x, lengths), torch.device("cpu")) < 2 * x.nbytes

@@ -126,7 +126,8 @@ def _build(
     modules, notes = {}, {}
     outlook = Outlook(settings.time_limit, memory_power=1)  # E and F are as long as the sentence
     for row in before:
-        outlook.remember(row.key, row.length, None, row.parameters and running.torch_dtype.itemsize * row.parameters)
+        if row.passes == FORWARD and row.parameters:
+            outlook.remember(row.key, row.length, None, running.torch_dtype.itemsize * row.parameters)
     for contender in contenders:
         for k in shape.ks if contender.takes_k else (None,):
             key = Key(contender.name, k)

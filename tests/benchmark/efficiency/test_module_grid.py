@@ -234,6 +234,18 @@ def test_what_would_not_fit_into_memory_is_left_out(
     assert [row.key for row in rows if row.note.startswith("left out: could take up to ")] == [(EAGER, None), (OURS, 4)]
 
 
+def test_module_that_cannot_be_built_for_want_of_memory_has_a_note(
+    settings: EfficiencySettings, running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for row in measure(SHAPE, settings, running, [], (peer("large", raising(MemoryError())), *OWN)):
+        assert row.note == ("did not fit into memory" if row.contender == "large" else "")
+    monkeypatch.setattr(module_grid, "free_bytes", lambda device: 10_000_000_000)
+    before = [earlier(OURS, 4, 1e-3, parameters=2_000_000_000), earlier(OURS, 8, 1e-3, parameters=1_000_000_000)]
+    rows = measure(Shape(64, 1, (4, 8)), settings, running, before, OWN)
+    note = "left out: could take up to 16.0 GB of memory, of which 10.0 GB are free"
+    assert {(*row.key, row.passes): row.note for row in rows if row.note} == {(OURS, 4, p): note for p in PASSES}
+
+
 def test_contenders_take_the_same_numbers_in_either_layout(settings: EfficiencySettings, running: Running) -> None:
     running = dataclasses.replace(running, repeats=4, warm_up=1)
     one, other = Recording(), Recording()
