@@ -193,16 +193,29 @@ class LinformerMultiheadAttention(MultiheadAttention):
             return folded_attention(
                 query, slots.keys, slots.values, slot_mask, self.q_proj, self.out_proj, self.dropout_module
             ), None
-        q = self.q_proj(query).unflatten(2, (self.num_heads, self.head_dim)).permute(1, 2, 0, 3)
         if need_weights:
-            out, weights = self._attend_with_weights(q, slots, slot_mask, need_head_weights)
-        else:
-            dropping = self.training or self.dropout_module.apply_during_inference
-            dropout = self.dropout_module.p if dropping else 0.0
-            out = F.scaled_dot_product_attention(q, slots.keys, slots.values, attn_mask=slot_mask, dropout_p=dropout)
-            weights = None
-        # torch's kernel leaves a query's heads side by side, sentence after sentence: nothing is copied here
-        return self.out_proj(out.transpose(1, 2).flatten(2)).transpose(0, 1), weights
+            out, weights = self._attend_with_weights(self._queries(query), slots, slot_mask, need_head_weights)
+            return self._output(out), weights
+        dropping = self.training or self.dropout_module.apply_during_inference
+        dropout = self.dropout_module.p if dropping else 0.0
+        out = F.scaled_dot_product_attention(
+            self._queries(query), slots.keys, slots.values, attn_mask=slot_mask, dropout_p=dropout
+        )
+        return self._output(out), None
+
+    def _queries(self, query: Tensor) -> Tensor:
+        """(T, B, C) to (B, H, T, d)."""
+        return self.q_proj(query).unflatten(2, (self.num_heads, self.head_dim)).permute(1, 2, 0, 3)
+
+    def _output(self, out: Tensor) -> Tensor:
+        """The output layer, (B, H, T, d) to (T, B, C).
+
+        torch's kernels leave a query's heads side by side, and the queries as they came or sentence after sentence:
+        neither is copied here.
+        """
+        if out.stride(2) >= out.stride(0):
+            return self.out_proj(out.permute(2, 0, 1, 3).flatten(2))
+        return self.out_proj(out.transpose(1, 2).flatten(2)).transpose(0, 1)
 
     def _attend_causally(
         self,

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from linformer_fairseq import LinformerMultiheadAttention
+from linformer_fairseq.benchmark.memory import peak_bytes
 from linformer_fairseq.modules import KINDS, LinearProjection, MeanPool
 from tests.reference import make_attention, reference_attention
 
@@ -311,3 +312,15 @@ def test_activations_may_be_checkpointed(sharing: str) -> None:
     gradients = [torch.autograd.grad(y.square().sum(), inputs) for y in (kept, recomputed)]
     for one, other in zip(*gradients, strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=0)
+
+
+@torch.no_grad()
+def test_memory_is_that_of_two_tensors_of_tokens_and_the_slots() -> None:
+    """Queries and what attention gives, then that and the output; nothing is copied between them."""
+    n, sentences, width, k = 256, 4, 32, 64
+    projections = {f"{side}_projection": LinearProjection(k, n) for side in ("key", "value")}
+    attention = LinformerMultiheadAttention(width, 2, self_attention=True, **projections).eval()
+    x = torch.randn(n, sentences, width)
+    peak = peak_bytes(lambda: attention(x, x, x, need_weights=False), torch.device("cpu"))
+    slots = 2 * x.nbytes * k // n
+    assert 2 * x.nbytes + slots <= peak < 2.4 * x.nbytes + slots
