@@ -10,6 +10,8 @@ first:
 where Linformer gains, and tokens for n < k, where k rows of slots would cost more than the n tokens they come from.
 Where every head has its own, slots come first for small k alone, as each head then projects all features.
 
+Sentences of fewer tokens than slots may do without slots at all: `linformer_fairseq.modules.projected_scores`.
+
 Shapes: n tokens, B the batch, s slots, C the model width, H heads, d = C/H, D the features of key and value.
 """
 
@@ -32,11 +34,22 @@ def slots_first(projections: Pair, linears: Linears, n: int, same_tokens: bool) 
     Args:
         same_tokens: the keys are the values too.
     """
-    keys, values = projections
+    keys = projections[0]
     if not keys.is_linear:  # the maximum of all heads is one of tokens, that of every head one of its keys
         return keys.num_heads is None
     if not all(map(is_plain, linears)):  # where heads share the slots, what stands in their place is called as it is
         return True
+    before, after = slot_multiplications(projections, linears, n, same_tokens)
+    return before <= after
+
+
+def slot_multiplications(projections: Pair, linears: Linears, n: int, same_tokens: bool) -> tuple[int, int]:
+    """Of numbers, for the slots of a sentence of padded length n: with E X and F X before W_K and W_V, and after them.
+
+    Args:
+        same_tokens: the keys are the values too.
+    """
+    keys, values = projections
     slots = keys.num_slots(n)
     before = after = 0
     for projection, linear in zip(projections, linears, strict=True):
@@ -46,7 +59,7 @@ def slots_first(projections: Pair, linears: Linears, n: int, same_tokens: bool) 
         after += projection.multiplications(n) * linear.out_features
     if values is keys and same_tokens:
         before -= values.multiplications(n) * values.groups * linears[1].in_features
-    return before <= after
+    return before, after
 
 
 def key_value_slots(

@@ -12,9 +12,23 @@ from linformer_fairseq.modules.causal import CausalState, causal_attention
 from linformer_fairseq.modules.folded_attention import folded_attention, folding_pays
 from linformer_fairseq.modules.key_value_slots import key_value_slots
 from linformer_fairseq.modules.once import Once
+from linformer_fairseq.modules.projected_scores import projected_scores_attention, projecting_scores_pays
 from linformer_fairseq.modules.projection import LinearProjection, Projection
 
 IncrementalState = dict[str, dict[str, Tensor | None]]
+
+
+class _Tokens(NamedTuple):
+    """The keys and values of B sentences, before any projection."""
+
+    key: Tensor
+    """(n, B, kdim), zero at padded positions."""
+    value: Tensor
+    """(n, B, vdim), likewise; the same tensor where the keys are the values."""
+    padding_mask: Tensor | None
+    """(B, n or more), true at padded positions."""
+    lengths: Tensor
+    """(B,)."""
 
 
 class _Slots(NamedTuple):
@@ -182,26 +196,69 @@ class LinformerMultiheadAttention(MultiheadAttention):
         if incremental_state is not None and not static_kv:
             raise ValueError("Linformer attention does not support incremental_state without static_kv or causal")
 
-        slots = self._slots(query, key, value, key_padding_mask, incremental_state, need_weights)
+        dropping = self.training or self.dropout_module.apply_during_inference
+        dropout = self.dropout_module.p if dropping else 0.0
+        slots = self._cached_slots(incremental_state)
+        if slots is None:
+            tokens = self._tokens(query, key, value, key_padding_mask)
+            if not need_weights and incremental_state is None and self._projecting_scores_pays(query, tokens):
+                return self.out_proj(self._attend_to_tokens(query, tokens, dropout)), None
+            slots = self._slots(tokens, incremental_state, need_weights)
         copies = query.size(1) // slots.keys.size(0)  # hypotheses of one sentence that share its keys (set_beam_size)
         if copies > 1:
             slots = _Slots(*(x if x is None else x.repeat_interleave(copies, 0) for x in slots))
         slot_mask = None if slots.padding_mask is None else self._slot_mask(slots.keys.size(2), slots.lengths)
-        if not need_weights and folding_pays(
-            query.size(0), slots.keys.size(2), self.num_heads, self.q_proj, self.out_proj
-        ):
-            return folded_attention(
-                query, slots.keys, slots.values, slot_mask, self.q_proj, self.out_proj, self.dropout_module
-            ), None
         if need_weights:
             out, weights = self._attend_with_weights(self._queries(query), slots, slot_mask, need_head_weights)
             return self._output(out), weights
-        dropping = self.training or self.dropout_module.apply_during_inference
-        dropout = self.dropout_module.p if dropping else 0.0
+        if self._folding_pays(query, slots.keys.size(2)):
+            return folded_attention(
+                query, slots.keys, slots.values, slot_mask, self.q_proj, self.out_proj, self.dropout_module
+            ), None
         out = F.scaled_dot_product_attention(
             self._queries(query), slots.keys, slots.values, attn_mask=slot_mask, dropout_p=dropout
         )
         return self._output(out), None
+
+    def _folding_pays(self, query: Tensor, slots: int) -> bool:
+        return folding_pays(query.size(0), slots, self.num_heads, self.q_proj, self.out_proj)
+
+    def _projecting_scores_pays(self, query: Tensor, tokens: _Tokens) -> bool:
+        n, batch = tokens.key.shape[:2]
+        if batch != query.size(1) or self._folding_pays(query, self.key_projection.num_slots(n)):
+            return False
+        return projecting_scores_pays(
+            (self.key_projection, self.value_projection),
+            (self.k_proj, self.v_proj),
+            query.size(0),
+            self.num_heads,
+            n,
+            tokens.value is tokens.key,
+        )
+
+    def _attend_to_tokens(self, query: Tensor, tokens: _Tokens, dropout: float) -> Tensor:
+        """What the output layer takes, (T, B, C), without slots."""
+        heads = (self.num_heads, self.head_dim)
+        n = len(tokens.key)
+        projections = self.key_projection, self.value_projection
+        key_matrix, value_matrix = (x.matrix(n, tokens.lengths, query.dtype)[0, 0] for x in projections)
+        mask = tokens.padding_mask
+        return projected_scores_attention(
+            (self.q_proj(query) * self.scaling).unflatten(2, heads),
+            F.linear(tokens.key, self.k_proj.weight).unflatten(2, heads),
+            F.linear(tokens.value, self.v_proj.weight).unflatten(2, heads),
+            key_matrix,
+            value_matrix,
+            self._late_value_bias(),
+            None if mask is None else self._slot_mask(len(key_matrix), tokens.lengths),
+            dropout,
+        )
+
+    def _late_value_bias(self) -> Tensor | None:
+        """The bias that comes after attention, (C,), for values that went without. That of the keys drops out of the
+        softmax, with a gradient of zero: torch's DDP waits for one of every parameter."""
+        bias = self.v_proj.bias
+        return bias + 0.0 * self.k_proj.bias if bias is not None and torch.is_grad_enabled() else bias
 
     def _queries(self, query: Tensor) -> Tensor:
         """(T, B, C) to (B, H, T, d)."""
@@ -268,11 +325,8 @@ class LinformerMultiheadAttention(MultiheadAttention):
             }
             self._set_input_buffer(incremental_state, buffer)
         out = out.flatten(2)
-        bias = self.v_proj.bias
+        bias = self._late_value_bias()
         if bias is not None:
-            if torch.is_grad_enabled():
-                # a gradient of zero for the key bias, as torch's DDP waits for one of every parameter
-                bias = bias + 0.0 * self.k_proj.bias
             out = out + bias
         weights = None
         if probabilities is not None:
@@ -336,34 +390,17 @@ class LinformerMultiheadAttention(MultiheadAttention):
             )
         return key, value, mask
 
-    def _slots(
-        self,
-        query: Tensor,
-        key: Tensor | None,
-        value: Tensor | None,
-        mask: Tensor | None,
-        incremental_state: IncrementalState | None,
-        need_weights: bool,
-    ) -> _Slots:
-        """Those of the cache, or new ones, which go into the cache if there is one."""
+    def _cached_slots(self, incremental_state: IncrementalState | None) -> _Slots | None:
         cached = {} if incremental_state is None else self._get_input_buffer(incremental_state)
-        if "prev_key" in cached:
-            mask = cached["prev_key_padding_mask"]
-            return _Slots(cached["prev_key"], cached["prev_value"], mask, _lengths(mask))
+        if "prev_key" not in cached:
+            return None
+        mask = cached["prev_key_padding_mask"]
+        return _Slots(cached["prev_key"], cached["prev_value"], mask, _lengths(mask))
+
+    def _tokens(self, query: Tensor, key: Tensor | None, value: Tensor | None, mask: Tensor | None) -> _Tokens:
+        """Keys and values with zeros for what stands in padding, and without what is padding beyond N."""
         key, value, mask = self._key_value_mask(query, key, value, mask)
         lengths = torch.full((key.size(1),), key.size(0), device=key.device) if mask is None else _lengths(mask)
-        slot_keys, slot_values = self._project(key, value, lengths, mask)
-        if mask is None and (need_weights or incremental_state is not None):
-            mask = _no_padding(key)
-        if incremental_state is not None:
-            # every step reads them head by head, and as projected the slots of a head lie far apart
-            slot_keys, slot_values = slot_keys.contiguous(), slot_values.contiguous()
-            buffer = {"prev_key": slot_keys, "prev_value": slot_values, "prev_key_padding_mask": mask}
-            self._set_input_buffer(incremental_state, buffer)
-        return _Slots(slot_keys, slot_values, mask, lengths)
-
-    def _project(self, key: Tensor, value: Tensor, lengths: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Projects (n, B, C) keys and values onto (B, H, s, d) slots; what stands in padding is replaced by zero."""
         longest = self.key_projection.max_positions
 
         def clean(x: Tensor) -> Tensor:
@@ -371,15 +408,28 @@ class LinformerMultiheadAttention(MultiheadAttention):
 
         clean_key = self.once_for_source("clean key", key, clean)
         clean_value = clean_key if value is key else self.once_for_source("clean value", value, clean)
-        return key_value_slots(
+        return _Tokens(clean_key, clean_value, mask, lengths)
+
+    def _slots(self, tokens: _Tokens, incremental_state: IncrementalState | None, need_weights: bool) -> _Slots:
+        """The projected tokens, which go into the cache if there is one."""
+        mask = tokens.padding_mask
+        slot_keys, slot_values = key_value_slots(
             (self.key_projection, self.value_projection),
             (self.k_proj, self.v_proj),
             self.num_heads,
-            clean_key,
-            clean_value,
-            lengths,
+            tokens.key,
+            tokens.value,
+            tokens.lengths,
             self.once_for_slots,
         )
+        if mask is None and (need_weights or incremental_state is not None):
+            mask = _no_padding(tokens.key)
+        if incremental_state is not None:
+            # every step reads them head by head, and as projected the slots of a head lie far apart
+            slot_keys, slot_values = slot_keys.contiguous(), slot_values.contiguous()
+            buffer = {"prev_key": slot_keys, "prev_value": slot_values, "prev_key_padding_mask": mask}
+            self._set_input_buffer(incremental_state, buffer)
+        return _Slots(slot_keys, slot_values, mask, tokens.lengths)
 
     def _slot_mask(self, slots: int, lengths: Tensor) -> Tensor | None:
         """(B, 1, 1, s), true where a slot takes part in the softmax; None where all do."""

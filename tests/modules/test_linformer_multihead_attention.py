@@ -283,8 +283,9 @@ def test_keeps_the_names_of_fairseq() -> None:
 
 @pytest.mark.parametrize("causal", [False, pytest.param(True, marks=compiles_own_gradients)])
 @pytest.mark.parametrize("training", [False, True])
-def test_compiles_without_a_graph_break(causal: bool, training: bool) -> None:
-    attention = make_attention("linear", causal=causal).train(training)
+@pytest.mark.parametrize("k", [1, 4, 20], ids=["folded", "slots", "projected-scores"])
+def test_compiles_without_a_graph_break(causal: bool, training: bool, k: int) -> None:
+    attention = make_attention("linear", k=k, causal=causal).train(training)
     compiled = torch.compile(attention, fullgraph=True, backend="aot_eager")
     x = torch.randn(10, 2, 8, dtype=torch.float64, requires_grad=training)
     mask = padding_mask([10, 6])

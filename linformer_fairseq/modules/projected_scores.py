@@ -1,0 +1,73 @@
+"""Attention to the slots of short sentences, with E and F applied to the scores instead of the tokens.
+
+    S = (Q Kᵀ) Eᵀ        O = (softmax(S / √d) F) V + b_V        K = X W_K, V = X W_V
+
+It is the same sum in another order: no slot is ever made. Where a sentence has fewer tokens than slots, all k slots of
+every feature are more to compute than its scores over tokens. The key bias adds the same to all scores of a query and
+drops out of the softmax; the value bias comes after it.
+
+Shapes: T queries, n tokens, B the batch, s slots, C the model width, H heads, d = C/H.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from linformer_fairseq.modules.key_value_slots import Linears, Pair, is_plain, slot_multiplications
+from linformer_fairseq.modules.projection import LinearProjection
+
+
+def projecting_scores_pays(
+    projections: Pair, linears: Linears, queries: int, heads: int, n: int, same_tokens: bool
+) -> bool:
+    """Whether a sentence of padded length n takes fewer multiplications so than with slots, in whatever order these are
+    made.
+
+    Only for a matrix that all sentences and heads share.
+
+    Args:
+        same_tokens: the keys are the values too.
+    """
+    keys = projections[0]
+    if not isinstance(keys, LinearProjection) or keys.num_heads is not None or not all(map(is_plain, linears)):
+        return False
+    slots, width = keys.num_slots(n), linears[0].out_features
+    by_slots = min(slot_multiplications(projections, linears, n, same_tokens)) + 2 * queries * slots * width
+    by_scores = sum(n * linear.in_features * width for linear in linears) + 2 * queries * n * (width + heads * slots)
+    return by_scores < by_slots
+
+
+def projected_scores_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    key_matrix: Tensor,
+    value_matrix: Tensor,
+    value_bias: Tensor | None,
+    slot_mask: Tensor | None,
+    dropout: float,
+) -> Tensor:
+    """The output (T, B, C), which the output layer has yet to come after.
+
+    Args:
+        query: (T, B, H, d), times 1/√d.
+        key, value: (n, B, H, d), without their biases and zero at padded positions.
+        key_matrix, value_matrix: E and F, (s, n).
+        value_bias: (C,).
+        slot_mask: (B, 1, 1, s), true where a slot takes part; None where all do.
+        dropout: the share of probabilities that are dropped.
+    """
+    batch, heads, head_dim = key.shape[1:]
+    query, key, value = (x.flatten(1, 2).transpose(0, 1) for x in (query, key, value))  # (B H, T or n, d)
+    scores = F.linear(torch.bmm(query, key.transpose(1, 2)), key_matrix).unflatten(0, (batch, heads))
+    if slot_mask is not None:
+        scores = scores.masked_fill(~slot_mask, -torch.inf)
+    probabilities = F.dropout(torch.softmax(scores, dim=-1), dropout)  # (B, H, T, s)
+    over_tokens = (probabilities @ value_matrix).flatten(0, 1)
+    out = torch.bmm(over_tokens, value).transpose(0, 1).reshape(-1, batch, heads, head_dim)
+    if value_bias is not None:
+        biases = value_bias.view(heads, head_dim)
+        if dropout > 0:  # what is left of the probabilities no longer adds up to one
+            biases = probabilities.sum(-1).permute(2, 0, 1).unsqueeze(-1) * biases
+        out = out.add_(biases)
+    return out.flatten(2)
