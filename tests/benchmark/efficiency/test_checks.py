@@ -90,16 +90,22 @@ def test_ours_with_its_projections_swapped_is_noticed() -> None:
     assert str(caught.value).startswith(f"{OURS}: its output is wrong by ")
 
 
-def test_ours_is_checked_with_and_without_folding(monkeypatch: pytest.MonkeyPatch) -> None:
-    right, folded = linformer_multihead_attention.folding_pays, set()
+def test_ours_is_checked_in_every_order_of_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = {}
 
-    def recording(*arguments: object) -> bool:
-        folded.add(right(*arguments))
-        return right(*arguments)
+    def record(name: str) -> None:
+        right, taken[name] = getattr(linformer_multihead_attention, name), set()
 
-    monkeypatch.setattr(linformer_multihead_attention, "folding_pays", recording)
+        def recording(*arguments: object) -> bool:
+            taken[name].add(right(*arguments))
+            return right(*arguments)
+
+        monkeypatch.setattr(linformer_multihead_attention, name, recording)
+
+    for name in ("folding_pays", "projecting_scores_pays"):
+        record(name)
     check()
-    assert folded == {True, False}
+    assert taken == {"folding_pays": {True, False}, "projecting_scores_pays": {True, False}}
 
 
 @pytest.mark.parametrize("name", ADOPTING)
