@@ -174,7 +174,11 @@ def test_fairseq_is_given_the_settings_of_vaswani_et_al(finished: Finished, slug
 
 
 def test_killed_at_five_random_moments(finished: Finished, tmp_path: Path) -> None:
-    """Whatever step a kill meets, the binarised text is the same in the end, byte for byte, and so are the models."""
+    """Whatever step a kill meets, the binarised text is the same in the end, byte for byte, and the models learn alike.
+
+    Not the same: fairseq shuffles sentences of equal length by the epoch that a process begins with, so that from
+    epoch 2 on a training that goes on shares them out among its batches in another way.
+    """
     out = tmp_path / "out"
     seed = time.time_ns()
     print(f"seed {seed}")  # for whoever meets a failure
@@ -194,7 +198,7 @@ def test_killed_at_five_random_moments(finished: Finished, tmp_path: Path) -> No
     for slug in SLUGS:
         logs = [read_training((folder / "models" / slug / "train.log").read_text()) for folder in (out, finished.out)]
         killed, undisturbed = ({update: ppl for update, ppl in log.curve} for log in logs)
-        assert killed == pytest.approx(undisturbed, rel=1e-3)
+        assert killed == pytest.approx(undisturbed, rel=1e-2)
         assert [log.updates for log in logs] == [20, 20]
         assert logs[0].tokens in (None, pytest.approx(logs[1].tokens))
     assert not list(out.rglob("*.part"))
