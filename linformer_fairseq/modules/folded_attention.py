@@ -17,10 +17,10 @@ from linformer_fairseq.modules.key_value_slots import is_plain
 
 
 def folding_pays(queries: int, slots: int, heads: int, q_proj: nn.Module, out_proj: nn.Module) -> bool:
-    """Whether a sentence takes fewer multiplications with the two linear layers folded into its slots.
+    """Whether folding the two linear layers into the slots of a sentence is faster.
 
-    Those of the folding count twice, as its matrices are written, reordered and read again: by this count it has paid
-    on a processor from the number of queries on from which it does by the clock, at 16, 32 and 64 slots.
+    The multiplications that fold them count twice, as the matrices that they make are also written, reordered and read
+    again. With that the rule agreed with what was timed on a CPU at 16, 32 and 64 slots.
     """
     if not (is_plain(q_proj) and is_plain(out_proj)):
         return False

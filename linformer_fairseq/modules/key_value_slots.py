@@ -10,7 +10,7 @@ first:
 where Linformer gains, and tokens for n < k, where k rows of slots would cost more than the n tokens they come from.
 Where every head has its own, slots come first for small k alone, as each head then projects all features.
 
-Sentences of fewer tokens than slots may do without slots at all: `linformer_fairseq.modules.projected_scores`.
+Short sentences may do without either: `linformer_fairseq.modules.projected_scores`.
 
 Shapes: n tokens, B the batch, s slots, C the model width, H heads, d = C/H, D the features of key and value.
 """
@@ -44,7 +44,7 @@ def slots_first(projections: Pair, linears: Linears, n: int, same_tokens: bool) 
 
 
 def slot_multiplications(projections: Pair, linears: Linears, n: int, same_tokens: bool) -> tuple[int, int]:
-    """Of numbers, for the slots of a sentence of padded length n: with E X and F X before W_K and W_V, and after them.
+    """The multiplications that make the slots of a sentence of padded length n, slots first and tokens first.
 
     Args:
         same_tokens: the keys are the values too.
@@ -110,4 +110,9 @@ def _by_head(slots: Tensor, heads: int) -> Tensor:
 
 def is_plain(linear: nn.Module) -> bool:
     """Whether calling it is nothing but the product with its weight and the sum with its bias."""
-    return type(linear) is nn.Linear and not linear._forward_pre_hooks and not linear._forward_hooks
+    return (
+        type(linear) is nn.Linear
+        and "forward" not in vars(linear)
+        and not (linear._forward_pre_hooks or linear._forward_hooks)
+        and not (linear._backward_pre_hooks or linear._backward_hooks)
+    )

@@ -39,7 +39,7 @@ class _Slots(NamedTuple):
     values: Tensor
     """(B, H, s, d)."""
     padding_mask: Tensor | None
-    """(B, n), true at padded positions; None where there are none and nobody asks for weights."""
+    """(B, n or more), true at padded positions; None where there are none and nobody asks for weights."""
     lengths: Tensor
     """(B,)."""
 
@@ -202,8 +202,9 @@ class LinformerMultiheadAttention(MultiheadAttention):
         if slots is None:
             tokens = self._tokens(query, key, value, key_padding_mask)
             if not need_weights and incremental_state is None and self._projecting_scores_pays(query, tokens):
-                return self.out_proj(self._attend_to_tokens(query, tokens, dropout)), None
+                return self.out_proj(self._attend_by_projected_scores(query, tokens, dropout)), None
             slots = self._slots(tokens, incremental_state, need_weights)
+            del tokens  # copies, where there is padding
         copies = query.size(1) // slots.keys.size(0)  # hypotheses of one sentence that share its keys (set_beam_size)
         if copies > 1:
             slots = _Slots(*(x if x is None else x.repeat_interleave(copies, 0) for x in slots))
@@ -236,17 +237,13 @@ class LinformerMultiheadAttention(MultiheadAttention):
             tokens.value is tokens.key,
         )
 
-    def _attend_to_tokens(self, query: Tensor, tokens: _Tokens, dropout: float) -> Tensor:
-        """What the output layer takes, (T, B, C), without slots."""
-        heads = (self.num_heads, self.head_dim)
-        n = len(tokens.key)
+    def _attend_by_projected_scores(self, query: Tensor, tokens: _Tokens, dropout: float) -> Tensor:
+        """What the output layer takes, (T, B, C), without slot keys and slot values."""
+        n, mask = len(tokens.key), tokens.padding_mask
         projections = self.key_projection, self.value_projection
         key_matrix, value_matrix = (x.matrix(n, tokens.lengths, query.dtype)[0, 0] for x in projections)
-        mask = tokens.padding_mask
         return projected_scores_attention(
-            (self.q_proj(query) * self.scaling).unflatten(2, heads),
-            F.linear(tokens.key, self.k_proj.weight).unflatten(2, heads),
-            F.linear(tokens.value, self.v_proj.weight).unflatten(2, heads),
+            *self._heads_before_biases(query, tokens.key, tokens.value),
             key_matrix,
             value_matrix,
             self._late_value_bias(),
@@ -254,9 +251,19 @@ class LinformerMultiheadAttention(MultiheadAttention):
             dropout,
         )
 
+    def _heads_before_biases(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Q/√d, and K and V as they are before a bias: (T or n, B, H, d). The biases come after the projection, where
+        that of the keys drops out of the softmax and that of the values is `_late_value_bias`."""
+        heads = (self.num_heads, self.head_dim)
+        return (
+            (self.q_proj(query) * self.scaling).unflatten(2, heads),
+            F.linear(key, self.k_proj.weight).unflatten(2, heads),
+            F.linear(value, self.v_proj.weight).unflatten(2, heads),
+        )
+
     def _late_value_bias(self) -> Tensor | None:
-        """The bias that comes after attention, (C,), for values that went without. That of the keys drops out of the
-        softmax, with a gradient of zero: torch's DDP waits for one of every parameter."""
+        """The bias of the values, (C,). That of the keys gets a gradient of zero, as torch's DDP waits for one of every
+        parameter."""
         bias = self.v_proj.bias
         return bias + 0.0 * self.k_proj.bias if bias is not None and torch.is_grad_enabled() else bias
 
@@ -267,8 +274,8 @@ class LinformerMultiheadAttention(MultiheadAttention):
     def _output(self, out: Tensor) -> Tensor:
         """The output layer, (B, H, T, d) to (T, B, C).
 
-        torch's kernels leave a query's heads side by side, and the queries as they came or sentence after sentence:
-        neither is copied here.
+        torch's fused kernels leave a query's heads side by side, and the queries as they came or sentence after
+        sentence: neither is copied here. What comes otherwise is copied once.
         """
         if out.stride(2) >= out.stride(0):
             return self.out_proj(out.permute(2, 0, 1, 3).flatten(2))
@@ -301,13 +308,8 @@ class LinformerMultiheadAttention(MultiheadAttention):
         if self.key_projection.masks_empty_slots:
             slots = slots if state is not None else min(slots, length)  # no query meets those beyond
             slot_mask = torch.ones(length, slots, dtype=torch.bool, device=query.device).tril(position)
-        heads = (self.num_heads, self.head_dim)
         out, probabilities, state = causal_attention(
-            (self.q_proj(query) * self.scaling).unflatten(2, heads),
-            # the biases come after the projection: that of the keys drops out of the softmax, that of the values comes
-            # after it
-            F.linear(clean_key, self.k_proj.weight).unflatten(2, heads),
-            F.linear(clean_value, self.v_proj.weight).unflatten(2, heads),
+            *self._heads_before_biases(query, clean_key, clean_value),
             self.key_projection.columns(position, length)[:, :slots],
             self.value_projection.columns(position, length)[:, :slots],
             slot_mask,
@@ -326,7 +328,7 @@ class LinformerMultiheadAttention(MultiheadAttention):
             self._set_input_buffer(incremental_state, buffer)
         out = out.flatten(2)
         bias = self._late_value_bias()
-        if bias is not None:
+        if bias is not None:  # whole under dropout too, whose probabilities add up to one on average
             out = out + bias
         weights = None
         if probabilities is not None:
@@ -391,6 +393,7 @@ class LinformerMultiheadAttention(MultiheadAttention):
         return key, value, mask
 
     def _cached_slots(self, incremental_state: IncrementalState | None) -> _Slots | None:
+        """Those of an earlier step of the search."""
         cached = {} if incremental_state is None else self._get_input_buffer(incremental_state)
         if "prev_key" not in cached:
             return None
@@ -411,7 +414,7 @@ class LinformerMultiheadAttention(MultiheadAttention):
         return _Tokens(clean_key, clean_value, mask, lengths)
 
     def _slots(self, tokens: _Tokens, incremental_state: IncrementalState | None, need_weights: bool) -> _Slots:
-        """The projected tokens, which go into the cache if there is one."""
+        """Projects the tokens, and keeps the slots in the cache if there is one."""
         mask = tokens.padding_mask
         slot_keys, slot_values = key_value_slots(
             (self.key_projection, self.value_projection),

@@ -1,10 +1,11 @@
-"""Attention to the slots of short sentences, with E and F applied to the scores instead of the tokens.
+"""Linformer attention of short sentences, with E and F applied to scores over tokens instead of the tokens.
 
     S = (Q Kᵀ) Eᵀ        O = (softmax(S / √d) F) V + b_V        K = X W_K, V = X W_V
 
-It is the same sum in another order: no slot is ever made. Where a sentence has fewer tokens than slots, all k slots of
-every feature are more to compute than its scores over tokens. The key bias adds the same to all scores of a query and
-drops out of the softmax; the value bias comes after it.
+It is the same sum in another order, without slot keys and slot values. For as many queries as tokens, and fewer tokens
+than slots, it multiplies less where n < 2 k d / (k + d): k slots of every feature are then more to compute than scores
+over n tokens and k slots for every head. The key bias adds the same to all scores of a query and drops out of the
+softmax; the value bias comes last, times what dropout leaves of the probabilities.
 
 Shapes: T queries, n tokens, B the batch, s slots, C the model width, H heads, d = C/H.
 """
@@ -20,16 +21,17 @@ from linformer_fairseq.modules.projection import LinearProjection
 def projecting_scores_pays(
     projections: Pair, linears: Linears, queries: int, heads: int, n: int, same_tokens: bool
 ) -> bool:
-    """Whether a sentence of padded length n takes fewer multiplications so than with slots, in whatever order these are
-    made.
+    """Whether a sentence of padded length n takes fewer multiplications with its scores projected than with slots, in
+    their cheaper order.
 
-    Only for a matrix that all sentences and heads share.
+    On a processor it is faster then, too. Only for a matrix that all sentences and heads share.
 
     Args:
         same_tokens: the keys are the values too.
     """
     keys = projections[0]
-    if not isinstance(keys, LinearProjection) or keys.num_heads is not None or not all(map(is_plain, linears)):
+    shared = type(keys) is LinearProjection and keys.num_heads is None
+    if not (shared and all(map(is_plain, linears))):
         return False
     slots, width = keys.num_slots(n), linears[0].out_features
     by_slots = min(slot_multiplications(projections, linears, n, same_tokens)) + 2 * queries * slots * width
@@ -64,10 +66,11 @@ def projected_scores_attention(
         scores = scores.masked_fill(~slot_mask, -torch.inf)
     probabilities = F.dropout(torch.softmax(scores, dim=-1), dropout)  # (B, H, T, s)
     over_tokens = (probabilities @ value_matrix).flatten(0, 1)
-    out = torch.bmm(over_tokens, value).transpose(0, 1).reshape(-1, batch, heads, head_dim)
+    out = torch.bmm(over_tokens, value).transpose(0, 1).flatten(1)  # (T, B C), a copy that may be changed in place
     if value_bias is not None:
-        biases = value_bias.view(heads, head_dim)
-        if dropout > 0:  # what is left of the probabilities no longer adds up to one
-            biases = probabilities.sum(-1).permute(2, 0, 1).unsqueeze(-1) * biases
+        biases = value_bias.repeat(batch)
+        if dropout > 0:
+            left = probabilities.sum(-1).permute(2, 0, 1).unsqueeze(-1)  # (T, B, H, 1)
+            biases = (left * value_bias.view(heads, head_dim)).flatten(1)
         out = out.add_(biases)
-    return out.flatten(2)
+    return out.unflatten(1, (batch, heads * head_dim))

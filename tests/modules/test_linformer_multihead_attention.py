@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from linformer_fairseq import LinformerMultiheadAttention
 from linformer_fairseq.benchmark.memory import peak_bytes
 from linformer_fairseq.modules import KINDS, LinearProjection, MeanPool
+from linformer_fairseq.modules.folded_attention import folding_pays
+from linformer_fairseq.modules.projected_scores import projecting_scores_pays
 from tests.reference import make_attention, reference_attention
 
 SHARINGS = ("none", "headwise", "key-value")
@@ -281,12 +283,24 @@ def test_keeps_the_names_of_fairseq() -> None:
     assert heads.value_projection.weight.shape == (2, 4, 32)
 
 
-@pytest.mark.parametrize("causal", [False, pytest.param(True, marks=compiles_own_gradients)])
+@pytest.mark.parametrize(
+    ("causal", "n", "k", "folded", "projected_scores"),
+    [
+        (False, 10, 1, True, False),
+        (False, 10, 4, False, False),
+        (False, 5, 20, False, True),
+        pytest.param(True, 10, 4, False, False, marks=compiles_own_gradients),
+    ],
+)
 @pytest.mark.parametrize("training", [False, True])
-@pytest.mark.parametrize(("n", "k"), [(10, 1), (10, 4), (5, 20)], ids=["folded", "slots", "projected scores"])
-def test_compiles_without_a_graph_break(causal: bool, training: bool, n: int, k: int) -> None:
+def test_compiles_without_a_graph_break(
+    causal: bool, n: int, k: int, folded: bool, projected_scores: bool, training: bool
+) -> None:
     torch._dynamo.reset()
     attention = make_attention("linear", k=k, causal=causal).train(training)
+    pair = attention.key_projection, attention.value_projection
+    assert folding_pays(n, k, 2, attention.q_proj, attention.out_proj) == folded
+    assert projecting_scores_pays(pair, (attention.k_proj, attention.v_proj), n, 2, n, True) == projected_scores
     compiled = torch.compile(attention, fullgraph=True, backend="aot_eager")
     x = torch.randn(n, 2, 8, dtype=torch.float64, requires_grad=training)
     mask = padding_mask([n, n - 4])
@@ -301,13 +315,14 @@ def test_compiles_without_a_graph_break(causal: bool, training: bool, n: int, k:
 
 
 @everything
-def test_activations_may_be_checkpointed(sharing: str) -> None:
-    attention = make_attention("linear", sharing).train()
-    x = torch.randn(10, 2, 8, dtype=torch.float64, requires_grad=True)
+@pytest.mark.parametrize(("n", "k"), [(10, 4), (5, 20)])
+def test_activations_may_be_checkpointed(sharing: str, n: int, k: int) -> None:
+    attention = make_attention("linear", sharing, k=k).train()
+    x = torch.randn(n, 2, 8, dtype=torch.float64, requires_grad=True)
     inputs = [x, *attention.parameters()]
 
     def run(x: torch.Tensor) -> torch.Tensor:
-        return attention(x, x, x, key_padding_mask=padding_mask([10, 6]), need_weights=False)[0]
+        return attention(x, x, x, key_padding_mask=padding_mask([n, n - 4]), need_weights=False)[0]
 
     kept = run(x)
     recomputed = torch.utils.checkpoint.checkpoint(run, x, use_reentrant=False)
@@ -317,12 +332,15 @@ def test_activations_may_be_checkpointed(sharing: str) -> None:
 
 
 @torch.no_grad()
-def test_memory_is_that_of_two_tensors_of_tokens_and_the_slots() -> None:
-    """Queries and what attention gives, then that and the output; nothing is copied between them."""
+@pytest.mark.parametrize("padded", [False, True])
+def test_memory_is_that_of_two_tensors_of_tokens_and_the_slots(padded: bool) -> None:
+    """Queries and what attention gives, then that and the output: nothing is copied between them, and tokens cleared of
+    padding are let go before."""
     n, sentences, width, k = 256, 4, 32, 64
     projections = {f"{side}_projection": LinearProjection(k, n) for side in ("key", "value")}
     attention = LinformerMultiheadAttention(width, 2, self_attention=True, **projections).eval()
     x = torch.randn(n, sentences, width)
-    peak = peak_bytes(lambda: attention(x, x, x, need_weights=False), torch.device("cpu"))
+    mask = padding_mask([n, *[n - 9] * (sentences - 1)]) if padded else None
+    peak = peak_bytes(lambda: attention(x, x, x, key_padding_mask=mask, need_weights=False), torch.device("cpu"))
     slots = 2 * x.nbytes * k // n
     assert 2 * x.nbytes + slots <= peak < 2.4 * x.nbytes + slots

@@ -118,16 +118,107 @@ def test_where_it_pays(n: int, k: int, expected: bool) -> None:
     assert projecting_scores_pays((projection, projection), (linear, linear), n, 8, n, False) == expected
 
 
+class Halved(LinearProjection):
+    """Computes something else, which calling it would tell."""
+
+    def forward(self, x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+        return super().forward(x, lengths) / 2
+
+
 def test_only_a_matrix_that_all_share() -> None:
     for kind, sharing in (("linear", "none"), ("pooled-linear", "headwise"), ("max-pool", "headwise")):
         assert not pays(make_attention(kind, sharing, k=N, n=N, embed_dim=WIDTH), 4, 4)
+    attention = make_attention("linear", k=N, n=N, embed_dim=WIDTH)
+    attention.key_projection = Halved(N, N)
+    assert not pays(attention, 4, 4)
 
 
-def test_layers_that_do_more_are_called() -> None:
+@pytest.mark.parametrize("layer", ["k_proj", "v_proj"])
+def test_layers_that_do_more_are_called(layer: str) -> None:
     attention = make_attention("linear", k=N, n=N, embed_dim=WIDTH)
     assert pays(attention, 4, 4)
-    attention.v_proj.register_forward_hook(lambda *_: None)
+    linear = getattr(attention, layer)
+    for register in (
+        linear.register_forward_pre_hook,
+        linear.register_forward_hook,
+        linear.register_full_backward_hook,
+        linear.register_full_backward_pre_hook,
+    ):
+        handle = register(lambda *_: None)
+        assert not pays(attention, 4, 4)
+        handle.remove()
+    assert pays(attention, 4, 4)
+    linear.forward = lambda x: 2 * x
     assert not pays(attention, 4, 4)
+
+
+def test_folding_comes_before() -> None:
+    attention = make_attention("linear", k=2, n=64, embed_dim=WIDTH)
+    x = torch.randn(64, 2, WIDTH, dtype=torch.float64)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "projecting_scores_pays", lambda *_: True)
+        patch.setattr(module, "projected_scores_attention", None)
+        attention(x, x, x, need_weights=False)
+
+
+@given(
+    lengths=st.lists(st.integers(1, N), min_size=1, max_size=3),
+    extra=st.integers(0, 3),
+    queries=st.integers(1, 12),
+    masked=st.booleans(),
+)
+def test_keys_and_values_of_their_own(lengths: list[int], extra: int, queries: int, masked: bool) -> None:
+    """Of other widths than the queries, and with padding that reaches beyond N."""
+    attention = make_attention(
+        "linear", k=8, n=N, embed_dim=WIDTH, kdim=6, vdim=10, mask_empty_slots=masked, encoder_decoder_attention=True
+    )
+    n = N + extra
+    mask = torch.arange(n) >= torch.tensor(lengths)[:, None]
+    query, key, value = inputs = [
+        torch.randn(length, len(lengths), width, dtype=torch.float64, requires_grad=True)
+        for length, width in ((queries, WIDTH), (n, 6), (n, 10))
+    ]
+    outs = []
+    for projecting in (True, False):
+        with pytest.MonkeyPatch.context() as patch:
+            always(patch, projecting)
+            out, _ = attention(query, key, value, key_padding_mask=mask, static_kv=True, need_weights=False)
+            outs.append(out)
+    torch.testing.assert_close(*outs)
+    upstream = torch.randn_like(outs[0])
+    gradients = [torch.autograd.grad(out, [*inputs, *attention.parameters()], upstream) for out in outs]
+    for one, other in zip(*gradients, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_hypotheses_that_share_their_keys_share_slots() -> None:
+    attention = make_attention("linear", k=20, n=N, embed_dim=WIDTH, encoder_decoder_attention=True)
+    assert pays(attention, 3, 5)
+    query, key = (torch.randn(length, 4, WIDTH, dtype=torch.float64) for length in (3, 5))
+    key = key[:, ::2].repeat_interleave(2, 1)
+    expected, _ = attention(query, key, key, static_kv=True, need_weights=False)
+    attention.set_beam_size(2)
+    out, _ = attention(query, key, key, static_kv=True, need_weights=False)
+    torch.testing.assert_close(out, expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("autocast", [False, True])
+def test_half_precision(dtype: torch.dtype, autocast: bool) -> None:
+    attention = make_attention("linear", k=20, n=N, embed_dim=WIDTH, random=False, dtype=torch.float32, dropout=0.0)
+    assert pays(attention, 5, 5)
+    x = torch.randn(5, 2, WIDTH)
+    expected, _ = attention(x, x, x, need_weights=False)
+    if not autocast:
+        attention, x = attention.to(dtype), x.to(dtype)
+    x.requires_grad_()
+    with torch.autocast("cpu", dtype=dtype, enabled=autocast):
+        out, _ = attention(x, x, x, need_weights=False)
+    assert out.dtype == dtype
+    torch.testing.assert_close(out.float(), expected, rtol=0.03, atol=0.03)
+    out.float().square().sum().backward()
+    assert x.grad.isfinite().all()
+    assert x.grad.abs().sum() > 0
 
 
 def test_the_cache_of_the_search_holds_slots() -> None:
@@ -144,7 +235,7 @@ def test_the_cache_of_the_search_holds_slots() -> None:
 
 @pytest.mark.parametrize("p", [0.0, 0.4])
 def test_dropout_falls_on_the_probabilities(p: float) -> None:
-    """Where it does, the value bias is left with them."""
+    """The value bias comes times what is left of them."""
     torch.manual_seed(1)
     q, k, v = (torch.randn(length, 2, 2, 4, dtype=torch.float64) for length in (3, 5, 5))
     key_matrix, value_matrix = torch.randn(2, 6, 5, dtype=torch.float64)
@@ -157,3 +248,13 @@ def test_dropout_falls_on_the_probabilities(p: float) -> None:
     probabilities = torch.softmax(torch.einsum("tbhd,bhsd->bhts", q, slot_keys), -1)
     expected = F.dropout(probabilities, p) @ slot_values
     torch.testing.assert_close(out, expected.permute(2, 0, 1, 3).flatten(2))
+
+
+def test_dropout_of_the_attention() -> None:
+    attention = make_attention("linear", k=20, n=N, embed_dim=WIDTH, dropout=0.999).train()
+    assert pays(attention, 5, 5)
+    x = torch.randn(5, 50, WIDTH, dtype=torch.float64)
+    out, _ = attention(x, x, x, need_weights=False)
+    # nearly every query is left with the bias alone
+    alone = (out - attention.out_proj.bias).abs().amax(-1) < 1e-12
+    assert alone.double().mean() > 0.9

@@ -176,8 +176,8 @@ def test_fairseq_is_given_the_settings_of_vaswani_et_al(finished: Finished, slug
 def test_killed_at_five_random_moments(finished: Finished, tmp_path: Path) -> None:
     """Whatever step a kill meets, the binarised text is the same in the end, byte for byte, and the models learn alike.
 
-    Not the same: fairseq shuffles sentences of equal length by the epoch that a process begins with, so that from
-    epoch 2 on a training that goes on shares them out among its batches in another way.
+    Not the same: `fairseq-fixed` shuffles sentences of equal length by the epoch that a process begins with, so that
+    from epoch 2 on a training that goes on shares them out among its batches in another way.
     """
     out = tmp_path / "out"
     seed = time.time_ns()
