@@ -112,7 +112,6 @@ def is_plain(linear: nn.Module) -> bool:
     """Whether calling it is nothing but the product with its weight and the sum with its bias."""
     return (
         type(linear) is nn.Linear
-        and "forward" not in vars(linear)
         and not (linear._forward_pre_hooks or linear._forward_hooks)
         and not (linear._backward_pre_hooks or linear._backward_hooks)
     )
