@@ -21,6 +21,8 @@ def _seeded() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    slow = {item.path for item in items if "slow" in item.keywords}
+    items.sort(key=lambda item: item.path not in slow)  # quick files fill what time the slow ones leave in the end
     if not torch.cuda.is_available():
         skip = pytest.mark.skip(reason="no CUDA device here")
         for item in items:

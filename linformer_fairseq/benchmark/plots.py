@@ -42,7 +42,8 @@ def dress(axes: Axes, title: str, x_label: str, y_label: str, ticks: Sequence[in
     axes.grid(alpha=0.3)
 
 
-def save_with_legend(figure: Figure, axes: Axes, path: Path, columns: int) -> None:
+def save_with_legend(figure: Figure, axes: Axes, path: Path, columns: int, title: str | None = None) -> None:
     """Below all panels the legend of one of them."""
-    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=columns)
+    legend = axes.get_legend_handles_labels()
+    figure.legend(*legend, loc="outside lower center", ncols=columns, title=title, fontsize="small")
     save(figure, path)

@@ -67,8 +67,6 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
     group = parser.add_argument_group("what to measure")
     option("--smoke", action=_Smoke, nargs=0, default=argparse.SUPPRESS, help="tiny sizes, to see that all of it works")
     option("--parts", type=parts, default=",".join(PARTS), metavar="PART[,PART]", help=f"any of {', '.join(PARTS)}")
-    option("--time-limit", type=seconds, default="60", help="seconds of a run, beyond which it is left out")
-    option("--slow", type=seconds, default="2", help="seconds of a run, beyond which three runs must do")
 
     group = parser.add_argument_group("sizes")
     option("--dim", type=count, default=512, help="model width")
@@ -79,6 +77,8 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
     lengths = "512,1024,2048,4096,8192,16384,32768,65536"
     option("--lengths", type=ascending, default=lengths, metavar="N[,N]", help="tokens of a sentence")
     option("--tokens", type=count, default=4096, help="tokens of a batch; a longer sentence is one of its own")
+    option("--time-limit", type=seconds, default="60", help="seconds of a run, beyond which it is left out")
+    option("--slow", type=seconds, default="2", help="seconds of a run, beyond which three runs must do")
     option("--equal-lengths", type=ascending, default="32,128,256", metavar="N[,N]", help="lengths n at which k = n")
     option("--equal-tokens", type=count, default=2048, help="tokens of a batch at these")
 
@@ -95,4 +95,5 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
     option("--batches", type=count, default=4, help="training batches of WMT-like lengths")
     option("--training-lengths", type=ascending, default="1024,4096", metavar="N[,N]", help="tokens of a sentence")
     option("--whole-repeats", type=count, default=5, help="runs that count, after one that does not")
+    option("--whole-time-limit", type=seconds, default="300", help="as --time-limit, of a whole model's run")
     return parser

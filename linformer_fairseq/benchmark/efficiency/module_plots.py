@@ -5,6 +5,7 @@ from pathlib import Path
 
 from matplotlib import colormaps
 from matplotlib import pyplot as plt
+from matplotlib.colors import to_rgb
 
 from linformer_fairseq.cli.figures import BASELINE_STYLE
 
@@ -16,14 +17,15 @@ from .targets import peak, seconds, slope
 
 FILES = {FORWARD: "modules-forward.png", BACKWARD: "modules-backward.png"}
 MARKERS = "^vhoDsPX*d<>p"
-PALETTE = colormaps["tab20"]
+RED = "C3"
+COLOURS = [colour for colour in colormaps["tab20"].colors if colour != to_rgb(RED)]
 STYLES = {
-    contender.name: {"marker": marker, "color": PALETTE(index)}
-    for index, (contender, marker) in enumerate(zip(CONTENDERS, MARKERS, strict=True))
+    contender.name: {"marker": marker, "color": colour}
+    for contender, marker, colour in zip(CONTENDERS, MARKERS, COLOURS[: len(MARKERS)], strict=True)
 } | {
     EAGER: {"marker": "^", **BASELINE_STYLE},
     FUSED: {"marker": "v", **BASELINE_STYLE, "color": "dimgrey"},
-    OURS: {"marker": "o", "color": "C3", "linewidth": 3.0},
+    OURS: {"marker": "o", "color": RED, "linewidth": 3.0},
 }
 
 
@@ -53,7 +55,7 @@ def _draw(rows: Sequence[ModuleRow], passes: str, settings: EfficiencySettings, 
             styles,
         )
         dress(axes, f"{passes}: {title}", "tokens of a sentence", f"{title} of a sentence, {unit}", settings.lengths)
-    save_with_legend(figure, time_axes, path, columns=2)
+    save_with_legend(figure, time_axes, path, columns=2, title="slopes of time and of memory")
 
 
 def _label(name: str, rows: Sequence[ModuleRow]) -> str:

@@ -29,9 +29,9 @@ class EfficiencySettings:
     """Lengths n at which k = n."""
     equal_tokens: int
     time_limit: float
-    """Seconds of a run, beyond which it is left out."""
+    """Seconds of a module's run, beyond which it is left out."""
     slow: float
-    """Seconds of a run, beyond which three of them must do."""
+    """Seconds of a module's run, beyond which three of them must do."""
     layers: int
     ffn_dim: int
     words: int
@@ -44,6 +44,8 @@ class EfficiencySettings:
     training_lengths: tuple[int, ...]
     whole_repeats: int
     """Runs of whole models that count; one before them does not."""
+    whole_time_limit: float
+    """Seconds of a whole model's run, beyond which it is left out."""
 
     @property
     def table_k(self) -> int:
@@ -66,7 +68,7 @@ class EfficiencySettings:
             self.model_k[-1],
             self.inference_tokens,
             self.inference_lengths,
-            time_limit=self.time_limit,
+            time_limit=self.whole_time_limit,
         )
 
     @property
@@ -77,5 +79,5 @@ class EfficiencySettings:
             max_tokens=self.max_tokens,
             batches=self.batches,
             lengths=self.training_lengths,
-            time_limit=self.time_limit,
+            time_limit=self.whole_time_limit,
         )

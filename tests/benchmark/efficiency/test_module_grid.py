@@ -39,7 +39,9 @@ OWN = tuple(contender for contender in CONTENDERS if contender.name in (EAGER, F
 def settings() -> EfficiencySettings:
     fields = {field.name for field in dataclasses.fields(EfficiencySettings)}
     tiny = {name: value for name, value in SMOKE.items() if name in fields}
-    return EfficiencySettings(**{**tiny, "parts": PARTS, "dim": 16, "heads": 2, "time_limit": 60.0, "slow": 60.0})
+    return EfficiencySettings(
+        **{**tiny, "parts": PARTS, "dim": 16, "heads": 2, "time_limit": 60.0, "slow": 60.0, "whole_time_limit": 60.0}
+    )
 
 
 class Recording(nn.Module):
