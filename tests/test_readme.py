@@ -2,6 +2,7 @@
 
 import re
 from argparse import ArgumentParser
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from fairseq import options
 from fairseq.models import ARCH_MODEL_REGISTRY
 
 from linformer_fairseq import average
+from linformer_fairseq.benchmark import arguments as benchmark
 from linformer_fairseq.models.linformer_transformer import ARCHITECTURES
 from linformer_fairseq.models.linformer_transformer_lm import LM_ARCHITECTURES
 from linformer_fairseq.recipe import arguments
@@ -20,6 +22,11 @@ ELSEWHERE = {"--config-dir"}  # a flag of hydra itself
 
 def flags(parser: ArgumentParser) -> set[str]:
     return {flag for action in parser._actions for flag in action.option_strings}
+
+
+def subparsers(parser: ArgumentParser) -> Iterable[ArgumentParser]:
+    (action,) = parser._subparsers._group_actions
+    return action.choices.values()
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +41,7 @@ def known_flags() -> set[str]:
     options.parse_args_and_arch(language, chosen)
     generate = options.get_generation_parser()
     options.parse_args_and_arch(generate, ["DATA", "--path", "checkpoint.pt", "--remove-bpe"])
-    ours = (arguments.build_parser(), average.build_parser())
+    ours = (arguments.build_parser(), average.build_parser(), *subparsers(benchmark.build_parser()))
     parsers = (train, language, generate, options.get_preprocessing_parser(), *ours)
     return set().union(*map(flags, parsers)) | ELSEWHERE
 

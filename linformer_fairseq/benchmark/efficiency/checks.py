@@ -16,8 +16,8 @@ from .sizes import Sizes
 TOLERANCE = 1e-5
 """In float64; some packages compute their softmax in float32 nevertheless."""
 SIZES = tuple(Sizes(dim=32, heads=4, length=length, k=k) for length, k in ((24, 4), (24, 12), (6, 6)))
-"""Ours folds linear layers into the slots of the first, attends to those of the second as they are, and makes none of
-the third, as it projects scores; so it does with those that are timed."""
+"""One for each order of products that ours takes where k <= n: linear layers folded into the slots; slots as they are;
+scores projected, without slots."""
 FULL_NAMES = tuple(contender.name for contender in FULL)
 BIASES = ("q_proj.bias", "k_proj.bias", "v_proj.bias")
 
