@@ -246,3 +246,8 @@ def test_parts_are_in_the_order_of_the_report() -> None:
     parts = parse(shlex.split("efficiency --out x --parts training,modules,training")).settings.parts
     assert parts == ("modules", "training")
     assert parse(shlex.split("efficiency --out x")).settings.parts == PARTS
+
+
+def test_modules_and_whole_models_have_their_own_time_limits() -> None:
+    settings = parse(shlex.split("efficiency --out x --time-limit 5 --whole-time-limit 7")).settings
+    assert (settings.time_limit, settings.inference.time_limit, settings.training.time_limit) == (5.0, 7.0, 7.0)
