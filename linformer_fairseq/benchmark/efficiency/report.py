@@ -60,7 +60,7 @@ def text(results: Results, targets: list[Target], settings: EfficiencySettings, 
     parts = [
         *heading("Efficiency of Linformer attention", running),
         f"Attention modules that take longer than {settings.slow:g} s run {SLOW_RUNS} times; what would take longer "
-        f"than {settings.time_limit:g} s is left out, and {settings.whole_time_limit:g} s of whole models.",
+        f"than {settings.time_limit:g} s (a whole model: {settings.whole_time_limit:g} s) is left out.",
         "Other packages: "
         + ", ".join(f"{name} {number or 'not installed'}" for name, number in versions().items())
         + ".",
