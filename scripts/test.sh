@@ -4,6 +4,9 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
+scripts/setup.sh --stock & # beside the other and the first tests, as it waits for downloads most of its time
+stock=$!
+trap 'kill "$stock" 2>/dev/null || true' EXIT
 scripts/setup.sh
 .venv/bin/ruff check .
 .venv/bin/ruff format --check .
@@ -13,7 +16,8 @@ echo "test: current fairseq"
 .venv/bin/python -m pytest "$@"
 
 status=0
-scripts/setup.sh --stock || status=$?
+wait "$stock" || status=$?
+trap - EXIT
 if [ "$status" -eq 0 ]; then
   echo "test: fairseq 0.12.2"
   .venv-stock/bin/python -m pytest "$@"
