@@ -4,9 +4,11 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
+set -m # a process group of its own, so that a pip that it runs ends with it
 scripts/setup.sh --stock & # beside the other and the first tests, as it waits for downloads most of its time
 stock=$!
-trap 'kill "$stock" 2>/dev/null || true' EXIT
+set +m
+trap 'kill -- "-$stock" 2>/dev/null || true' EXIT
 scripts/setup.sh
 .venv/bin/ruff check .
 .venv/bin/ruff format --check .
