@@ -59,8 +59,8 @@ def test_commands_and_files() -> None:
         assert (ROOT / script).stat().st_mode & 0o100, f"{script} cannot be run"
     for folder in re.findall(r"`((?:linformer_fairseq|examples|scripts|tests)/[\w/]*)`", README):
         assert (ROOT / folder).is_dir(), folder
-    for picture in re.findall(r"!\[[^]]*\]\(([^)]+)\)", README):
-        assert (ROOT / picture).is_file(), picture
+    for path in re.findall(r"\]\((?!https?:)([^)#]+)\)", README):
+        assert (ROOT / path).is_file(), path
     for command in re.findall(r"^    fairseq-([\w-]+)", README, re.MULTILINE):
         __import__(f"fairseq_cli.{command.replace('-', '_')}")
 
