@@ -28,9 +28,6 @@ TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 SET_HERE = ("--device-id", "--local_rank", "--fp16", "--amp", "--bf16", "--memory-efficient-bf16", "--tpu")
 """Flags of `fairseq-train` that the worker decides upon, with all that begin with `--distributed-`; the last three ask
 for a TPU."""
-_reduced: list[torch.Tensor] = []
-"""Tensors that have been to other processes. A thread of gloo's may let go of them a little later than the call
-returns; were it the last to do so while Python ends, it would abort the process (pytorch#179291)."""
 
 
 def main(argv: Sequence[str], environment: Mapping[str, str]) -> int:
@@ -191,7 +188,6 @@ def _of_all(own: int, world_size: int) -> list[int]:
     device = "cuda" if distributed.get_backend() == "nccl" else "cpu"
     said = torch.zeros(world_size, dtype=torch.long, device=device)
     said[distributed.get_rank()] = own
-    _reduced.append(said)
     distributed.all_reduce(said)
     return said.tolist()
 
@@ -205,4 +201,10 @@ def _digest(arguments: Sequence[str]) -> int:
 if __name__ == "__main__":
     launcher = os.environ.get(LAUNCHER)
     die_with_parent(int(launcher) if launcher else None)
-    sys.exit(main(sys.argv[1:], os.environ))
+    status = main(sys.argv[1:], os.environ)
+    if status:
+        # At once: a thread of gloo's that is the last to let go of a tensor while Python ends aborts the process
+        # (pytorch#179291), and what is refused together ends right after an all-reduce.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
