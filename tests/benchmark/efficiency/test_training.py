@@ -151,7 +151,8 @@ def test_steps_lower_the_loss_and_change_nothing_else(number: int, precision: to
     losses = [trainer.step(sample).item() for _ in range(20)]
     assert losses[-1] < losses[0]
     assert all(x.dtype == torch.float32 for x in trainer.model.parameters())
-    torch.testing.assert_close((sample, other.model.state_dict()), kept, rtol=0, atol=0)
+    # fairseq's positions have a tensor that is never filled, and whatever it holds may be no number
+    torch.testing.assert_close((sample, other.model.state_dict()), kept, rtol=0, atol=0, equal_nan=True)
 
 
 @every_model
