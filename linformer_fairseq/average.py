@@ -7,7 +7,6 @@ scripts/average_checkpoints.py for it, which its package leaves out.
 import argparse
 import re
 import sys
-import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,9 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from linformer_fairseq.checkpoints import read_checkpoint, write_checkpoint
 from linformer_fairseq.cli.arguments import Parser, count
-from linformer_fairseq.cli.errors import DiskFullError, UserError
-from linformer_fairseq.cli.files import replacing
+from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.cli.main import exit_status, quiet_libraries
 from linformer_fairseq.cli.progress import say
 
@@ -48,7 +47,7 @@ def average(checkpoints: Sequence[Path], output: Path) -> None:
     for path in checkpoints:
         say(f"  adding {path}")
         state: dict[str, Any] = {}  # the one before makes room
-        state = _load(path)
+        state = read_checkpoint(path)
         description = _description(state)
         first = first or description
         _check_same(first, checkpoints[0], description, path)
@@ -59,7 +58,7 @@ def average(checkpoints: Sequence[Path], output: Path) -> None:
                 else:
                     sums[name] = tensor.to(torch.float64, copy=True)
     _put_means(state["model"], sums, len(checkpoints))
-    _save(state, output)
+    write_checkpoint(state, output)
 
 
 def newest(folder: Path, number: int) -> list[Path]:
@@ -107,28 +106,6 @@ def _check_paths(checkpoints: Sequence[Path], output: Path) -> None:
         raise UserError(f"{output} cannot be written: name a file in a folder that exists with --output.")
 
 
-def _load(path: Path) -> dict[str, Any]:
-    """A checkpoint without its optimiser's state. `linformer_fairseq.checkpoints` says what else may be in it."""
-    try:
-        if not zipfile.is_zipfile(path):  # any text may read as code in the format before torch 1.6
-            raise ValueError("no archive")
-        state = torch.load(path, map_location="cpu", weights_only=True)
-    except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror}.") from None
-    except Exception as error:  # whatever a damaged file makes of the loader
-        if code := re.search(r"GLOBAL (\S+)", str(error)):
-            raise UserError(
-                f"{path} is refused by torch's safe loader: it asks for {code[1]}, which may run code and is in no "
-                "checkpoint of fairseq's (nothing was run)."
-            ) from None
-        raise UserError(f"{path} is not a checkpoint, or is damaged: save or copy it again.") from None
-    model = state.get("model") if isinstance(state, dict) else None
-    if not isinstance(model, dict) or not model or not all(isinstance(tensor, Tensor) for tensor in model.values()):
-        raise UserError(f"{path} holds no model: name a checkpoint that fairseq-train saved.")
-    state.pop("last_optimizer_state", None)
-    return state
-
-
 def _description(state: dict[str, Any]) -> dict[str, Any]:
     """What has to be equal for two checkpoints to be of one model, each under its name for a refusal."""
     tensors = {f"parameter {name}": _kind(tensor) for name, tensor in state["model"].items()}
@@ -163,14 +140,6 @@ def _put_means(model: dict[str, Tensor], sums: dict[str, Tensor], number: int) -
             place = (tensor.untyped_storage().data_ptr(), tensor.storage_offset(), tensor.shape, tensor.stride())
             kept = shared.setdefault(place, mean)
             model[name] = kept if torch.equal(kept, mean) else mean
-
-
-def _save(state: dict[str, Any], output: Path) -> None:
-    with replacing(output) as part, open(part, "wb") as file:
-        try:
-            torch.save(state, file)
-        except RuntimeError:  # torch's writer closes with one of its own over the error of a full disk
-            raise DiskFullError(f"{output} could not be written whole: free some space on its disk.") from None
 
 
 def build_parser() -> argparse.ArgumentParser:

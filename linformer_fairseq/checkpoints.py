@@ -1,14 +1,22 @@
-"""Loading fairseq's checkpoints with torch's safe loader."""
+"""fairseq's checkpoints: read with torch's safe loader, and written whole or not at all."""
 
 import argparse
 import collections
+import re
 import typing
+import zipfile
+from pathlib import Path
+from typing import Any
 
 import torch
 from fairseq.distributed.utils import _TensorPlaceholder
 from omegaconf import DictConfig, ListConfig
 from omegaconf.base import ContainerMetadata, Metadata
 from omegaconf.nodes import AnyNode
+from torch import Tensor
+
+from linformer_fairseq.cli.errors import DiskFullError, UserError
+from linformer_fairseq.cli.files import replacing
 
 FILE_TYPES = (argparse.Namespace,)
 """What a checkpoint's file holds beyond tensors and plain containers: the parsed command line."""
@@ -30,3 +38,42 @@ def admit_checkpoint_types() -> None:
     """
     if hasattr(torch.serialization, "add_safe_globals"):  # older torch has no such list, and its default no need
         torch.serialization.add_safe_globals(list(CHECKPOINT_TYPES))
+
+
+def read_checkpoint(path: Path) -> dict[str, Any]:
+    """A checkpoint without its optimiser's state.
+
+    Raises:
+        UserError: a file that cannot be read, holds code or holds no model.
+    """
+    try:
+        if not zipfile.is_zipfile(path):  # any text may read as code in the format before torch 1.6
+            raise ValueError("no archive")
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}.") from None
+    except Exception as error:  # whatever a damaged file makes of the loader
+        if code := re.search(r"GLOBAL (\S+)", str(error)):
+            raise UserError(
+                f"{path} is refused by torch's safe loader: it asks for {code[1]}, which may run code and is in no "
+                "checkpoint of fairseq's (nothing was run)."
+            ) from None
+        raise UserError(f"{path} is not a checkpoint, or is damaged: save or copy it again.") from None
+    model = state.get("model") if isinstance(state, dict) else None
+    if not isinstance(model, dict) or not model or not all(isinstance(tensor, Tensor) for tensor in model.values()):
+        raise UserError(f"{path} holds no model: name a checkpoint that fairseq-train saved.")
+    state.pop("last_optimizer_state", None)
+    return state
+
+
+def write_checkpoint(state: dict[str, Any], output: Path) -> None:
+    """Writes a checkpoint in one move.
+
+    Raises:
+        DiskFullError: no space is left.
+    """
+    with replacing(output) as part, open(part, "wb") as file:
+        try:
+            torch.save(state, file)
+        except RuntimeError:  # torch's writer closes with one of its own over the error of a full disk
+            raise DiskFullError(f"{output} could not be written whole: free some space on its disk.") from None

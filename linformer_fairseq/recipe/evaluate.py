@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 from sacremoses import MosesDetokenizer
 
 from linformer_fairseq.average import average, newest
@@ -12,6 +11,7 @@ from linformer_fairseq.cli.files import read_json, write_json
 from linformer_fairseq.cli.machine import describe_machine
 from linformer_fairseq.cli.processes import run_command
 from linformer_fairseq.cli.progress import say
+from linformer_fairseq.trained import plain_encoder_flags
 
 from . import logs, texts
 from .fairseq_command import command_line
@@ -82,7 +82,7 @@ def _same_for_all(settings: Settings) -> list[str]:
         *(part for flag, longest in training.longest.items() for part in (flag, str(longest))),
         *(["--cpu"] if training.on_cpu else []),
         *(["--fp16"] if training.inference_precision == "fp16" else []),
-        *plain_encoder(),
+        *plain_encoder_flags(),
     ]
 
 
@@ -121,17 +121,6 @@ def _progress(model: Model, sentences: int) -> Callable[[str], None]:
                 say(f"  {model.name}: {done:,} of {sentences:,} sentences translated")
 
     return on_line
-
-
-def plain_encoder() -> list[str]:
-    """Keep fairseq 0.12.2 from computing a loaded Transformer's encoder with torch's fused kernel.
-
-    The kernel refuses left-padded batches ("Mask Type should be defined"), and times of a fused baseline would
-    not compare. The one flag that closes the path without changing the result asks for checkpointed activations,
-    which mean nothing where there are no gradients.
-    """
-    has_fused_path = "_load_from_state_dict" in vars(TransformerEncoderLayerBase)
-    return ["--model-overrides", "{'checkpoint_activations': True}"] if has_fused_path else []
 
 
 def in_order(hypotheses: dict[int, str], expected: int, name: str) -> list[str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from linformer_fairseq.recipe.evaluate import plain_encoder
+from linformer_fairseq.trained import plain_encoder_flags
 from tests.fairseq_commands import (
     ALL_PLACES,
     ROOT,
@@ -57,7 +57,7 @@ def test_finetuning_a_transformer(data: Path, tmp_path: Path, trained_transforme
     output = run("train", *arguments).ok()
     assert "the checkpoint has no Linformer projections: they start fresh" in output
     translations = [
-        run("generate", *generate_arguments(data, checkpoint, *plain_encoder())).ok()
+        run("generate", *generate_arguments(data, checkpoint, *plain_encoder_flags())).ok()
         for checkpoint in (trained_transformer, tmp_path / "checkpoint_last.pt")
     ]
     hypotheses = [

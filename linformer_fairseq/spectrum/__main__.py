@@ -1,0 +1,19 @@
+"""`python -m linformer_fairseq.spectrum CHECKPOINT DATA`: how low the rank of a trained model's attention is."""
+
+import sys
+from collections.abc import Sequence
+
+from linformer_fairseq.cli.main import exit_status, quiet_libraries
+
+
+def main(argv: Sequence[str]) -> int:
+    """Returns the exit status."""
+    quiet_libraries()
+    from .arguments import parse
+    from .run import run
+
+    return exit_status(lambda: run(parse(argv)), interrupted="nothing was written")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

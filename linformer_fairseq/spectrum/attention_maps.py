@@ -1,0 +1,71 @@
+"""The attention maps of a model, as it computes them."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from fairseq.models import BaseFairseqModel
+from fairseq.modules import MultiheadAttention
+from torch import Tensor
+
+PLACES = {
+    "encoder": ("encoder", "self_attn"),
+    "cross": ("decoder", "encoder_attn"),
+    "decoder": ("decoder", "self_attn"),
+}
+"""Side of the model and name within a layer, for every place of attention in a Transformer."""
+
+
+@dataclass(frozen=True)
+class Attention:
+    """One attention of a model."""
+
+    place: str
+    """Of `PLACES`."""
+    layer: int
+    module: MultiheadAttention
+
+
+def find_attentions(model: BaseFairseqModel) -> list[Attention]:
+    """All attention of a Transformer, translation or language model, place by place and layer by layer."""
+    return [
+        Attention(place, number, module)
+        for place, (side, name) in PLACES.items()
+        for number, layer in enumerate(getattr(getattr(model, side, None), "layers", ()))
+        if isinstance(module := getattr(layer, name, None), MultiheadAttention)
+    ]
+
+
+@contextmanager
+def recorded_maps(attentions: list[Attention]) -> Iterator[dict[Attention, Tensor]]:
+    """While it is open, every forward pass leaves the attention weights of each head, (H, B, T, n), in the result.
+
+    A projected attention gives its weights over tokens, as `LinformerMultiheadAttention` returns them.
+    """
+    maps: dict[Attention, Tensor] = {}
+    handles = []
+    restored = [(attention.module, attention.module.skip_embed_dim_check) for attention in attentions]
+
+    def ask_for_weights(module: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        return args, {**kwargs, "need_weights": True, "need_head_weights": True}
+
+    try:
+        for attention in attentions:
+            # torch's own attention, which fairseq's would go to, gives the mean over heads alone
+            attention.module.skip_embed_dim_check = True
+            handles.append(attention.module.register_forward_pre_hook(ask_for_weights, with_kwargs=True))
+            handles.append(attention.module.register_forward_hook(_keeper(attention, maps)))
+        yield maps
+    finally:
+        for handle in handles:
+            handle.remove()
+        for module, before in restored:
+            module.skip_embed_dim_check = before
+
+
+def _keeper(attention: Attention, maps: dict[Attention, Tensor]) -> Any:
+    def keep(module: Any, args: Any, output: tuple[Tensor, Tensor]) -> None:
+        maps[attention] = output[1].detach()
+
+    return keep

@@ -1,0 +1,36 @@
+"""The order of the analysis."""
+
+from itertools import groupby
+
+import torch
+
+from linformer_fairseq.cli.errors import UserError
+from linformer_fairseq.cli.files import write_json, write_text
+from linformer_fairseq.cli.progress import say
+from linformer_fairseq.trained import load_subset, load_trained
+
+from .arguments import Arguments
+from .measure import measure
+from .plots import spectra
+from .report import report_text, results, suggested_flags
+from .statistics import buckets
+
+PICTURE = "spectrum.png"
+
+
+def run(arguments: Arguments) -> None:
+    """Loads the model, measures, and writes report.md, results.json and the picture."""
+    torch.set_num_threads(arguments.threads)
+    trained = load_trained(arguments.checkpoint, arguments.data)
+    sentences = load_subset(trained, arguments.subset)
+    if not len(sentences):
+        raise UserError(f"{arguments.subset} has no sentences: name another --subset.")
+    order = torch.randperm(len(sentences), generator=torch.Generator().manual_seed(arguments.seed)).tolist()
+    chosen = order[: arguments.sentences or None]
+    found = measure(trained, sentences, chosen, buckets(arguments.lengths), arguments.energy, arguments.device)
+    places = {place: list(own) for place, own in groupby(found, lambda spectrum: spectrum.place)}
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    spectra(places, arguments.rank, arguments.out / PICTURE)
+    write_json(arguments.out / "results.json", results(arguments, places))
+    write_text(arguments.out / "report.md", report_text(arguments, places, PICTURE))
+    say(f"The report is in {arguments.out / 'report.md'}. It suggests {suggested_flags(places)}")

@@ -1,0 +1,90 @@
+"""Sums over the maps of many sentences, in memory that does not grow with their number."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from .singular_values import cumulative, rank_holding, singular_values
+
+BINS = 200
+"""Of the histograms of cumulative spectra, from 0 to 1."""
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """Lengths that are looked at together, in tokens; `longest` is None where there is no limit."""
+
+    shortest: int
+    longest: int | None
+
+    def __contains__(self, length: int) -> bool:
+        return self.shortest <= length and (self.longest is None or length <= self.longest)
+
+    def __str__(self) -> str:
+        if self.longest is None:
+            return f"{self.shortest} tokens and more"
+        return f"{self.shortest} to {self.longest} tokens"
+
+
+def buckets(ends: tuple[int, ...]) -> list[Bucket]:
+    """The buckets that end at these lengths, and one for all that is longer."""
+    starts = (1, *(end + 1 for end in ends))
+    return [Bucket(start, end) for start, end in zip(starts, (*ends, None), strict=True)]
+
+
+class Statistics:
+    """Of the maps of one place of attention in one bucket of lengths; L layers, H heads, R the longest map's rank.
+
+    Args:
+        layers, heads: L and H.
+        longest: R.
+        energy: share of a map's energy that its rank has to hold.
+    """
+
+    def __init__(self, layers: int, heads: int, longest: int, energy: float) -> None:
+        self.energy = energy
+        self.sentences = 0
+        self.tokens = 0
+        self._cumulative = torch.zeros(layers, heads, longest, dtype=torch.float64)
+        self._histogram = torch.zeros(longest, BINS, dtype=torch.int64)
+        self._ranks = torch.zeros(layers, heads, longest + 1, dtype=torch.int64)
+
+    def add(self, maps: Tensor) -> None:
+        """Takes in the maps of one sentence, (L, H, T, n)."""
+        values = singular_values(maps)
+        curves = cumulative(values).cpu()
+        rank, longest = curves.size(-1), self._cumulative.size(-1)
+        curves = torch.cat([curves, curves.new_ones(*curves.shape[:2], longest - rank)], -1)
+        self.sentences += 1
+        self.tokens += maps.size(-1)
+        self._cumulative += curves
+        found = (curves.flatten(0, 1) * BINS).long().clamp(max=BINS - 1)  # (L H, R)
+        self._histogram.scatter_add_(1, found.t(), torch.ones_like(found.t()))
+        ranks = rank_holding(values, self.energy).cpu()
+        self._ranks.scatter_add_(2, ranks[..., None], torch.ones_like(ranks[..., None]))
+
+    def curve(self) -> Tensor:
+        """The mean normalised cumulative spectrum of every layer and head, (L, H, R)."""
+        return self._cumulative / self.sentences
+
+    def curve_quantile(self, share: float) -> Tensor:
+        """What a share of all maps lies below at every rank, (R,), to a bin of the histogram."""
+        below = self._histogram.cumsum(1).double() / self._histogram.sum(1, keepdim=True)
+        return ((below >= share).int().argmax(1) + 1).double() / BINS
+
+    def mean_rank(self) -> Tensor:
+        """The mean over sentences of the rank that holds the energy, (L, H)."""
+        ranks = torch.arange(self._ranks.size(-1), dtype=torch.float64)
+        return (self._ranks * ranks).sum(-1) / self.sentences
+
+    def rank_counts(self) -> Tensor:
+        """How many sentences have each rank, (L, H, R + 1)."""
+        return self._ranks
+
+
+def rank_quantile(counts: Tensor, share: float) -> int:
+    """The smallest rank that is enough for a share of all maps, of counts (..., R + 1)."""
+    totals = counts.flatten(0, -2).sum(0) if counts.dim() > 1 else counts
+    enough = totals.cumsum(0) >= share * totals.sum()
+    return int(enough.int().argmax())

@@ -1,0 +1,80 @@
+"""A trained model with its task, as the commands that look into one need them."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from fairseq import checkpoint_utils
+from fairseq.models import BaseFairseqModel
+from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
+from fairseq.tasks import FairseqTask
+
+from linformer_fairseq.checkpoints import read_checkpoint
+from linformer_fairseq.cli.errors import UserError
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A model in evaluation mode, and the task that has its dictionaries and its text."""
+
+    model: BaseFairseqModel
+    task: FairseqTask
+
+
+def load_trained(checkpoint: Path, data: Path) -> Trained:
+    """Loads a checkpoint of any of fairseq's models, or of ours.
+
+    Args:
+        checkpoint: that fairseq-train saved.
+        data: the folder that fairseq-preprocess wrote.
+
+    Raises:
+        UserError: a file that is no checkpoint or is refused by torch's safe loader, or a folder without the
+            checkpoint's dictionaries.
+    """
+    if not checkpoint.is_file():
+        raise UserError(f"{checkpoint} is missing: name a checkpoint that fairseq-train saved.")
+    if not any(data.glob("dict*.txt")):
+        raise UserError(f"{data} has no dictionaries: name the folder that fairseq-preprocess wrote.")
+    if hasattr(torch.serialization, "add_safe_globals"):  # refuses what would run code before fairseq loads it
+        read_checkpoint(checkpoint)
+    try:
+        models, _, task = checkpoint_utils.load_model_ensemble_and_task(
+            [str(checkpoint)], arg_overrides={"data": str(data), **plain_encoder()}
+        )
+    except RuntimeError:  # torch's, on sizes
+        raise UserError(
+            f"{checkpoint} does not fit the dictionaries in {data}: name the data that it was trained on."
+        ) from None
+    return Trained(models[0].eval(), task)
+
+
+def load_subset(trained: Trained, subset: str) -> torch.utils.data.Dataset:
+    """A split of the task's data, "valid" say.
+
+    Raises:
+        UserError: there is none of that name.
+    """
+    try:
+        trained.task.load_dataset(subset)
+    except FileNotFoundError as error:
+        raise UserError(f"there is no {subset} in the data ({error}): name another --subset.") from None
+    return trained.task.dataset(subset)
+
+
+def plain_encoder() -> dict[str, Any]:
+    """Settings that keep fairseq 0.12.2 from computing a loaded Transformer's encoder with torch's fused kernel.
+
+    The kernel refuses left-padded batches ("Mask Type should be defined"), makes no attention weights, and times of a
+    fused baseline would not compare. The one flag that closes the path without changing the result asks for
+    checkpointed activations, which mean nothing where there are no gradients.
+    """
+    has_fused_path = "_load_from_state_dict" in vars(TransformerEncoderLayerBase)
+    return {"checkpoint_activations": True} if has_fused_path else {}
+
+
+def plain_encoder_flags() -> list[str]:
+    """The same for fairseq-generate and fairseq-validate."""
+    overrides = plain_encoder()
+    return ["--model-overrides", str(overrides)] if overrides else []

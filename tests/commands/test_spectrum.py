@@ -1,0 +1,83 @@
+"""The command from end to end, and its refusals."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.fairseq_commands import Result, run_module
+
+pytestmark = pytest.mark.slow
+
+
+def run_spectrum(*arguments: object) -> Result:
+    return run_module("linformer_fairseq.spectrum", *arguments)
+
+
+def test_report_of_a_transformer(trained_transformer: Path, data: Path, tmp_path: Path) -> None:
+    out = tmp_path / "new" / "folder"
+    said = run_spectrum(trained_transformer, data / "bin", "--out", out, "--lengths", "20,8", "--rank", 3).ok()
+    assert {path.name for path in out.iterdir()} == {"report.md", "results.json", "spectrum.png"}
+    results = json.loads((out / "results.json").read_text())
+    lengths = [len(line.split()) + 1 for line in (data / "valid.en").read_text().splitlines()]
+    counts = [sum(low <= n <= high for n in lengths) for low, high in ((1, 8), (9, 20), (21, 99))]
+    for place in ("encoder", "cross", "decoder"):
+        found = [row for row in results["spectra"] if row["place"] == place]
+        assert [(row["shortest"], row["longest"], row["sentences"]) for row in found] == [
+            (1, 8, counts[0]),
+            (9, 20, counts[1]),
+            (21, None, counts[2]),
+        ]
+        for row in found:
+            curve = torch.tensor(row["cumulative"])
+            assert (curve.diff(dim=-1) >= -1e-4).all()
+            assert curve[..., -1].eq(1).all()
+            ranks = torch.tensor(row["mean_rank"])
+            assert (ranks >= 1).all()
+            assert (ranks <= row["mean_length"] + 0.01).all()
+        assert len(results["suggested_k"][place]) == len(found[0]["mean_rank"])
+    flags = " ".join(
+        f"{flag} {','.join(map(str, results['suggested_k'][place]))}"
+        for flag, place in (
+            ("--linformer-k", "encoder"),
+            ("--linformer-cross-k", "cross"),
+            ("--linformer-decoder-k", "decoder"),
+        )
+    )
+    report = (out / "report.md").read_text()
+    assert flags in report
+    assert flags in said
+
+
+def test_report_of_a_linformer(trained: Path, data: Path, tmp_path: Path) -> None:
+    """With k = 8, and a sample of the sentences."""
+    run_spectrum(trained, data / "bin", "--out", tmp_path, "--sentences", 7, "--energy", 0.999).ok()
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert sum(row["sentences"] for row in results["spectra"] if row["place"] == "cross") == 7
+    assert max(results["suggested_k"]["encoder"] + results["suggested_k"]["cross"]) <= 8
+
+
+def test_refusals(trained: Path, data: Path, tmp_path: Path) -> None:
+    out = ("--out", tmp_path / "out")
+    broken = tmp_path / "broken.pt"
+    broken.write_bytes(b"nothing")
+    other = tmp_path / "other"
+    shutil.copytree(data / "bin", other)
+    for language in ("en", "de"):
+        with (other / f"dict.{language}.txt").open("a") as dictionary:
+            dictionary.write("another 1\n")
+    for arguments, said in (
+        ((tmp_path / "none.pt", data / "bin", *out), "is missing: name a checkpoint"),
+        ((trained, tmp_path / "none", *out), "has no dictionaries: name the folder that fairseq-preprocess wrote"),
+        ((trained, other, *out), "does not fit the dictionaries in"),
+        ((trained, data / "bin", *out, "--subset", "nowhere"), "name another --subset"),
+        ((trained, data / "bin", "--out", broken), "is a file: name a folder"),
+    ):
+        result = run_spectrum(*arguments)
+        assert said in result.sentence()
+        assert result.status == 2
+    if hasattr(torch.serialization, "add_safe_globals"):
+        assert "is not a checkpoint, or is damaged" in run_spectrum(broken, data / "bin", *out).sentence()
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,78 @@
+"""The maps that are recorded are those that the model computes."""
+
+import pytest
+import torch
+from fairseq.models.transformer import TransformerModelBase
+
+from linformer_fairseq.spectrum.attention_maps import Attention, find_attentions, recorded_maps
+from linformer_fairseq.spectrum.singular_values import singular_values
+from tests.models.toy import batch, previous_tokens, sentence, toy_model, toy_task
+
+ALL = {"linformer_attention": "encoder,cross,decoder"}
+
+
+def maps_of(model: TransformerModelBase, length: int) -> dict[Attention, torch.Tensor]:
+    task = toy_task()
+    tokens = sentence(task, length)
+    sample = batch(task, [tokens], left_pad=True)
+    previous = previous_tokens(task, sentence(task, length + 3, seed=1)[None])
+    with torch.no_grad(), recorded_maps(find_attentions(model)) as maps:
+        model(**sample["net_input"], prev_output_tokens=previous)
+    return maps
+
+
+def test_every_attention_of_a_transformer() -> None:
+    found = find_attentions(toy_model("transformer"))
+    assert [(attention.place, attention.layer) for attention in found] == [
+        (place, layer) for place in ("encoder", "cross", "decoder") for layer in (0, 1)
+    ]
+
+
+def test_maps_are_the_softmax_of_each_head() -> None:
+    """The first layer's, computed by hand."""
+    model = toy_model("transformer")
+    maps = maps_of(model, 6)
+    module = model.encoder.layers[0].self_attn
+    tokens = sentence(toy_task(), 6)[None]
+    with torch.no_grad():
+        x, _ = model.encoder.forward_embedding(tokens)
+        query, key = (linear(x).unflatten(2, (2, -1)).transpose(1, 2) for linear in (module.q_proj, module.k_proj))
+        expected = torch.softmax(query @ key.transpose(2, 3) * module.head_dim**-0.5, -1)  # (B, H, n, n)
+    found = maps[find_attentions(model)[0]]
+    assert found.shape == (2, 1, 6, 6)
+    torch.testing.assert_close(found.transpose(0, 1), expected)
+
+
+def test_maps_of_every_place_have_their_shape_and_sum_to_one() -> None:
+    for attention, found in maps_of(toy_model("transformer"), 6).items():
+        shapes = {"encoder": (2, 1, 6, 6), "cross": (2, 1, 9, 6), "decoder": (2, 1, 9, 9)}
+        assert found.shape == shapes[attention.place]
+        torch.testing.assert_close(found.sum(-1), torch.ones(found.shape[:-1]))
+        if attention.place == "decoder":
+            assert not found.triu(1).any()
+
+
+def test_slots_bound_the_rank() -> None:
+    """A map that goes through three slots has rank three at most, whatever its size."""
+    for attention, found in maps_of(toy_model(linformer_k="3"), 8).items():
+        values = singular_values(found)
+        rank = (values > 1e-5 * values[..., :1]).sum(-1)
+        assert rank.max() > 3 if attention.place == "decoder" else rank.max() == 3
+
+
+@pytest.mark.parametrize("flags", [{}, ALL])
+def test_the_model_is_left_as_it_was(flags: dict[str, str]) -> None:
+    model = toy_model("linformer_transformer" if flags else "transformer", **flags)
+    task = toy_task()
+    sample = batch(task, [sentence(task, 5), sentence(task, 3)], left_pad=False)
+    previous = previous_tokens(task, torch.stack([sentence(task, 4), sentence(task, 4, seed=2)]))
+    before, _ = model(**sample["net_input"], prev_output_tokens=previous)
+    with recorded_maps(find_attentions(model)) as maps:
+        during, _ = model(**sample["net_input"], prev_output_tokens=previous)
+    after, _ = model(**sample["net_input"], prev_output_tokens=previous)
+    torch.testing.assert_close(during, before)
+    assert torch.equal(after, before)
+    kept = len(maps)
+    model(**sample["net_input"], prev_output_tokens=previous)
+    assert len(maps) == kept == 6
+    assert not any(attention.module._forward_hooks for attention in find_attentions(model))
