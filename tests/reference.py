@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from linformer_fairseq import LinformerMultiheadAttention
-from linformer_fairseq.modules import KINDS, ConvProjection, LinearProjection, MaxPool, Projection
+from linformer_fairseq.modules import KINDS, ConvProjection, LinearProjection, MaxPool, Projection, TwoLevelPool
 
 
 def pooling_matrix(k: int, n: int) -> Tensor:
@@ -38,6 +38,8 @@ def reference_attention(
     attention: LinformerMultiheadAttention, query: Tensor, key: Tensor, lengths: list[int]
 ) -> Tensor:
     """Output (T, B, C) of `attention` for keys that are the values too, (n, B, C)."""
+    if isinstance(attention.key_projection, TwoLevelPool):
+        return two_level_reference(attention, query, key, lengths)[0]
     outputs = []
     for sentence, n in enumerate(lengths):
         x, heads = key[:n, sentence], []
@@ -60,6 +62,44 @@ def project(projection: Projection, linear: torch.nn.Linear, head: int, rows: sl
     if projection.num_heads is None:
         return torch.stack([x[window].amax(0) for window in windows]) @ weight.t() + bias
     return torch.stack([(x @ weight.t())[window].amax(0) for window in windows]) + bias
+
+
+def two_level_reference(
+    attention: LinformerMultiheadAttention, query: Tensor, key: Tensor, lengths: list[int]
+) -> tuple[Tensor, Tensor]:
+    """Output (T, B, C) and weights (H, B, T, n) of two-level attention, query by query and window by window."""
+    pool, scale = attention.key_projection, attention.head_dim**-0.5
+    out, all_weights = [], key.new_zeros(attention.num_heads, key.size(1), len(query), len(key))
+    for sentence, n in enumerate(lengths):
+        first = pooling_matrix(pool.projected_dim**2, n).to(key.dtype)  # every token by itself for n <= k²
+        x = first @ key[:n, sentence]
+        windows = pooling_matrix(pool.projected_dim, len(x)) > 0
+        q, k, v = attention.q_proj(query[:, sentence]), attention.k_proj(x), attention.v_proj(x)
+        rows = []
+        for i in range(len(query)):
+            heads = []
+            for head in range(attention.num_heads):
+                own = slice(head * attention.head_dim, (head + 1) * attention.head_dim)
+                of_tokens = k[:, own] @ q[i, own] * scale
+                keys = torch.stack([k[window, own].mean(0) for window in windows])
+                of_slots = keys @ q[i, own] * scale + windows.sum(1).to(key.dtype).log()
+                opened = of_slots.topk(min(pool.open_slots, len(windows))).indices.tolist()
+                entries = []  # a score, and the tokens that share its weight
+                for slot, window in enumerate(windows):
+                    members = window.nonzero().flatten().tolist()
+                    if slot in opened:
+                        entries += [(of_tokens[token], [token]) for token in members]
+                    else:
+                        entries.append((of_slots[slot], members))
+                weights = torch.softmax(torch.stack([score for score, _ in entries]), 0)
+                spread = key.new_zeros(len(x))
+                for weight, (_, members) in zip(weights, entries, strict=True):
+                    spread[members] = weight / len(members)
+                heads.append(spread @ v[:, own])
+                all_weights[head, sentence, i, :n] = spread.detach() @ first
+            rows.append(torch.cat(heads))
+        out.append(attention.out_proj(torch.stack(rows)))
+    return torch.stack(out, 1), all_weights
 
 
 def make_attention(

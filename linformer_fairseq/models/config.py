@@ -6,8 +6,8 @@ from typing import Optional
 
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 
-from linformer_fairseq.modules import KINDS, LinearProjection, Projection
-from linformer_fairseq.modules.projection import INITS
+from linformer_fairseq.modules import KINDS, LinearProjection, Projection, TwoLevelPool
+from linformer_fairseq.modules.projection import INITS, OPEN_SLOTS
 
 PLACES = ("encoder", "cross", "decoder")
 SHARINGS = ("none", "headwise", "key-value", "layerwise")
@@ -109,6 +109,8 @@ class ProjectionConfig(FairseqDataclass):
         options = {}
         if kind is LinearProjection:
             options = {"init": self.linformer_init, "mask_empty_slots": self.linformer_mask_empty_slots}
+        if kind is TwoLevelPool:
+            options = {"open_slots": self.linformer_open_slots}
         projection = kind(k, max_positions, heads, **options)
         return projection.requires_grad_(not self.linformer_freeze_projection)
 
@@ -135,10 +137,15 @@ class LinformerConfig(ProjectionConfig):
     linformer_projection: ChoiceEnum(tuple(KINDS)) = field(
         default="linear",
         metadata={
-            "help": "kind of projection: linear (learned E and F), pooled-linear (mean of n/k neighbours plus a "
-            "learned part that starts at zero), mean-pool, max-pool, conv (kernel = stride = N/k); all but linear "
-            "have starts of their own and leave empty slots out; the decoder's self-attention is always linear"
+            "help": "kind of projection: linear (learned E and F), two-level (mean-pool, and every query meets the "
+            "tokens of its best slots one by one), pooled-linear (mean of n/k neighbours plus a learned part that "
+            "starts at zero), mean-pool, max-pool, conv (kernel = stride = N/k); all but linear have starts of their "
+            "own and leave empty slots out; the decoder's self-attention is always linear"
         },
+    )
+    linformer_open_slots: int = field(
+        default=OPEN_SLOTS,
+        metadata={"help": "two-level: slots that a query opens, to meet their tokens one by one"},
     )
 
     @property
@@ -152,6 +159,8 @@ class LinformerConfig(ProjectionConfig):
             raise ValueError(f"--linformer-attention knows {', '.join(PLACES[:-1])} and {PLACES[-1]}, not {place!r}")
         kind = self.linformer_projection
         _check_choice("--linformer-projection", kind, tuple(KINDS))
+        if self.linformer_open_slots < 1:
+            raise ValueError(f"--linformer-open-slots must be at least 1, not {self.linformer_open_slots}")
         for place, k in (("cross", self.linformer_cross_k), ("decoder", self.linformer_decoder_k)):
             if k is not None and place not in self.places:
                 raise ValueError(f"--linformer-{place}-k needs {place} among --linformer-attention")

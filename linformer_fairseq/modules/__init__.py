@@ -9,6 +9,7 @@ from linformer_fairseq.modules.projection import (
     MeanPool,
     PooledLinear,
     Projection,
+    TwoLevelPool,
 )
 
 __all__ = [
@@ -20,4 +21,5 @@ __all__ = [
     "MeanPool",
     "PooledLinear",
     "Projection",
+    "TwoLevelPool",
 ]

@@ -13,7 +13,16 @@ from linformer_fairseq.modules.folded_attention import folded_attention, folding
 from linformer_fairseq.modules.key_value_slots import key_value_slots
 from linformer_fairseq.modules.once import Once
 from linformer_fairseq.modules.projected_scores import projected_scores_attention, projecting_scores_pays
-from linformer_fairseq.modules.projection import LinearProjection, Projection
+from linformer_fairseq.modules.projection import LinearProjection, MeanPool, Projection, TwoLevelPool
+from linformer_fairseq.modules.two_level import (
+    Source,
+    Windows,
+    means,
+    shared_evenly,
+    two_level_attention,
+    two_level_attention_with_weights,
+    windows_of,
+)
 
 IncrementalState = dict[str, dict[str, Tensor | None]]
 
@@ -198,9 +207,15 @@ class LinformerMultiheadAttention(MultiheadAttention):
 
         dropping = self.training or self.dropout_module.apply_during_inference
         dropout = self.dropout_module.p if dropping else 0.0
+        two_level = self._cached_source(incremental_state)
+        if two_level is not None:
+            return self._attend_in_two_levels(query, *two_level, dropout, need_weights, need_head_weights)
         slots = self._cached_slots(incremental_state)
         if slots is None:
             tokens = self._tokens(query, key, value, key_padding_mask)
+            if isinstance(self.key_projection, TwoLevelPool) and len(tokens.key) > self.key_projection.projected_dim:
+                two_level = self._source(tokens, incremental_state)
+                return self._attend_in_two_levels(query, *two_level, dropout, need_weights, need_head_weights)
             if not need_weights and incremental_state is None and self._projecting_scores_pays(query, tokens):
                 return self.out_proj(self._attend_by_projected_scores(query, tokens, dropout)), None
             slots = self._slots(tokens, incremental_state, need_weights)
@@ -220,6 +235,56 @@ class LinformerMultiheadAttention(MultiheadAttention):
             self._queries(query), slots.keys, slots.values, attn_mask=slot_mask, dropout_p=dropout
         )
         return self._output(out), None
+
+    def _source(self, tokens: _Tokens, incremental_state: IncrementalState | None) -> tuple[Source, Tensor]:
+        """What queries meet in two levels, and the padding mask; kept in the cache if there is one."""
+        pool = self.key_projection
+        key, value, lengths = tokens.key, tokens.value, tokens.lengths
+        longest = pool.projected_dim**2
+        if len(key) > longest:
+            windows = windows_of(MeanPool(longest, len(key)), lengths, len(key))
+            key, value, lengths = means(key, windows), means(value, windows), lengths.clamp(max=longest)
+        heads = (self.num_heads, self.head_dim)
+        keys, values = (linear(x).unflatten(2, heads) for linear, x in ((self.k_proj, key), (self.v_proj, value)))
+        slot_keys, slot_values = (pool(x, lengths) for x in (keys, values))
+        keys, values = (x.permute(1, 2, 0, 3) for x in (keys, values))
+        mask = _no_padding(tokens.key) if tokens.padding_mask is None else tokens.padding_mask
+        source = Source(keys, values, slot_keys, slot_values, windows_of(pool, lengths, len(key)))
+        if incremental_state is not None:
+            source = Source(*(x.contiguous() for x in source[:-1]), source.windows)
+            buffer = {"prev_key": source.keys, "prev_value": source.values, "prev_key_padding_mask": mask}
+            buffer |= {"slot_keys": source.slot_keys, "slot_values": source.slot_values}
+            self._set_input_buffer(incremental_state, buffer)
+        return source, mask
+
+    def _cached_source(self, incremental_state: IncrementalState | None) -> tuple[Source, Tensor] | None:
+        """That of an earlier step of the search."""
+        cached = {} if incremental_state is None else self._get_input_buffer(incremental_state)
+        if "slot_keys" not in cached:
+            return None
+        mask, keys = cached["prev_key_padding_mask"], cached["prev_key"]
+        lengths = _lengths(mask).clamp(max=keys.size(2))
+        windows = windows_of(self.key_projection, lengths, keys.size(2))
+        return Source(keys, cached["prev_value"], cached["slot_keys"], cached["slot_values"], windows), mask
+
+    def _attend_in_two_levels(
+        self, query: Tensor, source: Source, mask: Tensor, dropout: float, need_weights: bool, by_head: bool
+    ) -> tuple[Tensor, Tensor | None]:
+        """The output (T, B, C), and the weights over tokens if they are needed."""
+        copies = query.size(1) // len(source.keys)  # hypotheses of one sentence that share its keys (set_beam_size)
+        if copies > 1:
+            source = _repeated(source, copies)
+            mask = mask.repeat_interleave(copies, 0)
+        q, opened = self._queries(query), self.key_projection.open_slots
+        if not need_weights:
+            return self._output(two_level_attention(q, source, opened, dropout)), None
+        out, weights = two_level_attention_with_weights(q, source, opened, dropout)
+        n, longest = mask.size(1), min(mask.size(1), self.key_projection.max_positions)
+        if weights.size(3) < longest:
+            lengths = _lengths(mask)
+            weights = shared_evenly(weights, windows_of(MeanPool(weights.size(3), longest), lengths, longest))
+        weights = F.pad(weights, (0, n - longest)).transpose(0, 1)
+        return self._output(out), weights if by_head else weights.mean(0)
 
     def _folding_pays(self, query: Tensor, slots: int) -> bool:
         return folding_pays(query.size(0), slots, self.num_heads, self.q_proj, self.out_proj)
@@ -456,6 +521,12 @@ class LinformerMultiheadAttention(MultiheadAttention):
         weights = _over_tokens(probabilities, matrix, by_head)
         weights = weights.masked_fill(slots.padding_mask[:, None, :longest], 0.0)
         return out, F.pad(weights, (0, n - longest))
+
+
+def _repeated(source: Source, copies: int) -> Source:
+    """Every sentence so many times."""
+    windows = Windows(*(x.repeat_interleave(copies, 0) for x in source.windows))
+    return Source(*(x.repeat_interleave(copies, 0) for x in source[:-1]), windows)
 
 
 def _over_tokens(probabilities: Tensor, matrix: Tensor, by_head: bool) -> Tensor:

@@ -11,6 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 INITS = ("xavier", "normal", "identity")
+OPEN_SLOTS = 2
+"""Of a query in two-level attention, where nothing else is said."""
 
 
 class Projection(nn.Module):
@@ -224,6 +226,31 @@ class MeanPool(Projection):
         return 0 if n <= self.projected_dim else super().multiplications(n)
 
 
+class TwoLevelPool(MeanPool):
+    """`MeanPool` whose best slots every query opens, to meet their tokens one by one
+    (`linformer_fairseq.modules.two_level`).
+
+    A sentence of more than k² tokens is first pooled to k² means, which then stand for tokens.
+
+    Args:
+        open_slots: m, the slots that a query opens.
+
+    Raises:
+        ValueError: m < 1.
+    """
+
+    def __init__(
+        self, projected_dim: int, max_positions: int, num_heads: int | None = None, open_slots: int = OPEN_SLOTS
+    ) -> None:
+        super().__init__(projected_dim, max_positions, num_heads)
+        if open_slots < 1:
+            raise ValueError(f"the number of slots that a query opens must be at least 1, not {open_slots}")
+        self.open_slots = open_slots
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, open_slots={self.open_slots}"
+
+
 class MaxPool(MeanPool):
     """Maximum of every feature over the same windows as `MeanPool`; no parameters.
 
@@ -314,6 +341,7 @@ class ConvProjection(Projection):
 
 KINDS: dict[str, type[Projection]] = {
     "linear": LinearProjection,
+    "two-level": TwoLevelPool,
     "pooled-linear": PooledLinear,
     "mean-pool": MeanPool,
     "max-pool": MaxPool,

@@ -1,0 +1,208 @@
+"""Two-level attention: a query meets all slots, opens the best few, and meets the tokens of these one by one.
+
+A slot is the mean of a window of w neighbouring tokens. To a query it stands for all of them, hence the log w:
+
+    S̄ = Q K̄ᵀ / √d + log w        scores of the slots, of which each query opens the best m
+    S = Q Kᵀ / √d                 scores of the tokens in opened slots
+    out = softmax([S̄, S]) [V̄; V]  over the slots that stay closed and the tokens of the opened ones
+
+The best slots are where a query's attention is; what it leaves on the others enters as their means. Where no slot has
+more than one token, or all are opened, this is full attention.
+
+Two forms of the same sum, of which `in_tiles_pays` chooses one:
+
+    dense       all scores of tokens, those of closed slots masked: T n d multiplications, the fastest for short sources
+    in tiles    queries sorted by the slots that they open, so that a slot's tokens meet them in one product:
+                T (k + 2 m n / k) d multiplications, about, and no T x n matrix
+
+Shapes: T queries, n tokens, B the batch, H heads, d features a head, s <= k slots, m opened slots of a query.
+"""
+
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from linformer_fairseq.modules.projection import MeanPool
+
+
+class Windows(NamedTuple):
+    """Which token is in which slot; windows are side by side, and their sizes differ by one at most."""
+
+    slots: Tensor
+    """The slot of each token, (B, n); s for padding, which is in none."""
+    sizes: Tensor
+    """Tokens of each slot, (B, s); 0 for slots that a short sentence does not fill."""
+
+
+class Source(NamedTuple):
+    """What the queries meet."""
+
+    keys: Tensor
+    """Of the tokens, (B, H, n, d)."""
+    values: Tensor
+    slot_keys: Tensor
+    """(B, H, s, d)."""
+    slot_values: Tensor
+    windows: Windows
+
+
+def windows_of(pool: MeanPool, lengths: Tensor, n: int) -> Windows:
+    """The windows that `pool` lays over sentences of these lengths (B,), padded to n."""
+    slots = pool.num_slots(n)
+    padding = torch.arange(n, device=lengths.device) >= lengths[:, None]
+    of_tokens = pool.windows(n, lengths).masked_fill(padding, slots)
+    sizes = lengths.new_zeros(len(lengths), slots + 1).scatter_add(1, of_tokens, torch.ones_like(of_tokens))
+    return Windows(of_tokens, sizes[:, :slots])
+
+
+def means(x: Tensor, windows: Windows) -> Tensor:
+    """The mean of every window of `x` (n, B, D), without a product: (s, B, D), zero where a slot is empty."""
+    sums = x.new_zeros(windows.sizes.size(1) + 1, *x.shape[1:])
+    sums = sums.scatter_add(0, windows.slots.t()[..., None].expand_as(x), x)[:-1]
+    return sums / windows.sizes.t().clamp(min=1)[..., None].to(x.dtype)
+
+
+def two_level_attention(query: Tensor, source: Source, opened: int, dropout: float) -> Tensor:
+    """The output (B, H, T, d) for queries (B, H, T, d).
+
+    Args:
+        opened: m.
+        dropout: the share of probabilities that are dropped.
+    """
+    best = _best_slots(query, source, opened)
+    if in_tiles_pays(query.size(2), source.keys.size(2), source.slot_keys.size(2), best.size(3)):
+        return _in_tiles(query, source, best, dropout)
+    keys, values = (
+        torch.cat(pair, 2) for pair in ((source.slot_keys, source.keys), (source.slot_values, source.values))
+    )
+    mask = _score_offsets(best, source.windows, query.dtype)
+    return F.scaled_dot_product_attention(query, keys, values, attn_mask=mask, dropout_p=dropout)
+
+
+def two_level_attention_with_weights(
+    query: Tensor, source: Source, opened: int, dropout: float
+) -> tuple[Tensor, Tensor]:
+    """The output (B, H, T, d), and the weights over tokens (B, H, T, n), in float32 or better: a closed slot's weight
+    is shared evenly by its tokens."""
+    best = _best_slots(query, source, opened)
+    slots = source.slot_keys.size(2)
+    query = query * query.size(3) ** -0.5
+    scores = torch.cat([query @ source.slot_keys.transpose(2, 3), query @ source.keys.transpose(2, 3)], -1)
+    scores = scores + _score_offsets(best, source.windows, query.dtype)
+    probabilities = torch.softmax(scores, -1, dtype=torch.promote_types(scores.dtype, torch.float32))
+    dropped = F.dropout(probabilities.type_as(query), dropout)
+    out = dropped[..., :slots] @ source.slot_values + dropped[..., slots:] @ source.values
+    return out, probabilities[..., slots:] + shared_evenly(probabilities[..., :slots], source.windows)
+
+
+def shared_evenly(weights: Tensor, windows: Windows) -> Tensor:
+    """The weights of slots (B, H, T, s) as those of their tokens, (B, H, T, n)."""
+    shares = F.pad(weights / windows.sizes.clamp(min=1)[:, None, None], (0, 1))
+    return shares.gather(3, windows.slots[:, None, None].expand(*weights.shape[:3], -1))
+
+
+def in_tiles_pays(queries: int, n: int, slots: int, opened: int) -> bool:
+    """Whether the form in tiles is faster than the dense one."""
+    return queries > 1 and n > 16 * opened * (n // slots)
+
+
+@torch.no_grad()
+def _best_slots(query: Tensor, source: Source, opened: int) -> Tensor:
+    """The slots that each query opens, (B, H, T, m): a choice, which has no gradient."""
+    scores = query @ source.slot_keys.transpose(2, 3) * query.size(3) ** -0.5
+    scores = scores + source.windows.sizes.to(scores.dtype).log()[:, None, None]
+    return scores.topk(min(opened, scores.size(3)), dim=3).indices
+
+
+def _score_offsets(best: Tensor, windows: Windows, dtype: torch.dtype) -> Tensor:
+    """What is added to the scores of slots and tokens, (B, H, T, s + n): log w for a slot that stays closed, 0 for a
+    token of an opened one, and -inf for everything else."""
+    slots = windows.sizes.size(1)
+    is_open = torch.zeros(*best.shape[:3], slots + 1, dtype=torch.bool, device=best.device).scatter(3, best, True)
+    of_tokens = windows.slots[:, None, None].expand(*best.shape[:3], -1)
+    closed = windows.sizes.to(dtype).log()[:, None, None].masked_fill(is_open[..., :slots], -torch.inf)
+    tokens = torch.zeros(of_tokens.shape, dtype=dtype, device=best.device)
+    return torch.cat([closed, tokens.masked_fill(~is_open.gather(3, of_tokens), -torch.inf)], 3)
+
+
+def _in_tiles(query: Tensor, source: Source, best: Tensor, dropout: float) -> Tensor:
+    batch, heads, queries, opened = best.shape
+    slots, head_dim = source.slot_keys.shape[2:]
+    sizes = source.windows.sizes
+    query = query * head_dim**-0.5
+    tiles = _tiles(best.flatten(0, 1).flatten(1), slots)
+
+    in_windows = _window_tokens(source.windows)  # (B, s, w)
+    width = in_windows.size(2)
+    token_index = in_windows.flatten(1)[:, None, :, None].expand(-1, heads, -1, head_dim)
+
+    def of_tiles(x: Tensor) -> Tensor:
+        """The tokens of each tile's slot, of (B, H, n, d): (B H, tiles, w, d)."""
+        by_slot = x.gather(2, token_index).unflatten(2, (slots, width)).flatten(0, 1)
+        return by_slot.gather(1, tiles.slots[:, :, None, None].expand(-1, -1, width, head_dim))
+
+    rows = query[:, :, :, None].expand(-1, -1, -1, opened, -1).flatten(2, 3).flatten(0, 1)  # (B H, T m, d)
+    scores = tiles.collect(tiles.spread(rows) @ of_tiles(source.keys).transpose(2, 3))  # (B H, T m, w)
+    scores = scores.unflatten(0, (batch, heads)).unflatten(2, (queries, opened))
+    own_sizes = sizes[:, None, None].expand(-1, heads, queries, -1).gather(3, best)  # (B, H, T, m)
+    beyond = torch.arange(width, device=best.device) >= own_sizes[..., None]
+    scores = scores.masked_fill(beyond, -torch.inf).flatten(3)
+
+    offsets = sizes.to(query.dtype).log()[:, None, None].expand(-1, heads, queries, -1).scatter(3, best, -torch.inf)
+    slot_scores = query @ source.slot_keys.transpose(2, 3) + offsets
+    probabilities = F.dropout(torch.softmax(torch.cat([slot_scores, scores], 3), 3), dropout)
+    of_pairs = probabilities[..., slots:].unflatten(3, (opened, width)).flatten(2, 3).flatten(0, 1)
+    out = tiles.collect(tiles.spread(of_pairs) @ of_tiles(source.values))  # (B H, T m, d)
+    out = out.unflatten(0, (batch, heads)).unflatten(2, (queries, opened)).sum(3)
+    return out + probabilities[..., :slots] @ source.slot_values
+
+
+class _Tiles(NamedTuple):
+    """Pairs of a query and a slot, sorted by slot into tiles of c places; every tile has one slot."""
+
+    slots: Tensor
+    """(X, tiles)."""
+    places: Tensor
+    """Where each pair is, (X, pairs), of tiles c places."""
+    size: int
+    """c."""
+
+    def spread(self, x: Tensor) -> Tensor:
+        """(X, pairs, D) to (X, tiles, c, D), zero at places without a pair."""
+        index = self.places[..., None].expand(x.shape)
+        grid = x.new_zeros(len(x), self.slots.size(1) * self.size, x.size(2)).scatter(1, index, x)
+        return grid.unflatten(1, (-1, self.size))
+
+    def collect(self, grid: Tensor) -> Tensor:
+        """(X, tiles, c, D) back to (X, pairs, D)."""
+        return grid.flatten(1, 2).gather(1, self.places[..., None].expand(-1, -1, grid.size(3)))
+
+
+def _tiles(pair_slots: Tensor, slots: int) -> _Tiles:
+    """Tiles for pairs with these slots, (X, pairs). There are as many as the worst case needs, so that no shape depends
+    on what the slots are."""
+    pairs = pair_slots.size(1)
+    size = -(-pairs // slots)
+    in_order, order = pair_slots.sort(dim=1, stable=True)
+    counts = torch.zeros(len(pair_slots), slots, dtype=torch.long, device=pair_slots.device)
+    counts = counts.scatter_add(1, pair_slots, torch.ones_like(pair_slots))
+    needed = torch.div(counts + size - 1, size, rounding_mode="floor")
+    firsts = needed.cumsum(1) - needed  # the first tile of each slot
+    before = counts.cumsum(1) - counts  # pairs of earlier slots
+    rank = torch.arange(pairs, device=pair_slots.device) - before.gather(1, in_order)
+    places_in_order = firsts.gather(1, in_order) * size + rank
+    places = torch.zeros_like(places_in_order).scatter(1, order, places_in_order)
+    tiles = pairs // size + slots
+    tile_slots = torch.zeros(len(pair_slots), tiles, dtype=torch.long, device=pair_slots.device)
+    tile_slots = tile_slots.scatter(1, torch.div(places, size, rounding_mode="floor"), pair_slots)
+    return _Tiles(tile_slots, places, size)
+
+
+def _window_tokens(windows: Windows) -> Tensor:
+    """The tokens of each slot, (B, s, w), with w the longest window's; beyond a window's end any token."""
+    width = -(-windows.slots.size(1) // windows.sizes.size(1))
+    starts = windows.sizes.cumsum(1) - windows.sizes
+    tokens = starts[..., None] + torch.arange(width, device=starts.device)
+    return tokens.clamp(max=windows.slots.size(1) - 1)
