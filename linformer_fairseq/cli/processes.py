@@ -5,7 +5,9 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from pathlib import Path
 
 import torch
@@ -21,6 +23,9 @@ _SAFE_LOADER = (
     if hasattr(torch.serialization, "add_safe_globals")
     else {}
 )
+
+# glibc would give the memory of every large tensor back to the system, which fills it with zeros for the next one
+_KEEPING_MEMORY = {f"MALLOC_{name}_": str(1 << 30) for name in ("MMAP_THRESHOLD", "TRIM_THRESHOLD")}
 
 
 def run_command(
@@ -45,6 +50,7 @@ def run_command(
     """
     count = str(threads)
     environment = {
+        **_KEEPING_MEMORY,
         "OMP_WAIT_POLICY": "PASSIVE",  # threads that spin for each other starve where cores are shared
         **os.environ,
         **{name: count for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")},
@@ -85,6 +91,25 @@ def run_command(
             f"{name} failed{f' for {what}' if what else ''} (exit status {process.returncode}): "
             f"its last lines are in {log}; put right what they name and run the same command again."
         )
+
+
+def side_by_side(tasks: Sequence[Callable[[], None]], jobs: int) -> None:
+    """Runs tasks that wait for commands, `jobs` at a time; the first failure, or an interrupt, ends the others."""
+    if jobs == 1:
+        for task in tasks:
+            task()
+        return
+    with ThreadPoolExecutor(jobs) as pool:
+        futures = [pool.submit(task) for task in tasks]
+        try:
+            for future in wait(futures, return_when=FIRST_EXCEPTION).done:
+                future.result()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            while not all(future.done() for future in futures):  # one may be about to start
+                kill_running()
+                time.sleep(0.1)
+            raise
 
 
 def kill_running() -> None:

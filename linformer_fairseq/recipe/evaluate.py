@@ -19,25 +19,26 @@ from .scores import score
 from .settings import SENTENCEPIECE, Model, Settings, Text
 from .steps import build_folder, locked
 
-FOLDER = "test"
+TEST = "test"
 SCORES = "scores.json"
 HYPOTHESES = "hypotheses.txt"
 LONGEST = ("--max-len-a", "1", "--max-len-b", "50")
 """50 subwords more than the longest source of the batch (Vaswani et al., 2017, section 6.1, say: than the source)."""
 
 
-def evaluate(model: Model, settings: Settings, out: Path, threads: int) -> None:
-    """Perplexity on valid and BLEU on test of a model's best or averaged checkpoint, in `test/` of its folder."""
+def evaluate(model: Model, settings: Settings, out: Path, threads: int, subset: str = TEST) -> None:
+    """Perplexity on valid and BLEU on `subset` of a model's best or averaged checkpoint, in a folder of that name in
+    the model's."""
     folder = out / "models" / model.slug
     with locked(folder) as lock:
         build_folder(
-            folder / FOLDER,
-            f"Translating the test set with {model.name}",
-            lambda to: _evaluate(model, settings, out, to, threads, lock),
+            folder / subset,
+            f"Translating the {subset} set with {model.name}",
+            lambda to: _evaluate(model, settings, out, to, threads, lock, subset),
         )
 
 
-def _evaluate(model: Model, settings: Settings, out: Path, to: Path, threads: int, lock: int) -> None:
+def _evaluate(model: Model, settings: Settings, out: Path, to: Path, threads: int, lock: int, subset: str) -> None:
     checkpoints = out / "models" / model.slug / "checkpoints"
     count = settings.translation.average
     chosen = newest(checkpoints, count) if count else [checkpoints / "checkpoint_best.pt"]
@@ -45,12 +46,12 @@ def _evaluate(model: Model, settings: Settings, out: Path, to: Path, threads: in
     if count:
         average(chosen, checkpoint)
     common = [str(out / "bin"), "--task", "translation", "--path", str(checkpoint), *_same_for_all(settings)]
-    references = texts.read_lines(out / "raw" / f"test.{settings.text.target_lang}")
+    references = texts.read_lines(out / "raw" / f"{subset}.{settings.text.target_lang}")
     # The error for a failed command names this log, so it lies where a failed attempt leaves it.
     validate_log, generate_log = to / "validate.log", to / "generate.log"
     validation = [*common, "--valid-subset", "valid", "--log-format", "json"]
     run_command(command_line("validate", validation), "fairseq-validate", validate_log, threads, lock, what=model.name)
-    translation = [*common, *_generation(settings)]
+    translation = [*common, *_generation(settings, subset)]
     on_line = _progress(model, len(references))
     run_command(
         command_line("generate", translation), "fairseq-generate", generate_log, threads, lock, on_line, model.name
@@ -86,10 +87,10 @@ def _same_for_all(settings: Settings) -> list[str]:
     ]
 
 
-def _generation(settings: Settings) -> list[str]:
+def _generation(settings: Settings, subset: str) -> list[str]:
     text, translation = settings.text, settings.translation
     return [
-        *("--gen-subset", "test", "--source-lang", text.source_lang, "--target-lang", text.target_lang),
+        *("--gen-subset", subset, "--source-lang", text.source_lang, "--target-lang", text.target_lang),
         *("--beam", str(translation.beam), "--lenpen", str(translation.lenpen)),
         *LONGEST,
         *("--log-format", "json"),
@@ -99,7 +100,7 @@ def _generation(settings: Settings) -> list[str]:
 
 def summary(model: Model, out: Path) -> str:
     """A model's scores, for the terminal."""
-    scores = read_json(out / "models" / model.slug / FOLDER / SCORES)
+    scores = read_json(out / "models" / model.slug / TEST / SCORES)
     return (
         f"  {model.name}: perplexity {scores['perplexity']:.2f} (validation)\n"
         f"    sacreBLEU {scores['bleu']:.2f} ({scores['signature']})\n"

@@ -1,14 +1,12 @@
 """The order of the steps."""
 
 import os
-import time
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from functools import partial
 from pathlib import Path
 
 from linformer_fairseq.average import check_torch
 from linformer_fairseq.cli.errors import UserError
-from linformer_fairseq.cli.processes import kill_running
+from linformer_fairseq.cli.processes import side_by_side
 from linformer_fairseq.cli.progress import say
 
 from .arguments import Run
@@ -82,21 +80,7 @@ def train_all(run: Run, machines: Machines) -> None:
     waiting = [model for model in run.models if not trained(model, run.out)]
     jobs = max(1, min(run.jobs, len(waiting)))
     train_one = partial(train, settings=run.settings, out=run.out, machines=machines, threads=run.threads, jobs=jobs)
-    if jobs == 1:
-        for model in run.models:
-            train_one(model)
-        return
-    with ThreadPoolExecutor(jobs) as pool:
-        trainings = [pool.submit(train_one, model) for model in run.models]
-        try:
-            for training in wait(trainings, return_when=FIRST_EXCEPTION).done:
-                training.result()
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            while not all(training.done() for training in trainings):  # one may be about to start
-                kill_running()
-                time.sleep(0.1)
-            raise
+    side_by_side([partial(train_one, model) for model in run.models], jobs)
 
 
 def check_text(run: Run) -> None:

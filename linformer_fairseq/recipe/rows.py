@@ -7,8 +7,7 @@ from typing import Any
 from linformer_fairseq.cli.files import read_json
 
 from . import logs, scores, texts, train
-from .evaluate import FOLDER as TEST
-from .evaluate import HYPOTHESES, SCORES
+from .evaluate import HYPOTHESES, SCORES, TEST
 from .settings import DONE, Model, Settings
 
 

@@ -21,7 +21,7 @@ from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.cli.processes import die_with_parent
 
 from .launch import LAUNCHER
-from .settings import PRECISIONS
+from .settings import FAST_FP32, PRECISIONS
 
 TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 """What torchrun tells every process that it starts."""
@@ -52,6 +52,9 @@ def _train(argv: Sequence[str], environment: Mapping[str, str]) -> None:
     if not (cpu or torch.cuda.is_available()):
         raise UserError("No GPU is visible here: see what nvidia-smi says, or add --cpu to train without one.")
     added = [*distributed_arguments(own.world_size, environment, cpu), *precision_arguments(own.precision, cpu)]
+
+    if own.precision == FAST_FP32:
+        round_factors(cpu)
 
     logging.getLogger().handlers.clear()  # importing the plugin set some up; fairseq-train's module brings its own
     import fairseq_cli.train
@@ -147,6 +150,14 @@ def precision_arguments(precision: str, cpu: bool) -> list[str]:
     if cpu:
         raise UserError(f"--precision {precision} needs a GPU: train with fp32 or bf16 on the CPU.")
     return [f"--{precision}"]
+
+
+def round_factors(cpu: bool) -> None:
+    """Lets the factors of float32 products be rounded, to TensorFloat-32 on a GPU and to bfloat16 on a CPU that has
+    units for it; sums stay in float32."""
+    torch.set_float32_matmul_precision("medium" if cpu else "high")
+    if cpu:  # torch's fused attention would round every block of keys anew, several times slower than unfused
+        torch.backends.cuda.enable_flash_sdp(False)
 
 
 def check_together(world_size: int, configured: int, arguments: Sequence[str]) -> None:

@@ -1,0 +1,19 @@
+"""`python -m linformer_fairseq.quality`: what projecting attention costs in translation quality, over several seeds."""
+
+import sys
+from collections.abc import Sequence
+
+from linformer_fairseq.cli.main import exit_status, quiet_libraries
+
+
+def main(argv: Sequence[str]) -> int:
+    """Returns the exit status."""
+    quiet_libraries()
+    from .arguments import parse
+    from .run import run
+
+    return exit_status(lambda: run(parse(argv)), interrupted="the same command goes on from here")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,87 @@
+"""The study's command line: its own options, and those of the recipe that all models share."""
+
+import argparse
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from linformer_fairseq.cli.arguments import Parser, counts
+from linformer_fairseq.cli.errors import UserError
+from linformer_fairseq.recipe import arguments as recipe
+from linformer_fairseq.recipe.settings import Settings
+
+from .variants import VARIANTS, Variant
+
+DEFAULTS = shlex.split(
+    "--bpe-merges 6000 --epochs 9 --max-tokens 1024 --lr 1.5e-3 --warmup-updates 1000 --dropout 0.2 --beam 4 "
+    "--validate-updates 500 --precision fast-fp32 --threads 1"
+)
+"""Those of the recipe's options that differ from its own: a small model on some 30,000 short sentences."""
+
+
+@dataclass(frozen=True)
+class Study:
+    """What one invocation asks for."""
+
+    command: str
+    out: Path
+    settings: Settings
+    """Of all trainings but for the seed and what is projected."""
+    variants: list[Variant]
+    ks: list[int]
+    seeds: list[int]
+    test: bool
+    """Whether to look at the test set."""
+    threads: int
+    jobs: int
+
+
+def _variants(text: str) -> list[Variant]:
+    names = text.split(",")
+    unknown = [name for name in names if name not in VARIANTS]
+    if unknown:
+        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is not a variant: choose of {', '.join(VARIANTS)}")
+    return [VARIANTS[name] for name in names]
+
+
+def build_parser() -> Parser:
+    parser = Parser(
+        prog="quality",
+        description="Train variants of the model with several seeds and compare their translations by length.",
+        epilog="All other options are the recipe's (python -m linformer_fairseq.recipe --help), --data for one; here "
+        f"their defaults are {shlex.join(DEFAULTS)}.",
+    )
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder for all results")
+    parser.add_argument(
+        "--variants", type=_variants, default=",".join(VARIANTS), metavar="NAME[,NAME]", help="what to train"
+    )
+    parser.add_argument("-k", "--k", type=counts, default="8,16", metavar="K[,K]", help="slots of each variant")
+    parser.add_argument("--seeds", type=counts, default="1,2,3", metavar="S[,S]", help="a training for each")
+    parser.add_argument(
+        "--test", action="store_true", help="translate the test set too, once everything has been decided"
+    )
+    return parser
+
+
+def parse(argv: Sequence[str]) -> Study:
+    """The study that a command line asks for, checked as far as it can be without doing anything."""
+    cut = list(argv).index("--") if "--" in argv else len(argv)
+    own, others = build_parser().parse_known_args(argv[:cut])
+    for name in ("--seed", "--model", "--attention", "--linformer-args"):
+        if name in others:
+            raise UserError(f"{name} is set by the study: use --seeds and --variants.")
+    run = recipe.parse([*DEFAULTS, "--out", str(own.out), *others, *argv[cut:]])
+    if run.step != "compare":
+        raise UserError(f"{run.step} is a step of the recipe's: the study always does all of them.")
+    return Study(
+        command=shlex.join(["python", "-m", "linformer_fairseq.quality", *argv]),
+        out=run.out,
+        settings=run.settings,
+        variants=own.variants,
+        ks=own.k,
+        seeds=own.seeds,
+        test=own.test,
+        threads=run.threads,
+        jobs=run.jobs,
+    )
