@@ -62,8 +62,8 @@ def run(study: Study) -> None:
     with locked(text) as lock:
         keep(study.settings, text, prepares=True)
         prepare(study.settings.text, OFFICIAL, text, study.threads * study.jobs, lock)
-    for training in asked:
-        _link(training.out, text)
+    for out in {training.out for training in asked}:
+        _link(out, text)
     subsets = [VALID, TEST] if study.test else [VALID]
     side_by_side([partial(_train_and_translate, training, subsets, study) for training in asked], study.jobs)
 
