@@ -7,13 +7,13 @@ import torch
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.cli.files import write_json, write_text
 from linformer_fairseq.cli.progress import say
+from linformer_fairseq.lengths import buckets
 from linformer_fairseq.trained import load_subset, load_trained
 
 from .arguments import Arguments
 from .measure import measure
 from .plots import spectra
 from .report import report_text, results, suggested_flags
-from .statistics import buckets
 
 PICTURE = "spectrum.png"
 

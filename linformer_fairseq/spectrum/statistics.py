@@ -1,7 +1,5 @@
 """Sums over the maps of many sentences, in memory that does not grow with their number."""
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
@@ -9,28 +7,6 @@ from .singular_values import cumulative, rank_holding, singular_values
 
 BINS = 200
 """Of the histograms of cumulative spectra, from 0 to 1."""
-
-
-@dataclass(frozen=True)
-class Bucket:
-    """Lengths that are looked at together, in tokens; `longest` is None where there is no limit."""
-
-    shortest: int
-    longest: int | None
-
-    def __contains__(self, length: int) -> bool:
-        return self.shortest <= length and (self.longest is None or length <= self.longest)
-
-    def __str__(self) -> str:
-        if self.longest is None:
-            return f"{self.shortest} tokens and more"
-        return f"{self.shortest} to {self.longest} tokens"
-
-
-def buckets(ends: tuple[int, ...]) -> list[Bucket]:
-    """The buckets that end at these lengths, and one for all that is longer."""
-    starts = (1, *(end + 1 for end in ends))
-    return [Bucket(start, end) for start, end in zip(starts, (*ends, None), strict=True)]
 
 
 class Statistics:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from linformer_fairseq.spectrum.singular_values import cumulative, rank_holding, singular_values
-from linformer_fairseq.spectrum.statistics import BINS, Statistics, buckets, rank_quantile
+from linformer_fairseq.spectrum.statistics import BINS, Statistics, rank_quantile
 
 
 @given(st.lists(st.tuples(st.integers(1, 6), st.integers(1, 6)), min_size=1, max_size=8), st.floats(0.3, 0.95))
@@ -34,12 +34,3 @@ def test_sums_over_sentences(shapes: list[tuple[int, int]], energy: float) -> No
         assert numpy.abs(statistics.curve_quantile(share).numpy() - exact).max() <= 1 / BINS + 1e-9
         expected = numpy.quantile(ranks.flatten().numpy(), share, method="inverted_cdf")
         assert rank_quantile(statistics.rank_counts(), share) == expected
-
-
-@given(st.sets(st.integers(1, 50), min_size=1, max_size=5), st.integers(1, 80))
-def test_every_length_is_in_one_bucket(ends: set[int], length: int) -> None:
-    found = buckets(tuple(sorted(ends)))
-    assert len(found) == len(ends) + 1
-    (own,) = [bucket for bucket in found if length in bucket]
-    assert own.longest is None or own.longest in ends
-    assert str(found[-1]) == f"{max(ends) + 1} tokens and more"

@@ -1,0 +1,1 @@
+"""Turning a trained Transformer into a Linformer."""

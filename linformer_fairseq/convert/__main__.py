@@ -1,0 +1,19 @@
+"""`python -m linformer_fairseq.convert CHECKPOINT OUT`: a trained `transformer` as a `linformer_transformer`."""
+
+import sys
+from collections.abc import Sequence
+
+from linformer_fairseq.cli.main import exit_status, quiet_libraries
+
+
+def main(argv: Sequence[str]) -> int:
+    """Returns the exit status."""
+    quiet_libraries()
+    from .arguments import parse
+    from .run import run
+
+    return exit_status(lambda: run(parse(argv)), interrupted="nothing was written")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,87 @@
+"""The command line of the conversion: the model's own flags, and what to compare on."""
+
+import argparse
+import shlex
+from argparse import Namespace
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fairseq.dataclass.utils import gen_parser_from_dataclass
+
+from linformer_fairseq.cli.arguments import Parser, ascending, count, natural
+from linformer_fairseq.cli.errors import UserError
+from linformer_fairseq.cli.machine import cpu_count
+from linformer_fairseq.models.config import LinformerConfig
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """What one invocation asks for."""
+
+    command: str
+    checkpoint: Path
+    output: Path
+    flags: dict[str, object]
+    """The `linformer_...` settings of the new model."""
+    data: Path | None
+    """What both models are compared on; None for no comparison."""
+    subset: str
+    report: Path | None
+    lengths: tuple[int, ...]
+    fit: int
+    """Sentences that E and F are fitted on; 0 for none."""
+    threads: int
+    seed: int
+
+    @property
+    def config(self) -> LinformerConfig:
+        return LinformerConfig.from_namespace(Namespace(**self.flags))
+
+
+def build_parser() -> Parser:
+    parser = Parser(
+        prog="convert",
+        description="Turn a checkpoint of fairseq's `transformer` into one of `linformer_transformer`, to translate "
+        "with or to fine-tune (--finetune-from-model).",
+    )
+    parser.add_argument("checkpoint", type=Path, metavar="CHECKPOINT", help="that fairseq-train saved")
+    parser.add_argument("output", type=Path, metavar="OUT", help="the file to write")
+    group = parser.add_argument_group("what is compared")
+    group.add_argument("--data", type=Path, metavar="DATA", help="folder that fairseq-preprocess wrote")
+    group.add_argument("--subset", default="valid", help="split to compare both models on")
+    group.add_argument("--report", type=Path, metavar="DIR", help="folder for a report with a picture")
+    group.add_argument("--lengths", type=ascending, default="8,16,32,64", metavar="N[,N]", help="where buckets end")
+    group.add_argument(
+        "--fit",
+        type=natural,
+        default=0,
+        metavar="SENTENCES",
+        help="fit learned E and F to the attention maps of so many training sentences",
+    )
+    group.add_argument("--threads", type=count, default=cpu_count(), help="threads of torch")
+    group.add_argument("--seed", type=natural, default=1, help="of the choice of sentences, and of what starts random")
+    group = parser.add_argument_group("the new model", "as for fairseq-train")
+    gen_parser_from_dataclass(group, LinformerConfig())
+    return parser
+
+
+def parse(argv: Sequence[str]) -> Conversion:
+    """The conversion that a command line asks for, checked as far as it can be without reading the checkpoint."""
+    args = vars(build_parser().parse_args(argv))
+    flags = {name: args.pop(name) for name in list(args) if name.startswith("linformer_")}
+    try:
+        LinformerConfig.from_namespace(argparse.Namespace(**flags))
+    except ValueError as error:
+        raise UserError(f"{error}.") from None
+    for option in ("report", "fit"):
+        if args[option] and args["data"] is None:
+            raise UserError(f"--{option} needs --data: name the folder that fairseq-preprocess wrote.")
+    if args["output"].resolve() == args["checkpoint"].resolve():
+        raise UserError(f"{args['output']} is the checkpoint itself: name another OUT.")
+    if args["output"].is_dir() or not args["output"].parent.is_dir():
+        raise UserError(f"{args['output']} cannot be written: name a file in a folder that exists.")
+    if args["report"] is not None and args["report"].exists() and not args["report"].is_dir():
+        raise UserError(f"--report {args['report']} is a file: name a folder.")
+    command = shlex.join(["python", "-m", "linformer_fairseq.convert", *argv])
+    return Conversion(command=command, flags=flags, **args)

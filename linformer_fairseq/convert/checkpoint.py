@@ -1,0 +1,100 @@
+"""From the checkpoint of a Transformer to that of a Linformer."""
+
+import copy
+from argparse import Namespace
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fairseq.models import ARCH_MODEL_REGISTRY
+from fairseq.models.transformer import TransformerModel
+from omegaconf import DictConfig, OmegaConf
+from torch import Tensor
+
+from linformer_fairseq.cli.errors import UserError
+from linformer_fairseq.models.config import LayerProjections, LinformerConfig
+from linformer_fairseq.models.layers import FAST_PATH_PARAMETERS
+
+MODEL = "linformer_transformer"
+PLACES = {
+    "encoder": ("encoder", "self_attn"),
+    "cross": ("decoder", "encoder_attn"),
+    "decoder": ("decoder", "self_attn"),
+}
+"""Where the attention of a place is in a model's state."""
+
+
+def converted(state: dict[str, Any], path: Path, config: LinformerConfig) -> dict[str, Any]:
+    """The state of a checkpoint as one of a Linformer, its projections as they start.
+
+    Args:
+        state: of a `transformer`; it is left as it is.
+        path: where it comes from, for a refusal.
+        config: the new model's projections.
+
+    Raises:
+        UserError: a checkpoint of another model, or projections that do not fit it.
+    """
+    args = model_settings(state)
+    name = getattr(args, "_name", None) or getattr(args, "arch", None)
+    arch = getattr(args, "arch", None) or name
+    if (
+        ARCH_MODEL_REGISTRY.get(name) is not TransformerModel
+        or "encoder.layers.0.self_attn.k_proj.weight" not in state["model"]
+    ):
+        raise UserError(
+            f"{path} holds {f'a {name}' if name else 'no model of a known name'}: name the checkpoint of a "
+            "translation model of fairseq's transformer."
+        )
+    args._name = MODEL
+    args.arch = f"linformer_{arch}" if f"linformer_{arch}" in ARCH_MODEL_REGISTRY else MODEL
+    for flag, value in vars(config).items():
+        if not flag.startswith("_"):
+            setattr(args, flag, value)
+    model = {
+        key: tensor for key, tensor in state["model"].items() if key.rpartition(".")[2] not in FAST_PATH_PARAMETERS
+    }
+    try:
+        for place in sorted(config.places):
+            model |= _weights(place, projections(place, args, state["model"], config))
+    except ValueError as error:
+        raise UserError(f"{error}.") from None
+    if state.get("cfg") is None:  # of fairseq before 0.10
+        return {**state, "model": model, "args": args}
+    return {**state, "model": model, "cfg": {**_plain(state["cfg"]), "model": args}}
+
+
+def model_settings(state: dict[str, Any]) -> Namespace:
+    """A copy of the flags that a checkpoint's model was built with, however old fairseq was that wrote it."""
+    cfg = state.get("cfg")
+    found = _plain(cfg).get("model") if cfg is not None else state.get("args")
+    if isinstance(found, Mapping):
+        return Namespace(**copy.deepcopy(dict(found)))
+    return Namespace(**copy.deepcopy(vars(found))) if isinstance(found, Namespace) else Namespace()
+
+
+def projections(
+    place: str, args: Namespace, model: dict[str, Tensor], config: LinformerConfig
+) -> list[LayerProjections]:
+    """E and F of every layer of a place, as they start."""
+    side = "encoder" if place == "encoder" else "decoder"
+    layers = 1 + max(int(key.split(".")[2]) for key in model if key.startswith(f"{side}.layers."))
+    longest = "max_target_positions" if place == "decoder" else "max_source_positions"
+    heads, kept = getattr(args, f"{side}_attention_heads"), getattr(args, f"{side}_layers_to_keep", None)
+    return config.projections(place, layers, heads, int(getattr(args, longest, None) or 1024), kept)
+
+
+def _weights(place: str, layers: list[LayerProjections]) -> dict[str, Tensor]:
+    """The entries of E and F in a model's state."""
+    side, attention = PLACES[place]
+    return {
+        f"{side}.layers.{layer}.{attention}.{name}.weight": projection.weight.detach()
+        for layer, pair in enumerate(layers)
+        for name, projection in zip(("key_projection", "value_projection"), pair, strict=True)
+        if hasattr(projection, "weight")
+    }
+
+
+def _plain(cfg: Any) -> dict[str, Any]:
+    """A configuration as containers that any fairseq reads."""
+    return OmegaConf.to_container(cfg) if isinstance(cfg, DictConfig) else dict(cfg or {})

@@ -1,0 +1,25 @@
+"""Sentences by their length, as reports tell them apart."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """Lengths that are looked at together, in tokens; `longest` is None where there is no limit."""
+
+    shortest: int
+    longest: int | None
+
+    def __contains__(self, length: int) -> bool:
+        return self.shortest <= length and (self.longest is None or length <= self.longest)
+
+    def __str__(self) -> str:
+        if self.longest is None:
+            return f"{self.shortest} tokens and more"
+        return f"{self.shortest} to {self.longest} tokens"
+
+
+def buckets(ends: tuple[int, ...]) -> list[Bucket]:
+    """The buckets that end at these lengths, and one for all that is longer."""
+    starts = (1, *(end + 1 for end in ends))
+    return [Bucket(start, end) for start, end in zip(starts, (*ends, None), strict=True)]
