@@ -139,14 +139,24 @@ def naive_causal_attention(
     key_matrix: Tensor,
     value_matrix: Tensor,
     slot_mask: Tensor | None = None,
+    window: int = 0,
 ) -> Tensor:
-    """S = tril(Q Kᵀ) Eᵀ, P = softmax(S), O = tril(P F) V with every T × T matrix written out; shapes as in
-    `linformer_fairseq.modules.causal.causal_attention`."""
+    """S = tril(Q Kᵀ, -w) Eᵀ beside the scores of the window, their softmax, O = tril(P F, -w) V + R V with every T × T
+    matrix written out; shapes as in `linformer_fairseq.modules.causal.causal_attention`, but for E and F, whose columns
+    are those of the tokens themselves."""
     q, k, v = (x.permute(1, 2, 0, 3) for x in (query, key, value))  # (B, H, T, d)
-    scores = (q @ k.transpose(2, 3)).tril() @ key_matrix.transpose(1, 2)
+    of_tokens = q @ k.transpose(2, 3)
+    scores = of_tokens.tril(-window) @ key_matrix.transpose(1, 2)
     if slot_mask is not None:
         scores = scores.masked_fill(~slot_mask, -torch.inf)
-    weights = (torch.softmax(scores, -1) @ value_matrix).tril()
+    if window:
+        near = torch.ones(of_tokens.shape[2:], dtype=torch.bool).tril().triu(1 - window)
+        scores[:, :, :window] = -torch.inf  # no token is older
+        scores = torch.cat([scores, of_tokens.masked_fill(~near, -torch.inf)], -1)
+    probabilities, slots = torch.softmax(scores, -1), key_matrix.size(1)
+    weights = (probabilities[..., :slots] @ value_matrix).tril(-window)
+    if window:
+        weights = weights + probabilities[..., slots:]
     return (weights @ v).permute(2, 0, 1, 3)
 
 

@@ -48,6 +48,12 @@ class ProjectionConfig(FairseqDataclass):
         default=False,
         metadata={"help": "keep E and F as they start, or as the checkpoint has them"},
     )
+    linformer_window: int = field(
+        default=0,
+        metadata={
+            "help": "causal attention: tokens up to its own that a query meets one by one, those before them in slots"
+        },
+    )
 
     @classmethod
     def from_namespace(cls, args: Namespace) -> "ProjectionConfig":
@@ -64,6 +70,8 @@ class ProjectionConfig(FairseqDataclass):
         """Refuses settings of which no model can be built, whatever its size."""
         _check_choice("--linformer-sharing", self.linformer_sharing, SHARINGS)
         _check_choice("--linformer-init", self.linformer_init, INITS)
+        if self.linformer_window < 0:
+            raise ValueError(f"--linformer-window must be at least 0, not {self.linformer_window}")
 
     def projections(
         self, place: str, num_layers: int, num_heads: int, max_positions: int, kept: str | None = None

@@ -51,19 +51,21 @@ class LinformerEncoderLayer(TransformerEncoderLayerBase):
 
 
 class LinformerDecoderLayer(TransformerDecoderLayerBase):
-    """Decoder layer with Linformer cross-attention and causal Linformer self-attention, or fairseq's own where their
-    projections are None."""
+    """Decoder layer with Linformer cross-attention and causal Linformer self-attention, with a window, or fairseq's own
+    where their projections are None."""
 
     def __init__(
         self,
         cfg: TransformerConfig,
         cross_projections: LayerProjections | None,
         self_projections: LayerProjections | None,
+        window: int = 0,
         no_encoder_attn: bool = False,
     ) -> None:
         self.projections = {"cross": cross_projections, "self": self_projections}
+        self.window = window
         super().__init__(cfg, no_encoder_attn)
-        del self.projections
+        del self.projections, self.window
         self.need_attn = False  # the decoder asks the one layer whose weights it returns; fairseq's layers compute all
         name_dropout(self, "TransformerDecoderLayerBase")
 
@@ -81,6 +83,7 @@ class LinformerDecoderLayer(TransformerDecoderLayerBase):
             "self_attention": True,
             "xformers_att_config": cfg.decoder.xformers_att_config,
             "causal": True,
+            "window": self.window,
         }
         return _linformer_attention(self, projections, embed_dim, cfg.decoder.attention_heads, cfg, **options)
 

@@ -70,7 +70,8 @@ class LinformerTransformerModel(ChecksProjections, TransformerModel):
     ) -> LinformerTransformerDecoder:
         with one_sentence():
             cross, own = _projections(cfg, "cross"), _projections(cfg, "decoder")
-            return LinformerTransformerDecoder(cfg, tgt_dict, embed_tokens, cross, own, cfg.no_cross_attention)
+            window = LinformerConfig.from_namespace(cfg).linformer_window
+            return LinformerTransformerDecoder(cfg, tgt_dict, embed_tokens, cross, own, cfg.no_cross_attention, window)
 
 
 def _projections(cfg: TransformerConfig, place: str) -> list[LayerProjections] | None:

@@ -55,7 +55,13 @@ class LinformerTransformerLanguageModel(ChecksProjections, TransformerLanguageMo
             kept = cfg.decoder.layers_to_keep
             projections = config.projections("decoder", layers, heads, cfg.max_target_positions, kept)
             decoder = LinformerTransformerDecoder(
-                cfg, task.target_dictionary, embed_tokens, None, projections, no_encoder_attn=True
+                cfg,
+                task.target_dictionary,
+                embed_tokens,
+                None,
+                projections,
+                no_encoder_attn=True,
+                window=config.linformer_window,
             )
             return cls(decoder)
 

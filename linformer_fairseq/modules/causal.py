@@ -10,8 +10,16 @@ tokens they are computed as they stand, and all tokens before the chunk come in 
 
     A_K = Σ_j k_j E[:, j]ᵀ        A_V = Σ_j v_j F[:, j]ᵀ        both (d, k).
 
-Shapes: T tokens, B the batch, H heads, d features a head, k slots, G = 1 where the heads share E and F and H where they
-do not; m chunks of c tokens.
+With a window of w tokens a query meets the last w, itself included, one by one, and only the tokens before them enter
+its slots. Slots and tokens share one softmax, and up to w tokens this is full causal attention:
+
+    S = tril(Q Kᵀ, -w) Eᵀ        N = Q Kᵀ where i - w < j <= i        [P, R] = softmax([S, N])
+    O = tril(P F, -w) V + R V
+
+A token that leaves the window is what enters the sums, so that the state grows by w keys and values and no more.
+
+Shapes: T tokens, B the batch, H heads, d features a head, k slots, w tokens of the window, G = 1 where the heads share
+E and F and H where they do not; m chunks of c tokens.
 """
 
 import math
@@ -37,6 +45,10 @@ class CausalState(NamedTuple):
     """A_K, (B, H, d, k), in float32 or better."""
     values: Tensor
     """A_V, alike."""
+    recent_keys: Tensor | None = None
+    """Of the last w tokens, (B, H, w, d), zero where there are fewer; None without a window."""
+    recent_values: Tensor | None = None
+    """Alike."""
 
 
 def causal_attention(
@@ -51,8 +63,10 @@ def causal_attention(
     state: CausalState | None = None,
     overwrite_state: bool = False,
     need_probabilities: bool = False,
+    window: int = 0,
+    position: int = 0,
 ) -> tuple[Tensor, Tensor | None, CausalState | None]:
-    """Attends from every token to the slots of the tokens up to it.
+    """Attends from every token to the slots of the tokens up to it, or up to its window, and to the window's tokens.
 
     Without a state this is the chunked form, of time O(T (k + c) d) and memory O(T (k + c) + T/c k d) a head. With one
     it is the recurrent form: the T tokens, one or many, come after those of the state.
@@ -60,29 +74,35 @@ def causal_attention(
     Args:
         query: (T, B, H, d), scaled.
         key, value: (T, B, H, d), without bias and zero at padded positions.
-        key_matrix, value_matrix: (G, k, T), the columns of E and F that these tokens meet.
+        key_matrix, value_matrix: (G, k, T), the columns of E and F that these tokens meet; with a window those that the
+            tokens w places before them meet, and zeros where there are none.
         slot_mask: (T, k), true where a slot takes part in the softmax of a query; None where all do.
         dropout: falls on the probabilities.
         chunk_size: c, at most, by default the fastest; the chunks are made equally long.
         state: of the tokens before these.
         overwrite_state: the state is not needed any more, and its memory may be used for the new one.
-        need_probabilities: return those of the slots.
+        need_probabilities: return them.
+        window: w, 0 for none.
+        position: how many tokens came before these.
 
     Returns:
-        The output (T, B, H, d); the probabilities of the slots before dropout (T, B, H, k) where they are needed, with
-        a state in its type; and the state after these tokens where one was given.
+        The output (T, B, H, d); the probabilities of the slots before dropout and of the window's tokens, the oldest
+        first, (T, B, H, k + w) where they are needed, with a state in its type; and the state after these tokens where
+        one was given.
     """
     dtype = query.dtype
     inner = dtype if state is None else state.keys.dtype
     inputs = (x.to(inner) for x in (query, key, value, key_matrix, value_matrix))
     with torch.autocast(query.device.type, enabled=False):  # the types are chosen already
         if state is not None and len(query) == 1:
-            out, probabilities, state = _next_token(*inputs, slot_mask, dropout, state, overwrite_state)
+            out, probabilities, state = _next_token(*inputs, slot_mask, dropout, state, overwrite_state, position)
         else:
             if chunk_size is None:
                 chunk_size = default_chunk_size(len(query))
             chunks = max(1, math.ceil(len(query) / chunk_size))
-            out, probabilities, state = _in_chunks(*inputs, slot_mask, dropout, state, chunks, need_probabilities)
+            out, probabilities, state = _in_chunks(
+                *inputs, slot_mask, dropout, state, chunks, need_probabilities, window, position
+            )
     return out.to(dtype), probabilities if need_probabilities else None, state
 
 
@@ -102,21 +122,36 @@ def _in_chunks(
     state: CausalState | None,
     chunks: int,
     need_probabilities: bool,
+    window: int,
+    position: int,
 ) -> tuple[Tensor, Tensor | None, CausalState | None]:
     length, heads = query.size(0), query.size(2)
+    near = None
+    if window:
+        recent = (None, None) if state is None else state[2:]
+        key, value = (_after(old, new, window) for old, new in zip(recent, (key, value), strict=True))
+        near = _Near.of(key, value, chunks, window, position)
+        recent = [x[length:].permute(1, 2, 0, 3) for x in (key, value)]
+        key, value = key[:length], value[:length]  # the tokens that leave the windows of these queries
     q = _split(query, chunks).permute(0, 3, 2, 1, 4).flatten(1, 2).contiguous()  # (m, X, c, d), with X = H B
     k = _split(key, chunks).permute(0, 3, 2, 4, 1).flatten(1, 2).contiguous()  # (m, X, d, c)
     v = _split(value, chunks).permute(0, 3, 2, 4, 1).flatten(1, 2).contiguous()
     e = _split(key_matrix.permute(2, 0, 1), chunks).transpose(1, 2).contiguous()  # (m, G, c, k)
     f = _split(value_matrix.permute(2, 0, 1), chunks).transpose(1, 2).contiguous()
-    key_sums, value_sums = (None, None) if state is None else (x.transpose(0, 1).flatten(0, 1) for x in state)
+    key_sums, value_sums = (None, None) if state is None else (x.transpose(0, 1).flatten(0, 1) for x in state[:2])
 
     scores, key_sums = tokens_to_slots(q, k, e, key_sums)  # (m, X, c, k)
     if slot_mask is not None:
         padded = F.pad(slot_mask, (0, 0, 0, -length % chunks), value=True)
         slot_mask = padded.view(chunks, 1, -1, slot_mask.size(1))
-    probabilities, dropped = _softmax(scores, slot_mask, dropout)
-    out, value_sums = slots_to_tokens(dropped, v, f, value_sums)  # (m, X, c, d)
+    near_scores = None if near is None else near.scores(q)
+    probabilities, dropped = _softmax(scores, slot_mask, near_scores, dropout)
+    slots = scores.size(3)
+    # in one piece, as the products take them
+    of_slots = dropped if near is None else dropped[..., :slots].contiguous()
+    out, value_sums = slots_to_tokens(of_slots, v, f, value_sums)  # (m, X, c, d)
+    if near is not None:
+        out = out + dropped[..., slots:] @ near.values
 
     def join(x: Tensor) -> Tensor:
         """(m, X, c, s) to (T, B, H, s)."""
@@ -124,8 +159,58 @@ def _in_chunks(
         return x if len(x) == length else x[:length]  # a slice's gradient is one more copy
 
     if state is not None:
-        state = CausalState(*(x.unflatten(0, (heads, -1)).transpose(0, 1) for x in (key_sums, value_sums)))
-    return join(out), join(probabilities) if need_probabilities else None, state
+        sums = (x.unflatten(0, (heads, -1)).transpose(0, 1) for x in (key_sums, value_sums))
+        state = CausalState(*sums, *(recent if window else ()))
+    if not need_probabilities:
+        return join(out), None, state
+    if near is not None:
+        probabilities = torch.cat([probabilities[..., :slots], near.in_window(probabilities[..., slots:])], 3)
+    return join(out), join(probabilities), state
+
+
+class _Near(NamedTuple):
+    """The tokens that the windows of a chunk's queries lie in: the w before the chunk and the chunk's own."""
+
+    keys: Tensor
+    """(m, X, d, w + c)."""
+    values: Tensor
+    """(m, X, w + c, d)."""
+    window: int
+    position: int
+
+    @classmethod
+    def of(cls, key: Tensor, value: Tensor, chunks: int, window: int, position: int) -> "_Near":
+        """Of tokens (w + T, B, H, d), the first w of which come before the queries."""
+        size = -(-(len(key) - window) // chunks)
+        missing = window + chunks * size - len(key)
+        keys, values = (
+            F.pad(x, (0, 0) * 3 + (0, missing)).unfold(0, window + size, size).transpose(1, 2).flatten(1, 2)
+            for x in (key, value)
+        )  # (m, X, d, w + c)
+        return cls(keys.contiguous(), values.transpose(2, 3).contiguous(), window, position)
+
+    def scores(self, query: Tensor) -> Tensor:
+        """Of queries (m, X, c, d) with these tokens, -inf for those outside of a query's window: (m, X, c, w + c)."""
+        chunks, _, size, _ = query.shape
+        rows = torch.arange(size, device=query.device)[:, None]
+        columns = torch.arange(self.window + size, device=query.device)
+        inside = (columns > rows) & (columns <= rows + self.window)
+        firsts = self.position + size * torch.arange(chunks, device=query.device) - self.window
+        begun = firsts[:, None] + columns >= 0  # (m, w + c)
+        return (query @ self.keys).masked_fill(~(inside & begun[:, None])[:, None], -torch.inf)
+
+    def in_window(self, probabilities: Tensor) -> Tensor:
+        """Probabilities (m, X, c, w + c) by place in the window, (m, X, c, w)."""
+        size = probabilities.size(2)
+        rows = torch.arange(size, device=probabilities.device)[:, None]
+        index = rows + 1 + torch.arange(self.window, device=probabilities.device)
+        return probabilities.gather(3, index.expand(*probabilities.shape[:3], -1))
+
+
+def _after(recent: Tensor | None, new: Tensor, window: int) -> Tensor:
+    """The new tokens (T, B, H, d) after the recent ones (B, H, w, d), which are zeros where there is no state."""
+    before = new.new_zeros(window, *new.shape[1:]) if recent is None else recent.permute(2, 0, 1, 3)
+    return torch.cat([before, new])
 
 
 def _next_token(
@@ -138,25 +223,43 @@ def _next_token(
     dropout: Callable[[Tensor], Tensor] | None,
     state: CausalState,
     overwrite_state: bool,
+    position: int,
 ) -> tuple[Tensor, Tensor, CausalState]:
-    """One token: it is added to the sums, and they are all that it meets."""
+    """One token: it is added to the sums, or to the window and the one that leaves it to the sums; these are all that
+    it meets."""
     add = Tensor.addcmul_ if overwrite_state else torch.addcmul
     # columns are far apart in memory, and are read for every feature of every hypothesis
     e, f = (matrix.transpose(1, 2).contiguous() for matrix in (key_matrix, value_matrix))  # (G, 1, k)
-    keys = add(state.keys, key[0, ..., None], e)
-    values = add(state.values, value[0, ..., None], f)
-    scores = query.permute(1, 2, 0, 3) @ keys  # (B, H, 1, k)
-    probabilities, dropped = _softmax(scores, slot_mask, dropout)
-    out = dropped @ values.transpose(2, 3)
-    return out.permute(2, 0, 1, 3), probabilities.permute(2, 0, 1, 3), CausalState(keys, values)
+    key, value = key[0, :, :, None], value[0, :, :, None]  # (B, H, 1, d)
+    recent: tuple[Tensor, ...] = ()
+    if state.recent_keys is not None:
+        recent = tuple(torch.cat(pair, 2) for pair in zip(state[2:], (key, value), strict=True))
+        key, value = (x[:, :, :1] for x in recent)
+        recent = tuple(x[:, :, 1:] for x in recent)
+    keys = add(state.keys, key.transpose(2, 3), e)
+    values = add(state.values, value.transpose(2, 3), f)
+    q = query.permute(1, 2, 0, 3)
+    near = None
+    if recent:
+        window = recent[0].size(2)
+        missing = torch.arange(window, device=query.device) < window - 1 - position
+        near = (q @ recent[0].transpose(2, 3)).masked_fill(missing, -torch.inf)
+    probabilities, dropped = _softmax(q @ keys, slot_mask, near, dropout)  # (B, H, 1, k + w)
+    slots = keys.size(3)
+    out = dropped[..., :slots] @ values.transpose(2, 3)
+    if recent:
+        out = out + dropped[..., slots:] @ recent[1]
+    return out.permute(2, 0, 1, 3), probabilities.permute(2, 0, 1, 3), CausalState(keys, values, *recent)
 
 
 def _softmax(
-    scores: Tensor, slot_mask: Tensor | None, dropout: Callable[[Tensor], Tensor] | None
+    scores: Tensor, slot_mask: Tensor | None, near: Tensor | None, dropout: Callable[[Tensor], Tensor] | None
 ) -> tuple[Tensor, Tensor]:
-    """The probabilities of the slots, before and after dropout."""
+    """The probabilities of the slots, and of near tokens after them, before and after dropout."""
     if slot_mask is not None:
         scores = scores.masked_fill(~slot_mask, -torch.inf)
+    if near is not None:
+        scores = torch.cat([scores, near], 3)
     probabilities = torch.softmax(scores, dim=-1)
     return probabilities, probabilities if dropout is None else dropout(probabilities)
 

@@ -26,6 +26,9 @@ from linformer_fairseq.modules.two_level import (
 
 IncrementalState = dict[str, dict[str, Tensor | None]]
 
+_STATE = ("key_sums", "value_sums", "recent_keys", "recent_values")
+"""The names of a `CausalState`'s parts in fairseq's cache."""
+
 
 class _Tokens(NamedTuple):
     """The keys and values of B sentences, before any projection."""
@@ -74,6 +77,8 @@ class LinformerMultiheadAttention(MultiheadAttention):
         key_projection: E.
         value_projection: F; None takes E for the values as well (key-value sharing).
         causal: self-attention that does not see later tokens; it needs linear projections.
+        window: of causal attention, how many tokens up to its own a query meets one by one; those before them enter its
+            slots.
         chunk_size: tokens that a causal attention computes at a time, by default the fastest number; it does not change
             the result.
 
@@ -103,6 +108,7 @@ class LinformerMultiheadAttention(MultiheadAttention):
         key_projection: Projection,
         value_projection: Projection | None = None,
         causal: bool = False,
+        window: int = 0,
         chunk_size: int | None = None,
     ) -> None:
         for name, given in {
@@ -129,6 +135,8 @@ class LinformerMultiheadAttention(MultiheadAttention):
                 "quantisation noise (--quant-noise-pq) needs projections that the heads share; "
                 "choose another --linformer-sharing than none"
             )
+        if window < 0 or (window and not causal):
+            raise ValueError(f"a window is a number of tokens of causal attention, not {window} of any other")
         if causal:
             _check_causal(key_projection, self_attention, q_noise, chunk_size)
         super().__init__(
@@ -149,6 +157,7 @@ class LinformerMultiheadAttention(MultiheadAttention):
         self.key_projection = key_projection
         self.value_projection = value_projection
         self.causal = causal
+        self.window = window
         self.chunk_size = chunk_size
         self.once_for_source = Once()
         self.once_for_slots = Once()
@@ -368,26 +377,30 @@ class LinformerMultiheadAttention(MultiheadAttention):
         clean_key = _clear_padding(key, mask)
         clean_value = clean_key if value is key else _clear_padding(value, mask)
 
-        length, slots = query.size(0), self.key_projection.projected_dim
+        length, slots, window = query.size(0), self.key_projection.projected_dim, self.window
         slot_mask = None
         if self.key_projection.masks_empty_slots:
             slots = slots if state is not None else min(slots, length)  # no query meets those beyond
-            slot_mask = torch.ones(length, slots, dtype=torch.bool, device=query.device).tril(position)
+            slot_mask = torch.ones(length, slots, dtype=torch.bool, device=query.device).tril(position - window)
+        elif window:  # slots of no token
+            older = torch.arange(position, position + length, device=query.device) >= window
+            slot_mask = older[:, None].expand(-1, slots)
         out, probabilities, state = causal_attention(
             *self._heads_before_biases(query, clean_key, clean_value),
-            self.key_projection.columns(position, length)[:, :slots],
-            self.value_projection.columns(position, length)[:, :slots],
+            self.key_projection.columns(position - window, length)[:, :slots],
+            self.value_projection.columns(position - window, length)[:, :slots],
             slot_mask,
             self.dropout_module,
             self.chunk_size,
             state,
             overwrite_state=fresh,
             need_probabilities=need_weights,
+            window=window,
+            position=position,
         )
         if state is not None:
             buffer = {
-                "key_sums": state.keys,
-                "value_sums": state.values,
+                **{name: x for name, x in zip(_STATE, state, strict=True) if x is not None},
                 "tokens": torch.tensor(position + length),  # on the CPU, where it is read
             }
             self._set_input_buffer(incremental_state, buffer)
@@ -399,7 +412,9 @@ class LinformerMultiheadAttention(MultiheadAttention):
         if probabilities is not None:
             probabilities = probabilities.permute(1, 2, 0, 3).to(torch.promote_types(query.dtype, torch.float32))
             columns = self.value_projection.columns(0, position + length)[:, :slots]
-            weights = _over_tokens(probabilities, columns[None], by_head).tril(position)
+            weights = _over_tokens(probabilities[..., :slots], columns[None], by_head).tril(position - window)
+            if window:
+                weights = weights + _of_window(probabilities[..., slots:], position, by_head)
             if mask is not None:
                 weights = weights.masked_fill(F.pad(mask, (position, 0))[:, None], 0.0)
         return self.out_proj(out), weights
@@ -409,13 +424,15 @@ class LinformerMultiheadAttention(MultiheadAttention):
         buffer = self._get_input_buffer(incremental_state)
         if not buffer:
             shape = (query.size(1), self.num_heads, self.head_dim, self.key_projection.projected_dim)
+            shapes = [shape] * 2 + [(*shape[:2], self.window, self.head_dim)] * (2 if self.window else 0)
             dtype = torch.promote_types(query.dtype, torch.float32)
-            return 0, CausalState(*(query.new_zeros(shape, dtype=dtype) for _ in range(2))), True
-        state, order = CausalState(buffer["key_sums"], buffer["value_sums"]), buffer.get("order")
+            return 0, CausalState(*(query.new_zeros(shape, dtype=dtype) for shape in shapes)), True
+        state, order = CausalState(*(buffer.get(name) for name in _STATE)), buffer.get("order")
         if order is not None:
             # index_select copies with one thread on a CPU, gather with all
-            index = order.view(-1, 1, 1, 1).expand(len(order), *state.keys.shape[1:])
-            state = CausalState(*(sums.gather(0, index) for sums in state))
+            index = order.view(-1, 1, 1, 1)
+            reordered = (x if x is None else x.gather(0, index.expand(-1, *x.shape[1:])) for x in state)
+            state = CausalState(*reordered)
         return int(buffer["tokens"]), state, order is not None
 
     def reorder_incremental_state(
@@ -542,6 +559,16 @@ def _over_tokens(probabilities: Tensor, matrix: Tensor, by_head: bool) -> Tensor
     if matrix.size(1) == 1:  # one product for all heads
         return probabilities.mean(1) @ matrix[:, 0]
     return (probabilities @ matrix).mean(1)
+
+
+def _of_window(probabilities: Tensor, position: int, by_head: bool) -> Tensor:
+    """Those of the window's tokens (B, H, T, w), the oldest first, by token: (H, B, T, n) or their mean (B, T, n)."""
+    length, window = probabilities.shape[2:]
+    rows = torch.arange(length, device=probabilities.device)[:, None]
+    places = rows + torch.arange(1, window + 1, device=probabilities.device)  # of tokens, w places on
+    weights = probabilities.new_zeros(*probabilities.shape[:3], window + position + length)
+    weights = weights.scatter(3, (places + position).expand(probabilities.shape), probabilities)[..., window:]
+    return weights.transpose(0, 1) if by_head else weights.mean(1)
 
 
 def _check_causal(projection: Projection, self_attention: bool, q_noise: float, chunk_size: int | None) -> None:

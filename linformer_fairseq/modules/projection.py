@@ -167,12 +167,13 @@ class LinearProjection(Projection):
         return self._columns(n).to(dtype)
 
     def columns(self, start: int, length: int) -> Tensor:
-        """The columns that `length` tokens from position `start` on meet, (G, k, length); zero beyond N."""
-        columns = self.weight[..., start : start + length]
+        """The columns that `length` tokens from position `start` on meet, (G, k, length); zero before 0, beyond N."""
+        before = min(length, max(0, -start))
+        columns = self.weight[..., max(0, start) : max(0, start + length)]
         if self.num_heads is None:
             columns = columns.unsqueeze(0)
-        beyond = length - columns.size(2)
-        return F.pad(columns, (0, beyond)) if beyond else columns
+        beyond = length - before - columns.size(2)
+        return F.pad(columns, (before, beyond)) if before or beyond else columns
 
     def with_values(self, values: Projection, x: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         return _one_product(self, values, x, lengths)

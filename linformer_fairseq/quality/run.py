@@ -25,7 +25,7 @@ VALID = "valid"
 
 @dataclass(frozen=True)
 class Training:
-    """One model of the study, in an output folder of the recipe's that it shares with its variant's other k."""
+    """One model of the study, in an output folder of the recipe's that it shares with all of the same flags and seed."""
 
     variant: Variant
     model: Model
@@ -43,10 +43,12 @@ def trainings(study: Study) -> list[Training]:
     found = []
     for seed in study.seeds:
         for variant in study.variants:
-            training = dataclasses.replace(study.settings.training, seed=seed, linformer_args=list(variant.flags))
-            settings = dataclasses.replace(study.settings, training=training)
-            out = study.out / "runs" / variant.name / f"seed-{seed}"
-            found += [Training(variant, model, seed, settings, out) for model in variant.models(study.ks)]
+            for model in variant.models(study.ks):
+                flags = variant.flags_for(model)
+                training = dataclasses.replace(study.settings.training, seed=seed, linformer_args=flags)
+                settings = dataclasses.replace(study.settings, training=training)
+                out = study.out / "runs" / variant.folder_for(model) / f"seed-{seed}"
+                found.append(Training(variant, model, seed, settings, out))
     return found
 
 

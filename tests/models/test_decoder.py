@@ -61,10 +61,26 @@ def check_scores(
 
 @every_sharing
 @every_place
-def test_beam_search_gives_the_scores_of_a_parallel_pass(sharing: str, places: str) -> None:
+@pytest.mark.parametrize("window", [0, 3])
+def test_beam_search_gives_the_scores_of_a_parallel_pass(sharing: str, places: str, window: int) -> None:
     task = toy_task()
-    model = causal_model(task, linformer_attention=places, linformer_sharing=sharing)
+    model = causal_model(task, linformer_attention=places, linformer_sharing=sharing, linformer_window=window)
     check_scores(task, [model], [12, 5, 30], beam_size=4, max_len_b=20)
+
+
+def test_a_window_over_the_whole_target_is_full_attention() -> None:
+    """And two levels of slots over the whole source are, too: the model is `transformer`."""
+    task = toy_task()
+    flags = {"linformer_attention": "encoder,cross,decoder", "linformer_projection": "two-level", "linformer_k": "8"}
+    model = toy_model(task=task, linformer_window=12, linformer_open_slots=8, **flags)
+    transformer = toy_model("transformer", task)
+    kept = {name: w for name, w in model.state_dict().items() if "projection.weight" not in name or "output" in name}
+    transformer.load_state_dict(kept)
+    source, target = batch(task, [sentence(task, 30), sentence(task, 3)], left_pad=True), sentence(task, 12, 1)[None]
+    previous = previous_tokens(task, target.expand(2, -1))
+    with torch.no_grad():
+        out, expected = (m(**source["net_input"], prev_output_tokens=previous)[0] for m in (model, transformer))
+    torch.testing.assert_close(out, expected, rtol=1e-4, atol=1e-4)
 
 
 def test_ensembles() -> None:

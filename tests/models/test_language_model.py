@@ -49,8 +49,10 @@ def toy_lm(arch: str = "linformer_transformer_lm_gpt2_tiny", **flags: object) ->
 
 
 @every_sharing
-def test_step_by_step_equals_a_parallel_pass(sharing: str) -> None:
-    model = toy_lm(linformer_sharing=sharing).double()
+@pytest.mark.parametrize("window", [0, 5])
+def test_step_by_step_equals_a_parallel_pass(sharing: str, window: int) -> None:
+    model = toy_lm(linformer_sharing=sharing, linformer_window=window).double()
+    assert {layer.self_attn.window for layer in model.decoder.layers} == {window}
     assert all(type(layer.self_attn) is LinformerMultiheadAttention for layer in model.decoder.layers)
     task = toy_task()
     tokens = previous_tokens(task, torch.stack([sentence(task, 50, seed) for seed in range(2)]))

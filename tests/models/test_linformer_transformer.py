@@ -219,7 +219,7 @@ def test_every_flag_has_a_help_text() -> None:
     parser = ArgumentParser()
     LinformerTransformerModel.add_args(parser)
     ours = [action for action in parser._actions if action.dest.startswith("linformer")]
-    assert len(ours) == 10
+    assert len(ours) == 11
     assert all(action.help for action in ours)
     assert {"--encoder-layers", "--max-source-positions"} <= set(parser._option_string_actions)
 
@@ -264,6 +264,7 @@ def test_every_flag_has_a_help_text() -> None:
         ({"linformer_sharing": "some"}, "--linformer-sharing is one of none, headwise"),
         ({"linformer_projection": "fft"}, "--linformer-projection is one of linear, two-level"),
         ({"linformer_open_slots": 0}, "--linformer-open-slots must be at least 1, not 0"),
+        ({"linformer_window": -1}, "--linformer-window must be at least 0, not -1"),
         ({"linformer_init": "magic"}, "--linformer-init is one of xavier"),
         ({"linformer_init": "normal", "linformer_projection": "conv"}, "--linformer-init normal needs"),
         ({"linformer_k": "8,4", "linformer_sharing": "layerwise"}, "--linformer-sharing layerwise needs one"),

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+import torch.nn.functional as F
 from fairseq.modules import MultiheadAttention
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -48,20 +49,26 @@ def some_split(length: int, data: st.DataObject) -> list[int]:
     chunk_size=st.sampled_from([None, 1, 7, 64, 220]),
     groups=st.sampled_from([1, 3]),
     masked=st.booleans(),
+    window=st.sampled_from([0, 1, 3, 20, 300]),
 )
-@example(length=220, chunk_size=None, groups=3, masked=True)
-def test_chunks_equal_naive_reference(length: int, chunk_size: int | None, groups: int, masked: bool) -> None:
+@example(length=220, chunk_size=None, groups=3, masked=True, window=0)
+@example(length=220, chunk_size=7, groups=3, masked=True, window=9)
+def test_chunks_equal_naive_reference(
+    length: int, chunk_size: int | None, groups: int, masked: bool, window: int
+) -> None:
     """Values, and the gradients of query, key, value, E and F."""
     tensors = inputs(length, groups)
-    mask = torch.ones(length, 5, dtype=torch.bool).tril() if masked else None
-    out, _, state = causal_attention(*tensors, mask, chunk_size=chunk_size)
-    expected = naive_causal_attention(*tensors, mask)
+    mask = torch.ones(length, 5, dtype=torch.bool).tril(-window) if masked or window else None
+    if mask is not None and not masked:
+        mask = mask[:, :1].expand(-1, 5)  # all slots, once there is a token before the window
+    delayed = [F.pad(matrix, (window, 0))[..., :length] for matrix in tensors[3:]]
+    out, _, state = causal_attention(*tensors[:3], *delayed, mask, chunk_size=chunk_size, window=window)
+    expected = naive_causal_attention(*tensors, mask, window)
     assert state is None
     torch.testing.assert_close(out, expected, rtol=1e-10, atol=1e-10)
     target = torch.randn_like(out)
-    gradients = zip(
-        torch.autograd.grad(out, tensors, target), torch.autograd.grad(expected, tensors, target), strict=True
-    )
+    options = {"grad_outputs": target, "allow_unused": True, "materialize_grads": True}  # of E and F without a slot
+    gradients = zip(*(torch.autograd.grad(y, tensors, **options) for y in (out, expected)), strict=True)
     for gradient, wanted in gradients:
         torch.testing.assert_close(gradient, wanted, rtol=1e-10, atol=1e-10)
 
@@ -149,7 +156,7 @@ def test_the_far_past_matters(sharing: str, chunk_size: int | None) -> None:
 @settings(max_examples=3)
 @given(data=st.data())
 def test_steps_equal_chunks_over_2000_positions(sharing: str, data: st.DataObject) -> None:
-    options = {"k": 16, "mask_empty_slots": data.draw(st.booleans())}
+    options = {"k": 16, "mask_empty_slots": data.draw(st.booleans()), "window": data.draw(st.sampled_from([0, 1, 30]))}
     attention = make_causal(sharing, n=2000, random=False, dtype=torch.float32, **options)
     x = torch.randn(2000, 2, 8)
     expected = attention(x, x, x)[0]
@@ -183,6 +190,37 @@ def test_starts_as_full_causal_attention_while_k_covers_the_prefix(sharing: str,
 
 
 @everything
+@pytest.mark.parametrize("masked", [True, False])
+def test_is_full_causal_attention_within_the_window(sharing: str, masked: bool) -> None:
+    attention = make_causal(sharing, k=4, n=64, dtype=torch.float32, window=16, mask_empty_slots=masked)
+    full = MultiheadAttention(8, 2, self_attention=True).eval()
+    full.load_state_dict({name: w for name, w in attention.state_dict().items() if "projection" not in name})
+    x = torch.randn(40, 2, 8)
+    future = torch.full((40, 40), -torch.inf).triu(1)
+    expected, expected_weights = full(x, x, x, attn_mask=future)
+    for steps in ([40], [1] * 40, [3, 1, 30, 6]):
+        out = decode(attention, x, steps)
+        torch.testing.assert_close(out[:16], expected[:16], rtol=1e-4, atol=1e-5)
+        assert (out[17:] - expected[17:]).abs().max() > 1e-3
+    out, weights = attention(x, x, x)
+    torch.testing.assert_close(out[:16], expected[:16], rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(weights[:, :16], expected_weights[:, :16], rtol=1e-4, atol=1e-5)
+
+
+def test_tokens_before_the_window_come_through_the_slots_alone() -> None:
+    """With F = 0 they do not, with any other F they do."""
+    attention = make_causal(k=4, n=64, window=5)
+    x = torch.randn(12, 1, 8, dtype=torch.float64)
+    other = x.clone()
+    other[:4] = torch.randn(4, 1, 8, dtype=torch.float64)
+    with torch.no_grad():
+        assert (attention(x, x, x)[0] - attention(other, other, other)[0])[9:].abs().max() > 1e-3
+        attention.key_projection.weight.zero_()
+        attention.value_projection.weight.zero_()
+        torch.testing.assert_close(attention(x, x, x)[0][9:], attention(other, other, other)[0][9:])
+
+
+@everything
 @pytest.mark.parametrize("poison", [1e9, float("inf"), float("nan")])
 def test_padding_never_reaches_an_output(sharing: str, poison: float) -> None:
     attention = make_causal(sharing, chunk_size=8)
@@ -197,9 +235,10 @@ def test_padding_never_reaches_an_output(sharing: str, poison: float) -> None:
 
 
 @everything
-def test_weights_over_tokens(sharing: str) -> None:
+@pytest.mark.parametrize("window", [0, 1, 4])
+def test_weights_over_tokens(sharing: str, window: int) -> None:
     """They reproduce the output, lie in the past, and are the same step by step."""
-    attention = make_causal(sharing, k=3, n=10)
+    attention = make_causal(sharing, k=3, n=10, window=window)
     x = torch.randn(10, 2, 8, dtype=torch.float64)
     expected, weights = attention(x, x, x, need_head_weights=True)
     assert weights.shape == (2, 2, 10, 10)
@@ -217,9 +256,10 @@ def test_weights_over_tokens(sharing: str) -> None:
 
 
 @everything
-def test_padding_in_steps(sharing: str) -> None:
+@pytest.mark.parametrize("window", [0, 4])
+def test_padding_in_steps(sharing: str, window: int) -> None:
     """Sentences that end early leave the others, and their own past, as they are."""
-    attention = make_causal(sharing, n=20)
+    attention = make_causal(sharing, n=20, window=window)
     lengths = torch.tensor([20, 7, 12])
     mask = torch.arange(20) >= lengths[:, None]
     x = torch.randn(20, 3, 8, dtype=torch.float64)
@@ -233,8 +273,9 @@ def test_padding_in_steps(sharing: str) -> None:
 
 
 @everything
-def test_state_is_reordered_and_does_not_grow(sharing: str) -> None:
-    attention = make_causal(sharing, n=200)
+@pytest.mark.parametrize("window", [0, 7])
+def test_state_is_reordered_and_does_not_grow(sharing: str, window: int) -> None:
+    attention = make_causal(sharing, n=200, window=window)
     x = torch.randn(200, 3, 8, dtype=torch.float64)
     expected = attention(x, x, x)[0]
     state: dict = {}
@@ -248,12 +289,14 @@ def test_state_is_reordered_and_does_not_grow(sharing: str) -> None:
         attention.reorder_incremental_state(state, order)
         history = history[order]
         sizes.add(sum(tensor.numel() for entry in state.values() for tensor in entry.values()))
-    assert sizes == {2 * 3 * 8 * 4 + 1 + 3}  # two sums of k · C numbers a sentence, the position, and the order
+    # two sums of k · C numbers a sentence, keys and values of the window, the position, and the order
+    assert sizes == {2 * 3 * 8 * (4 + window) + 1 + 3}
 
 
-def test_rows_may_multiply_and_vanish() -> None:
+@pytest.mark.parametrize("window", [0, 4])
+def test_rows_may_multiply_and_vanish(window: int) -> None:
     """As hypotheses do: one sentence becomes a beam, finished ones leave."""
-    attention = make_causal(n=64)
+    attention = make_causal(n=64, window=window)
     x = torch.randn(20, 2, 8, dtype=torch.float64)
     expected = attention(x, x, x)[0]
     state: dict = {}
@@ -301,9 +344,10 @@ def test_state_keeps_its_precision(dtype: torch.dtype, step: int) -> None:
         assert (found[name] - wanted[name]).norm() / wanted[name].norm() < 1e-2
 
 
-def test_older_states_stay_as_they_are() -> None:
+@pytest.mark.parametrize("window", [0, 4])
+def test_older_states_stay_as_they_are(window: int) -> None:
     """A state that someone keeps is not overwritten by the tokens after it."""
-    attention = make_causal(n=64)
+    attention = make_causal(n=64, window=window)
     x = torch.randn(20, 2, 8, dtype=torch.float64)
     expected = attention(x, x, x)[0]
     state: dict = {}
