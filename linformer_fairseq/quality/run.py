@@ -25,7 +25,7 @@ VALID = "valid"
 
 @dataclass(frozen=True)
 class Training:
-    """One model of the study, in an output folder of the recipe's that it shares with all of the same flags and seed."""
+    """One model of the study, in an output folder of the recipe's that all of the same flags and seed share."""
 
     variant: Variant
     model: Model
