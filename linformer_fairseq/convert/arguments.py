@@ -1,6 +1,5 @@
 """The command line of the conversion: the model's own flags, and what to compare on."""
 
-import argparse
 import shlex
 from argparse import Namespace
 from collections.abc import Sequence
@@ -63,6 +62,8 @@ def build_parser() -> Parser:
     group.add_argument("--seed", type=natural, default=1, help="of the choice of sentences, and of what starts random")
     group = parser.add_argument_group("the new model", "as for fairseq-train")
     gen_parser_from_dataclass(group, LinformerConfig())
+    # a linear projection has to start as full attention of few tokens
+    parser.set_defaults(linformer_init=None, linformer_mask_empty_slots=True)
     return parser
 
 
@@ -71,7 +72,11 @@ def parse(argv: Sequence[str]) -> Conversion:
     args = vars(build_parser().parse_args(argv))
     flags = {name: args.pop(name) for name in list(args) if name.startswith("linformer_")}
     try:
-        LinformerConfig.from_namespace(argparse.Namespace(**flags))
+        config = LinformerConfig.from_namespace(Namespace(**{**flags, "linformer_init": "xavier"}))
+        if flags["linformer_init"] is None:
+            linear = config.linformer_projection == "linear" or "decoder" in config.places
+            flags["linformer_init"] = "identity" if linear else "xavier"
+        LinformerConfig.from_namespace(Namespace(**flags))
     except ValueError as error:
         raise UserError(f"{error}.") from None
     for option in ("report", "fit"):

@@ -1,17 +1,19 @@
 """E and F fitted to the attention maps of the Transformer that they come from, by least squares.
 
-Of one attention, with Q and K as it has them, S = Q Kᵀ / √d its scores and P = softmax(S) its map:
+Of one attention, with Q and K as it has them, S = Q Kᵀ / √d are the scores and P the map, their softmax:
 
-    E   S Eᵀ is to be near the logarithm of what P gives to the tokens of each slot together, as softmax(S Eᵀ) is what
-        the slots get
-    F   softmax(S Eᵀ) F is to be near P
+    E   S Eᵀ is to be near what the tokens of each slot have together, log Σ exp S over them, as the slots' share of the
+        softmax is theirs then
+    F   P̄ F is to be near P, where P̄ is what the slots get with that E
 
-Both are linear in what is sought, column by column for F. The first k columns stay as they start, so that what is exact
-for n <= k stays so; the others are found from sums over sentences, of which none has to be kept.
+Both are linear in what is sought, F column by column. The first k columns stay as they start, so that what is exact for
+n <= k stays so; the others are found from sums over sentences, of which none has to be kept. Causal attention is fitted
+alike, with the tokens that each query sees; those in its window are not the slots' affair.
 
 Shapes: T queries, n tokens, H heads, k slots, N the longest length, G = 1 where the heads share E and F, else H.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -28,7 +30,7 @@ from linformer_fairseq.modules import LinearProjection, LinformerMultiheadAttent
 RIDGE = 1e-3
 """Weight, per sentence, of staying at the start."""
 LEAST = 1e-4
-"""The least that a slot is taken to get, as the logarithm of nothing is infinite."""
+"""The least share that a slot is taken to have, as the logarithm of nothing is infinite."""
 
 
 def learned(model: BaseFairseqModel) -> dict[str, LinformerMultiheadAttention]:
@@ -88,58 +90,60 @@ class _Sums:
     def __init__(self, attention: LinformerMultiheadAttention, of_keys: bool) -> None:
         self.attention = attention
         self.of_keys = of_keys
-        projection = attention.key_projection if of_keys else attention.value_projection
-        self.projection = projection
-        k, free, groups = (
-            projection.projected_dim,
-            projection.max_positions - projection.projected_dim,
-            projection.groups,
-        )
+        self.projection = attention.key_projection if of_keys else attention.value_projection
+        k, groups = self.projection.projected_dim, self.projection.groups
+        free = self.projection.max_positions - k
         self.sentences = 0
-        if of_keys:
-            self.products = torch.zeros(groups, free, free, dtype=torch.float64)
-            self.targets = torch.zeros(groups, free, k, dtype=torch.float64)
-        else:
-            self.products = torch.zeros(groups, free, k, k, dtype=torch.float64)
-            self.targets = torch.zeros(groups, free, k, dtype=torch.float64)
+        # of all free columns together, or of the k shares of the slots for each of them
+        product = (groups, free, free) if of_keys else (groups, free, k, k)
+        self.products = torch.zeros(product, dtype=torch.float64)
+        self.targets = torch.zeros(groups, free, k, dtype=torch.float64)
 
     def add(self, scores: Tensor) -> None:
-        """Takes in S of a sentence, (H, T, n); up to k tokens there is nothing to find."""
+        """Takes in S of a sentence, (H, T, n); up to k tokens in slots there is nothing to find."""
         k, n = self.projection.projected_dim, scores.size(2)
-        if n <= k:
+        if n - self.attention.window <= k:
             return
         self.sentences += 1
-        causal = self.attention.causal
-        maps = scores.masked_fill(~_visible(scores), -torch.inf).softmax(-1) if causal else scores.softmax(-1)
-        scores = scores.tril() if causal else scores
-        (self._add_keys if self.of_keys else self._add_values)(scores, maps, n - k)
+        seen = torch.ones(scores.shape[1:], dtype=torch.bool)
+        if self.attention.causal:
+            seen = seen.tril()
+        old = seen.tril(-self.attention.window) if self.attention.causal else seen
+        (self._add_keys if self.of_keys else self._add_values)(scores, seen, old)
 
-    def _add_keys(self, scores: Tensor, maps: Tensor, free: int) -> None:
+    def _add_keys(self, scores: Tensor, seen: Tensor, old: Tensor) -> None:
         k, n = self.projection.projected_dim, scores.size(2)
-        slots = _slots(self.projection, n)
-        got = (maps @ F.one_hot(slots, k).double()).clamp(min=LEAST).log()
-        missing = got - got.mean(-1, keepdim=True) - scores @ _matrix(self.projection, n).transpose(1, 2)
-        missing = missing - missing.mean(-1, keepdim=True)
-        features = scores[..., k:]
+        members = F.one_hot(_slots(self.projection, n), k).t().bool()  # (k, n)
+        least = scores.masked_fill(~seen, -torch.inf).logsumexp(-1, keepdim=True) + math.log(LEAST)
+        in_slots = scores[:, :, None].masked_fill(~(old[:, None] & members), -torch.inf)  # (H, T, k, n)
+        missing = in_slots.logsumexp(-1).clamp(min=least) - scores.where(old, 0.0) @ _matrix(self.projection, n).mT
+        if not self.attention.window:  # what all slots have in common drops out of the softmax
+            missing = missing - missing.mean(-1, keepdim=True)
+        features = scores.where(old, 0.0)[..., k:]
         if self.attention.causal:  # earlier queries meet fewer slots, and none of these columns
-            features, missing = features[:, k:], missing[:, k:]
-        self.products[:, :free, :free] += self._of_groups(features.transpose(1, 2) @ features)
-        self.targets[:, :free] += self._of_groups(features.transpose(1, 2) @ missing)
+            first = k + self.attention.window
+            features, missing = features[:, first:], missing[:, first:]
+        free = n - k
+        self.products[:, :free, :free] += self._of_groups(features.mT @ features)
+        self.targets[:, :free] += self._of_groups(features.mT @ missing)
 
-    def _add_values(self, scores: Tensor, maps: Tensor, free: int) -> None:
-        k, n = self.projection.projected_dim, scores.size(2)
-        causal = self.attention.causal
-        of_slots = scores @ _matrix(self.attention.key_projection, n).transpose(1, 2)
-        if causal and self.projection.masks_empty_slots:
-            of_slots = of_slots.masked_fill(~_visible(of_slots), -torch.inf)
-        shares = of_slots.softmax(-1)  # (H, T, k)
-        reached = shares @ _matrix(self.projection, n)
-        missing = maps - (reached.tril() if causal else reached)
-        for column in range(free):
-            seen = slice(k + column, None) if causal else slice(None)
-            rows, wanted = shares[:, seen], missing[:, seen, k + column, None]
-            self.products[:, column] += self._of_groups(rows.transpose(1, 2) @ rows)
-            self.targets[:, column] += self._of_groups(rows.transpose(1, 2) @ wanted)[..., 0]
+    def _add_values(self, scores: Tensor, seen: Tensor, old: Tensor) -> None:
+        attention, n = self.attention, scores.size(2)
+        k = self.projection.projected_dim
+        of_slots = scores.where(old, 0.0) @ _matrix(attention.key_projection, n).mT
+        if attention.causal:
+            filled = torch.ones(of_slots.shape[1:], dtype=torch.bool).tril(-attention.window)
+            empty = ~filled if self.projection.masks_empty_slots else ~old[:, :1]
+            of_slots = of_slots.masked_fill(empty, -torch.inf)
+        near = scores.masked_fill(~(seen & ~old), -torch.inf)
+        shares = torch.cat([of_slots, near], -1).softmax(-1)[..., :k]  # (H, T, k)
+        maps = scores.masked_fill(~seen, -torch.inf).softmax(-1)
+        missing = maps - shares @ _matrix(self.projection, n)
+        for column in range(n - k):
+            rows = old[:, k + column]
+            own, wanted = shares[:, rows], missing[:, rows, k + column, None]
+            self.products[:, column] += self._of_groups(own.mT @ own)
+            self.targets[:, column] += self._of_groups(own.mT @ wanted)[..., 0]
 
     def _of_groups(self, x: Tensor) -> Tensor:
         """(H, ...) to (G, ...)."""
@@ -155,12 +159,7 @@ class _Sums:
         else:
             found = torch.linalg.solve(products, self.targets[..., None])[..., 0]
         columns = weight[..., k:] if weight.dim() == 3 else weight[None, :, k:]
-        columns += found.transpose(1, 2).to(weight.dtype)
-
-
-def _visible(scores: Tensor) -> Tensor:
-    """What a query may see of tokens, or of slots that fill up token by token: (T, n), true up to its own place."""
-    return torch.ones(scores.shape[1:], dtype=torch.bool).tril()
+        columns += found.mT.to(weight.dtype)
 
 
 def _slots(projection: LinearProjection | PooledLinear, n: int) -> Tensor:
