@@ -1,0 +1,96 @@
+"""A trained Transformer, converted by the command, in fairseq's own commands."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.fairseq_commands import PLUGIN, Result, generate_arguments, run, run_module, train_arguments, valid_losses
+
+needs_torch = pytest.mark.skipif(
+    not hasattr(torch.serialization, "add_safe_globals"), reason="converting needs torch 2.4"
+)
+pytestmark = pytest.mark.slow
+
+
+def run_convert(*arguments: object) -> Result:
+    return run_module("linformer_fairseq.convert", *arguments)
+
+
+def hypotheses(data: Path, checkpoint: Path) -> list[str]:
+    output = run("generate", *generate_arguments(data, checkpoint)).ok()
+    return sorted(line for line in output.splitlines() if line.startswith("H-"))
+
+
+@needs_torch
+def test_translates_as_before_and_can_be_tuned(trained_transformer: Path, data: Path, tmp_path: Path) -> None:
+    out, report = tmp_path / "linformer.pt", tmp_path / "report"
+    flags = ["--linformer-k", 16, "--linformer-projection", "two-level"]
+    said = run_convert(trained_transformer, out, *flags, "--data", data / "bin", "--report", report).ok()
+    assert f"The Linformer is in {out}." in said
+    assert {path.name for path in report.iterdir()} == {"report.md", "conversion.png"}
+    text = (report / "report.md").read_text()
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if " tokens " in line]
+    assert [row[0] for row in rows[:2]] == ["1 to 8 tokens", "9 to 16 tokens"]
+    for row in rows[:2]:  # no more tokens than slots
+        assert row[2] == row[3]
+        assert (float(row[4]), row[6]) == (0.0, "100.0%")
+        assert float(row[5]) < 1e-4
+    assert float(rows[2][4]) > 0
+
+    lengths = [len(line.split()) + 1 for line in (data / "test.en").read_text().splitlines()]
+    before, after = (hypotheses(data, checkpoint) for checkpoint in (trained_transformer, out))
+    assert len(before) == len(after) == 30
+    short = {f"H-{i}" for i, n in enumerate(lengths) if n <= 16}
+    assert [h.split("\t")[2] for h in before if h.split("\t")[0] in short] == [
+        h.split("\t")[2] for h in after if h.split("\t")[0] in short
+    ]
+    arguments = train_arguments(data, tmp_path / "tuned", "--finetune-from-model", out, "--max-epoch", 1, *flags)
+    assert len(valid_losses(run("train", *arguments).ok())) == 1
+    common = [data / "bin", *PLUGIN, "--task", "translation", "--max-tokens", 400, "--cpu"]
+    assert "ppl" in run("validate", *common, "--path", out, "--required-batch-size-multiple", 1).ok()
+
+
+@needs_torch
+def test_fitting(trained_transformer: Path, data: Path, tmp_path: Path) -> None:
+    out = tmp_path / "linformer.pt"
+    flags = ["--linformer-k", 4, "--linformer-attention", "decoder", "--linformer-window", 2]
+    said = run_convert(trained_transformer, out, *flags, "--data", data / "bin", "--fit", 30, "--lengths", 6).ok()
+    rows = [line.split("|") for line in said.splitlines() if " tokens " in line]
+    assert len(rows) == 2
+    assert all(len(row) == len(rows[0]) == 13 for row in rows)
+    plain, fitted = (torch.load(path, weights_only=True)["model"] for path in (trained_transformer, out))
+    weight = fitted["decoder.layers.0.self_attn.key_projection.weight"]
+    assert torch.equal(weight[:, :4], torch.eye(4))
+    assert all(torch.equal(fitted[name], tensor) for name, tensor in plain.items())
+    assert len(hypotheses(data, out)) == 30
+
+
+@needs_torch
+def test_refusals(trained_transformer: Path, trained: Path, data: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.pt"
+    copy = tmp_path / "copy.pt"
+    shutil.copy(trained_transformer, copy)
+    for arguments, said in (
+        ((trained, out), "holds a linformer_transformer"),
+        ((tmp_path / "none.pt", out), "is missing: name a checkpoint that fairseq-train saved"),
+        ((copy, copy), "is the checkpoint itself: name another OUT"),
+        ((copy, tmp_path), "cannot be written: name a file in a folder that exists"),
+        ((copy, out, "--fit", 5), "--fit needs --data"),
+        ((copy, out, "--report", tmp_path / "report"), "--report needs --data"),
+        ((copy, out, "--linformer-k", "many"), "--linformer-k takes a whole number"),
+        ((copy, out, "--linformer-attention", "middle"), "--linformer-attention knows encoder, cross and decoder"),
+        (
+            (copy, out, "--data", data / "bin", "--fit", 5, "--linformer-k", 4, "--linformer-projection", "mean-pool"),
+            "There is no E or F to fit",
+        ),
+        (
+            (copy, out, "--data", data / "bin", "--fit", 5, "--linformer-k", 4, "--linformer-sharing", "layerwise"),
+            "use --linformer-sharing headwise or none, not layerwise",
+        ),
+    ):
+        result = run_convert(*arguments)
+        assert said in result.sentence()
+        assert result.status == 2
+    assert {path.name for path in tmp_path.iterdir()} == {"copy.pt"}

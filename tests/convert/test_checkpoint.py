@@ -1,0 +1,107 @@
+"""The state of a checkpoint, converted."""
+
+import copy
+from argparse import Namespace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from omegaconf import OmegaConf
+
+from linformer_fairseq.cli.errors import UserError
+from linformer_fairseq.convert.checkpoint import converted, model_settings
+from linformer_fairseq.models.config import LinformerConfig
+from tests.models.toy import batch, previous_tokens, sentence, toy_args, toy_model, toy_task
+
+PATH = Path("trained.pt")
+
+
+def config(**flags: object) -> LinformerConfig:
+    return LinformerConfig.from_namespace(Namespace(**{"linformer_k": "8", **flags}))
+
+
+def state_of(arch: str = "transformer", **flags: object) -> dict[str, Any]:
+    """What fairseq-train saves, as far as it matters here."""
+    args = toy_args(arch, **flags)
+    args._name = arch
+    model = toy_model(arch, **flags).state_dict()
+    return {"args": None, "cfg": {"model": args, "task": {}}, "model": model, "extra_state": {}}
+
+
+@pytest.mark.parametrize("kind", ["two-level", "pooled-linear", "mean-pool"])
+def test_short_sentences_are_translated_as_before(kind: str) -> None:
+    """As many tokens as slots, on both sides: the same log-probabilities, by the model that the new settings build."""
+    state = state_of()
+    new = converted(state, PATH, config(linformer_projection=kind))
+    args = new["cfg"]["model"]
+    assert (args.arch, args._name) == ("linformer_transformer", "linformer_transformer")
+    model = type(toy_model()).build_model(args, toy_task())
+    model.load_state_dict(new["model"], model_cfg=args)
+    task = toy_task()
+    inputs = batch(task, [sentence(task, 8), sentence(task, 3)], left_pad=True)["net_input"]
+    previous = previous_tokens(task, sentence(task, 20, 1)[None].expand(2, -1))
+    longer = batch(task, [sentence(task, 20)], left_pad=True)["net_input"]
+    with torch.no_grad():
+        before, after = (m(**inputs, prev_output_tokens=previous)[0] for m in (toy_model("transformer"), model.eval()))
+        torch.testing.assert_close(after, before, rtol=1e-4, atol=1e-4)
+        moved = (m(**longer, prev_output_tokens=previous[:1])[0] for m in (toy_model("transformer"), model))
+        assert (next(moved) - next(moved)).abs().max() > 1e-3
+
+
+def test_what_is_converted_stays_as_it_is() -> None:
+    state = state_of()
+    kept = copy.deepcopy(state)
+    new = converted(state, PATH, config(linformer_projection="pooled-linear"))
+    assert vars(state["cfg"]["model"]) == vars(kept["cfg"]["model"])
+    assert state["model"].keys() == kept["model"].keys()
+    assert all(torch.equal(new["model"][name], tensor) for name, tensor in kept["model"].items())
+    added = {name: tuple(tensor.shape) for name, tensor in new["model"].items() if name not in kept["model"]}
+    assert added == {
+        f"{side}.layers.{layer}.{attention}.{name}_projection.weight": (8, 64)
+        for side, attention in (("encoder", "self_attn"), ("decoder", "encoder_attn"))
+        for layer in (0, 1)
+        for name in ("key", "value")
+    }
+
+
+def test_checkpoints_of_other_fairseqs() -> None:
+    """The configuration of fairseq-hydra-train, and the bare arguments of fairseq before 0.10."""
+    state = state_of()
+    flat = vars(state["cfg"]["model"])
+    hydra = {**state, "cfg": OmegaConf.create({"model": flat, "task": {"data": "here"}})}
+    new = converted(hydra, PATH, config())
+    assert new["cfg"]["model"].linformer_k == "8"
+    assert new["cfg"]["task"] == {"data": "here"}
+    old = {"args": Namespace(**flat, data="here"), "model": state["model"], "extra_state": {}}
+    new = converted(old, PATH, config())
+    assert new["args"].linformer_k == "8"
+    assert new["args"].data == "here"
+    assert model_settings(new).arch == "linformer_transformer"
+
+
+def test_copies_that_fairseq_0_12_2_keeps_are_dropped() -> None:
+    state = state_of()
+    state["model"] = {**state["model"], "encoder.layers.0.in_proj_weight": torch.zeros(3)}
+    assert "encoder.layers.0.in_proj_weight" not in converted(state, PATH, config())["model"]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"_name": "linformer_transformer", "arch": "linformer_transformer"}, "holds a linformer_transformer: name"),
+        ({"_name": "lstm", "arch": "lstm"}, "trained.pt holds a lstm: name the checkpoint of a translation model"),
+        ({"_name": None, "arch": None}, "holds no model of a known name"),
+    ],
+)
+def test_other_models_are_refused(change: dict[str, object], said: str) -> None:
+    state = state_of()
+    for name, value in change.items():
+        setattr(state["cfg"]["model"], name, value)
+    with pytest.raises(UserError, match=said):
+        converted(state, PATH, config())
+
+
+def test_projections_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(UserError, match="--linformer-k 65 is larger than --max-source-positions 64"):
+        converted(state_of(), PATH, config(linformer_k="65"))
