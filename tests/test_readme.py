@@ -11,9 +11,12 @@ from fairseq.models import ARCH_MODEL_REGISTRY
 
 from linformer_fairseq import average
 from linformer_fairseq.benchmark import arguments as benchmark
+from linformer_fairseq.convert import arguments as convert
 from linformer_fairseq.models.linformer_transformer import ARCHITECTURES
 from linformer_fairseq.models.linformer_transformer_lm import LM_ARCHITECTURES
+from linformer_fairseq.quality import arguments as quality
 from linformer_fairseq.recipe import arguments
+from linformer_fairseq.spectrum import arguments as spectrum
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -41,7 +44,8 @@ def known_flags() -> set[str]:
     options.parse_args_and_arch(language, chosen)
     generate = options.get_generation_parser()
     options.parse_args_and_arch(generate, ["DATA", "--path", "checkpoint.pt", "--remove-bpe"])
-    ours = (arguments.build_parser(), average.build_parser(), *subparsers(benchmark.build_parser()))
+    commands = (arguments, average, convert, quality, spectrum)
+    ours = (*(command.build_parser() for command in commands), *subparsers(benchmark.build_parser()))
     parsers = (train, language, generate, options.get_preprocessing_parser(), *ours)
     return set().union(*map(flags, parsers)) | ELSEWHERE
 

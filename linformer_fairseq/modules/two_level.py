@@ -26,6 +26,9 @@ from torch import Tensor
 
 from linformer_fairseq.modules.projection import MeanPool
 
+FEW = 4
+"""Slots that are found faster one after the other than by sorting."""
+
 
 class Windows(NamedTuple):
     """Which token is in which slot; windows are side by side, and their sizes differ by one at most."""
@@ -110,21 +113,32 @@ def in_tiles_pays(queries: int, n: int, slots: int, opened: int) -> bool:
 
 @torch.no_grad()
 def _best_slots(query: Tensor, source: Source, opened: int) -> Tensor:
-    """The slots that each query opens, (B, H, T, m): a choice, which has no gradient."""
+    """The slots that each query opens, (B, H, T, m), each once: a choice, which has no gradient."""
     scores = query @ source.slot_keys.transpose(2, 3) * query.size(3) ** -0.5
-    scores = scores + source.windows.sizes.to(scores.dtype).log()[:, None, None]
-    return scores.topk(min(opened, scores.size(3)), dim=3).indices
+    sizes = source.windows.sizes.to(scores.dtype).log().clamp(min=torch.finfo(scores.dtype).min)  # of 0, too
+    scores = scores.add_(sizes[:, None, None])
+    opened = min(opened, scores.size(3))
+    if opened > FEW:
+        return scores.topk(opened, dim=3).indices
+    found: list[Tensor] = []
+    for _ in range(opened):
+        if found:
+            scores = scores.scatter_(3, found[-1], -torch.inf)
+        found.append(scores.argmax(3, keepdim=True))
+    return torch.cat(found, 3)
 
 
+@torch.no_grad()
 def _score_offsets(best: Tensor, windows: Windows, dtype: torch.dtype) -> Tensor:
     """What is added to the scores of slots and tokens, (B, H, T, s + n): log w for a slot that stays closed, 0 for a
     token of an opened one, and -inf for everything else."""
-    slots = windows.sizes.size(1)
-    is_open = torch.zeros(*best.shape[:3], slots + 1, dtype=torch.bool, device=best.device).scatter(3, best, True)
-    of_tokens = windows.slots[:, None, None].expand(*best.shape[:3], -1)
-    closed = windows.sizes.to(dtype).log()[:, None, None].masked_fill(is_open[..., :slots], -torch.inf)
-    tokens = torch.zeros(of_tokens.shape, dtype=dtype, device=best.device)
-    return torch.cat([closed, tokens.masked_fill(~is_open.gather(3, of_tokens), -torch.inf)], 3)
+    batch, slots = windows.sizes.shape
+    shape = best.shape[:3]
+    closed = windows.sizes.to(dtype).log()[:, None, None].expand(*shape, -1).scatter(3, best, -torch.inf)
+    opened = torch.full((*shape, slots + 1), -torch.inf, dtype=dtype, device=best.device).scatter_(3, best, 0.0)
+    every_slot = torch.arange(slots, device=best.device).expand(batch, -1)
+    index = torch.cat([every_slot, slots + windows.slots], 1)  # in both one after the other
+    return torch.cat([closed, opened], 3).gather(3, index[:, None, None].expand(*shape, -1))
 
 
 def _in_tiles(query: Tensor, source: Source, best: Tensor, dropout: float) -> Tensor:
