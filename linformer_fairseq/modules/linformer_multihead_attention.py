@@ -253,28 +253,30 @@ class LinformerMultiheadAttention(MultiheadAttention):
         if len(key) > longest:
             windows = windows_of(MeanPool(longest, len(key)), lengths, len(key))
             key, value, lengths = means(key, windows), means(value, windows), lengths.clamp(max=longest)
-        heads = (self.num_heads, self.head_dim)
-        keys, values = (linear(x).unflatten(2, heads) for linear, x in ((self.k_proj, key), (self.v_proj, value)))
-        slot_keys, slot_values = (pool(x, lengths) for x in (keys, values))
-        keys, values = (x.permute(1, 2, 0, 3) for x in (keys, values))
+        tokens_by_head = (
+            linear(x).unflatten(2, (self.num_heads, self.head_dim))
+            for linear, x in ((self.k_proj, key), (self.v_proj, value))
+        )
+        keys, values = (torch.cat([pool(x, lengths), x.permute(1, 2, 0, 3)], 2) for x in tokens_by_head)
         mask = _no_padding(tokens.key) if tokens.padding_mask is None else tokens.padding_mask
-        source = Source(keys, values, slot_keys, slot_values, windows_of(pool, lengths, len(key)))
         if incremental_state is not None:
-            source = Source(*(x.contiguous() for x in source[:-1]), source.windows)
-            buffer = {"prev_key": source.keys, "prev_value": source.values, "prev_key_padding_mask": mask}
-            buffer |= {"slot_keys": source.slot_keys, "slot_values": source.slot_values}
+            buffer = {"prev_key": keys, "prev_value": values, "prev_key_padding_mask": mask}
             self._set_input_buffer(incremental_state, buffer)
-        return source, mask
+        return Source(keys, values, windows_of(pool, lengths, len(key))), mask
 
     def _cached_source(self, incremental_state: IncrementalState | None) -> tuple[Source, Tensor] | None:
-        """That of an earlier step of the search."""
-        cached = {} if incremental_state is None else self._get_input_buffer(incremental_state)
-        if "slot_keys" not in cached:
+        """That of an earlier step of the search; None where there are slots alone."""
+        if incremental_state is None or not isinstance(self.key_projection, TwoLevelPool):
+            return None
+        cached = self._get_input_buffer(incremental_state)
+        if not cached:
             return None
         mask, keys = cached["prev_key_padding_mask"], cached["prev_key"]
-        lengths = _lengths(mask).clamp(max=keys.size(2))
-        windows = windows_of(self.key_projection, lengths, keys.size(2))
-        return Source(keys, cached["prev_value"], cached["slot_keys"], cached["slot_values"], windows), mask
+        tokens = keys.size(2) - self.key_projection.projected_dim
+        if tokens <= 0:
+            return None
+        windows = windows_of(self.key_projection, _lengths(mask).clamp(max=tokens), tokens)
+        return Source(keys, cached["prev_value"], windows), mask
 
     def _attend_in_two_levels(
         self, query: Tensor, source: Source, mask: Tensor, dropout: float, need_weights: bool, by_head: bool
@@ -543,7 +545,7 @@ class LinformerMultiheadAttention(MultiheadAttention):
 def _repeated(source: Source, copies: int) -> Source:
     """Every sentence so many times."""
     windows = Windows(*(x.repeat_interleave(copies, 0) for x in source.windows))
-    return Source(*(x.repeat_interleave(copies, 0) for x in source[:-1]), windows)
+    return Source(*(x.repeat_interleave(copies, 0) for x in source[:2]), windows)
 
 
 def _over_tokens(probabilities: Tensor, matrix: Tensor, by_head: bool) -> Tensor:

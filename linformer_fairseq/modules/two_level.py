@@ -26,6 +26,8 @@ from torch import Tensor
 
 from linformer_fairseq.modules.projection import MeanPool
 
+TILED_TOKENS = 384
+"""The shortest source for which tiles are faster."""
 FEW = 4
 """Slots that are found faster one after the other than by sorting."""
 
@@ -43,12 +45,20 @@ class Source(NamedTuple):
     """What the queries meet."""
 
     keys: Tensor
-    """Of the tokens, (B, H, n, d)."""
+    """Of the slots and then of the tokens, (B, H, s + n, d)."""
     values: Tensor
-    slot_keys: Tensor
-    """(B, H, s, d)."""
-    slot_values: Tensor
+    """Alike."""
     windows: Windows
+
+    @property
+    def slots(self) -> int:
+        """s."""
+        return self.windows.sizes.size(1)
+
+    @property
+    def tokens(self) -> int:
+        """n."""
+        return self.windows.slots.size(1)
 
 
 def windows_of(pool: MeanPool, lengths: Tensor, n: int) -> Windows:
@@ -75,13 +85,10 @@ def two_level_attention(query: Tensor, source: Source, opened: int, dropout: flo
         dropout: the share of probabilities that are dropped.
     """
     best = _best_slots(query, source, opened)
-    if in_tiles_pays(query.size(2), source.keys.size(2), source.slot_keys.size(2), best.size(3)):
+    if in_tiles_pays(source.tokens, source.slots, best.size(3)):
         return _in_tiles(query, source, best, dropout)
-    keys, values = (
-        torch.cat(pair, 2) for pair in ((source.slot_keys, source.keys), (source.slot_values, source.values))
-    )
     mask = _score_offsets(best, source.windows, query.dtype)
-    return F.scaled_dot_product_attention(query, keys, values, attn_mask=mask, dropout_p=dropout)
+    return F.scaled_dot_product_attention(query, source.keys, source.values, attn_mask=mask, dropout_p=dropout)
 
 
 def two_level_attention_with_weights(
@@ -89,14 +96,11 @@ def two_level_attention_with_weights(
 ) -> tuple[Tensor, Tensor]:
     """The output (B, H, T, d), and the weights over tokens (B, H, T, n), in float32 or better: a closed slot's weight
     is shared evenly by its tokens."""
-    best = _best_slots(query, source, opened)
-    slots = source.slot_keys.size(2)
-    query = query * query.size(3) ** -0.5
-    scores = torch.cat([query @ source.slot_keys.transpose(2, 3), query @ source.keys.transpose(2, 3)], -1)
+    best, slots = _best_slots(query, source, opened), source.slots
+    scores = query @ source.keys.transpose(2, 3) * query.size(3) ** -0.5
     scores = scores + _score_offsets(best, source.windows, query.dtype)
     probabilities = torch.softmax(scores, -1, dtype=torch.promote_types(scores.dtype, torch.float32))
-    dropped = F.dropout(probabilities.type_as(query), dropout)
-    out = dropped[..., :slots] @ source.slot_values + dropped[..., slots:] @ source.values
+    out = F.dropout(probabilities.type_as(query), dropout) @ source.values
     return out, probabilities[..., slots:] + shared_evenly(probabilities[..., :slots], source.windows)
 
 
@@ -106,15 +110,15 @@ def shared_evenly(weights: Tensor, windows: Windows) -> Tensor:
     return shares.gather(3, windows.slots[:, None, None].expand(*weights.shape[:3], -1))
 
 
-def in_tiles_pays(queries: int, n: int, slots: int, opened: int) -> bool:
-    """Whether the form in tiles is faster than the dense one."""
-    return queries > 1 and n > 16 * opened * (n // slots)
+def in_tiles_pays(n: int, slots: int, opened: int) -> bool:
+    """Whether the form in tiles is faster than the dense one, as timed on a CPU: it has more steps, of less work."""
+    return n >= TILED_TOKENS and 4 * opened <= slots
 
 
 @torch.no_grad()
 def _best_slots(query: Tensor, source: Source, opened: int) -> Tensor:
     """The slots that each query opens, (B, H, T, m), each once: a choice, which has no gradient."""
-    scores = query @ source.slot_keys.transpose(2, 3) * query.size(3) ** -0.5
+    scores = query @ source.keys[:, :, : source.slots].transpose(2, 3) * query.size(3) ** -0.5
     sizes = source.windows.sizes.to(scores.dtype).log().clamp(min=torch.finfo(scores.dtype).min)  # of 0, too
     scores = scores.add_(sizes[:, None, None])
     opened = min(opened, scores.size(3))
@@ -143,19 +147,17 @@ def _score_offsets(best: Tensor, windows: Windows, dtype: torch.dtype) -> Tensor
 
 def _in_tiles(query: Tensor, source: Source, best: Tensor, dropout: float) -> Tensor:
     batch, heads, queries, opened = best.shape
-    slots, head_dim = source.slot_keys.shape[2:]
-    sizes = source.windows.sizes
+    slots, head_dim, sizes = source.slots, query.size(3), source.windows.sizes
     query = query * head_dim**-0.5
     tiles = _tiles(best.flatten(0, 1).flatten(1), slots)
-
-    in_windows = _window_tokens(source.windows)  # (B, s, w)
-    width = in_windows.size(2)
-    token_index = in_windows.flatten(1)[:, None, :, None].expand(-1, heads, -1, head_dim)
+    of_slots = slots + _window_tokens(source.windows)  # (B, s, w), where keys and values have them
+    width = of_slots.size(2)
+    index = of_slots[:, None].expand(-1, heads, -1, -1).flatten(0, 1)
+    index = index.gather(1, tiles.slots[..., None].expand(-1, -1, width)).flatten(1)[..., None]
 
     def of_tiles(x: Tensor) -> Tensor:
-        """The tokens of each tile's slot, of (B, H, n, d): (B H, tiles, w, d)."""
-        by_slot = x.gather(2, token_index).unflatten(2, (slots, width)).flatten(0, 1)
-        return by_slot.gather(1, tiles.slots[:, :, None, None].expand(-1, -1, width, head_dim))
+        """The tokens of each tile's slot, (B H, tiles, w, d)."""
+        return x.flatten(0, 1).gather(1, index.expand(-1, -1, head_dim)).unflatten(1, (-1, width))
 
     rows = query[:, :, :, None].expand(-1, -1, -1, opened, -1).flatten(2, 3).flatten(0, 1)  # (B H, T m, d)
     scores = tiles.collect(tiles.spread(rows) @ of_tiles(source.keys).transpose(2, 3))  # (B H, T m, w)
@@ -165,12 +167,12 @@ def _in_tiles(query: Tensor, source: Source, best: Tensor, dropout: float) -> Te
     scores = scores.masked_fill(beyond, -torch.inf).flatten(3)
 
     offsets = sizes.to(query.dtype).log()[:, None, None].expand(-1, heads, queries, -1).scatter(3, best, -torch.inf)
-    slot_scores = query @ source.slot_keys.transpose(2, 3) + offsets
+    slot_scores = query @ source.keys[:, :, :slots].transpose(2, 3) + offsets
     probabilities = F.dropout(torch.softmax(torch.cat([slot_scores, scores], 3), 3), dropout)
     of_pairs = probabilities[..., slots:].unflatten(3, (opened, width)).flatten(2, 3).flatten(0, 1)
     out = tiles.collect(tiles.spread(of_pairs) @ of_tiles(source.values))  # (B H, T m, d)
     out = out.unflatten(0, (batch, heads)).unflatten(2, (queries, opened)).sum(3)
-    return out + probabilities[..., :slots] @ source.slot_values
+    return out + probabilities[..., :slots] @ source.values[:, :, :slots]
 
 
 class _Tiles(NamedTuple):
@@ -208,7 +210,7 @@ def _tiles(pair_slots: Tensor, slots: int) -> _Tiles:
     rank = torch.arange(pairs, device=pair_slots.device) - before.gather(1, in_order)
     places_in_order = firsts.gather(1, in_order) * size + rank
     places = torch.zeros_like(places_in_order).scatter(1, order, places_in_order)
-    tiles = pairs // size + slots
+    tiles = (pairs + (size - 1) * min(slots, pairs)) // size
     tile_slots = torch.zeros(len(pair_slots), tiles, dtype=torch.long, device=pair_slots.device)
     tile_slots = tile_slots.scatter(1, torch.div(places, size, rounding_mode="floor"), pair_slots)
     return _Tiles(tile_slots, places, size)
