@@ -182,12 +182,12 @@ class _Near(NamedTuple):
     def of(cls, key: Tensor, value: Tensor, chunks: int, window: int, position: int) -> "_Near":
         """Of tokens (w + T, B, H, d), the first w of which come before the queries."""
         size = -(-(len(key) - window) // chunks)
-        missing = window + chunks * size - len(key)
-        keys, values = (
-            F.pad(x, (0, 0) * 3 + (0, missing)).unfold(0, window + size, size).transpose(1, 2).flatten(1, 2)
-            for x in (key, value)
-        )  # (m, X, d, w + c)
-        return cls(keys.contiguous(), values.transpose(2, 3).contiguous(), window, position)
+        firsts = size * torch.arange(chunks, device=key.device)[:, None]
+        index = (firsts + torch.arange(window + size, device=key.device)).clamp(
+            max=len(key) - 1
+        )  # the last chunk may end
+        keys, values = (x[index].permute(0, 3, 2, 1, 4).flatten(1, 2) for x in (key, value))  # (m, X, w + c, d)
+        return cls(keys.transpose(2, 3).contiguous(), values.contiguous(), window, position)
 
     def scores(self, query: Tensor) -> Tensor:
         """Of queries (m, X, c, d) with these tokens, -inf for those outside of a query's window: (m, X, c, w + c)."""

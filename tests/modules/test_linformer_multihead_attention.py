@@ -290,14 +290,17 @@ def test_keeps_the_names_of_fairseq() -> None:
         (False, 10, 4, False, False),
         (False, 5, 20, False, True),
         pytest.param(True, 10, 4, False, False, marks=compiles_own_gradients),
+        pytest.param(3, 10, 4, False, False, marks=compiles_own_gradients),
     ],
 )
 @pytest.mark.parametrize("training", [False, True])
 def test_compiles_without_a_graph_break(
-    causal: bool, n: int, k: int, folded: bool, projected_scores: bool, training: bool
+    causal: int, n: int, k: int, folded: bool, projected_scores: bool, training: bool
 ) -> None:
+    """`causal` is the window where there is one."""
     torch._dynamo.reset()
-    attention = make_attention("linear", k=k, causal=causal).train(training)
+    window = causal if causal > 1 else 0
+    attention = make_attention("linear", k=k, causal=bool(causal), window=window).train(training)
     pair = attention.key_projection, attention.value_projection
     assert folding_pays(n, k, 2, attention.q_proj, attention.out_proj) == folded
     assert projecting_scores_pays(pair, (attention.k_proj, attention.v_proj), n, 2, n, True) == projected_scores

@@ -184,6 +184,61 @@ def test_dropout_keeps_the_mean(dtype: torch.dtype) -> None:
         torch.testing.assert_close(out.float().mean(0), expected[0].float(), rtol=0.05, atol=0.08)
 
 
+@pytest.mark.parametrize("tiles", [False, True])
+@pytest.mark.parametrize("training", [False, True])
+def test_compiles_without_a_graph_break(tiles: bool, training: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch._dynamo.reset()
+    monkeypatch.setattr(two_level, "in_tiles_pays", lambda *_: tiles)
+    attention = make(4, 2).train(training)
+    compiled = torch.compile(attention, fullgraph=True, backend="aot_eager")
+    key = torch.randn(12, 2, WIDTH, dtype=torch.float64, requires_grad=training)
+    query = torch.randn(5, 2, WIDTH, dtype=torch.float64)
+    for options in ({"need_weights": False}, {}):
+        out, expected = (
+            a(query, key, key, padding([12, 7]), static_kv=True, **options)[0] for a in (compiled, attention)
+        )
+        torch.testing.assert_close(out, expected)
+        if training:
+            one, other = (torch.autograd.grad(y.square().sum(), key)[0] for y in (out, expected))
+            torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("tiles", [False, True])
+def test_activations_may_be_checkpointed(tiles: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(two_level, "in_tiles_pays", lambda *_: tiles)
+    attention = make(4, 2).train()
+    key = torch.randn(12, 2, WIDTH, dtype=torch.float64, requires_grad=True)
+
+    def run(x: torch.Tensor) -> torch.Tensor:
+        return attention(x, x, x, padding([12, 7]), need_weights=False)[0]
+
+    kept, recomputed = run(key), torch.utils.checkpoint.checkpoint(run, key, use_reentrant=False)
+    one, other = (torch.autograd.grad(y.square().sum(), key)[0] for y in (kept, recomputed))
+    torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("tiles", [False, True])
+def test_half_precision(dtype: torch.dtype, tiles: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By itself and under autocast, against float64 with the same weights."""
+    monkeypatch.setattr(two_level, "in_tiles_pays", lambda *_: tiles)
+    attention = make(4, 4, dtype=dtype)  # all slots opened, so that rounding changes no choice
+    exact = make(4, 4)
+    exact.load_state_dict(attention.state_dict())
+    query, key = torch.randn(5, 2, WIDTH), torch.randn(12, 2, WIDTH)
+    mask = padding([12, 7])
+    expected, _ = exact(query.double(), key.double(), key.double(), mask, static_kv=True)
+    for weights in (False, True):
+        halves = [x.to(dtype) for x in (query, key, key)]
+        out, _ = attention(*halves, mask, static_kv=True, need_weights=weights)
+        assert out.dtype == dtype
+        torch.testing.assert_close(out.double(), expected, rtol=0.1, atol=0.3)
+        with torch.autocast("cpu", dtype):
+            mixed, _ = exact.float()(query, key, key, mask, static_kv=True, need_weights=weights)
+        torch.testing.assert_close(mixed.double(), expected, rtol=0.1, atol=0.3)
+        exact.double()
+
+
 def test_refusals() -> None:
     with pytest.raises(ValueError, match="opens must be at least 1, not 0"):
         TwoLevelPool(4, 8, open_slots=0)
