@@ -68,8 +68,9 @@ def parse(argv: Sequence[str]) -> Study:
     """The study that a command line asks for, checked as far as it can be without doing anything."""
     cut = list(argv).index("--") if "--" in argv else len(argv)
     own, others = build_parser().parse_known_args(argv[:cut])
+    given = {argument.partition("=")[0] for argument in others}
     for name in ("--seed", "--model", "--attention", "--linformer-args"):
-        if name in others:
+        if name in given:
             raise UserError(f"{name} is set by the study: use --seeds and --variants.")
     run = recipe.parse([*DEFAULTS, "--out", str(own.out), *others, *argv[cut:]])
     if run.step != "compare":

@@ -1,10 +1,9 @@
 """The order of the study: one text, then every training with its translations, then the report."""
 
-import dataclasses
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from linformer_fairseq.cli.files import write_json, write_text
 from linformer_fairseq.cli.processes import side_by_side
 from linformer_fairseq.cli.progress import say
 from linformer_fairseq.recipe.evaluate import TEST, evaluate
@@ -12,44 +11,20 @@ from linformer_fairseq.recipe.flags import check_flags
 from linformer_fairseq.recipe.launch import Machines
 from linformer_fairseq.recipe.pipeline import make_writable
 from linformer_fairseq.recipe.prepare import prepare
-from linformer_fairseq.recipe.settings import PREPARED_FOLDERS, Model, Settings, keep
+from linformer_fairseq.recipe.settings import PREPARED_FOLDERS, keep
 from linformer_fairseq.recipe.steps import locked
 from linformer_fairseq.recipe.train import train
 from linformer_fairseq.recipe.wmt14 import OFFICIAL
 
 from .arguments import Study
-from .variants import Variant
+from .entropy import attention_entropy
+from .plots import against_length
+from .report import facts, report_text
+from .results import ENTROPY, Result, Subset
+from .trainings import Training, trainings
+from .variants import BASELINE
 
 VALID = "valid"
-
-
-@dataclass(frozen=True)
-class Training:
-    """One model of the study, in an output folder of the recipe's that all of the same flags and seed share."""
-
-    variant: Variant
-    model: Model
-    seed: int
-    settings: Settings
-    out: Path
-
-    @property
-    def folder(self) -> Path:
-        return self.out / "models" / self.model.slug
-
-
-def trainings(study: Study) -> list[Training]:
-    """All of them, seed by seed, so that the first seed of every variant is known early."""
-    found = []
-    for seed in study.seeds:
-        for variant in study.variants:
-            for model in variant.models(study.ks):
-                flags = variant.flags_for(model)
-                training = dataclasses.replace(study.settings.training, seed=seed, linformer_args=flags)
-                settings = dataclasses.replace(study.settings, training=training)
-                out = study.out / "runs" / variant.folder_for(model) / f"seed-{seed}"
-                found.append(Training(variant, model, seed, settings, out))
-    return found
 
 
 def run(study: Study) -> None:
@@ -68,6 +43,28 @@ def run(study: Study) -> None:
         _link(out, text)
     subsets = [VALID, TEST] if study.test else [VALID]
     side_by_side([partial(_train_and_translate, training, subsets, study) for training in asked], study.jobs)
+    for training in asked:
+        if not (training.folder / ENTROPY).exists():
+            checkpoint = training.folder / "checkpoints" / "checkpoint_best.pt"
+            write_json(training.folder / ENTROPY, attention_entropy(checkpoint, training.out / "bin", VALID))
+    write_report(study, subsets)
+
+
+def write_report(study: Study, subsets: list[str]) -> None:
+    """report.md, results.json and the pictures, of all that is finished."""
+    settings, text = study.settings.text, study.out / "text"
+    results = {}
+    for name in subsets:
+        subset = Subset.read(name, text, settings.source_lang, settings.target_lang)
+        results[name] = [result for training in trainings(study) if (result := Result.read(training, subset))]
+    pictures = {}
+    for name, found in results.items():
+        if any(result.training.variant.name == BASELINE for result in found):
+            pictures[f"BLEU against length, {name} set"] = f"{name}.png"
+            against_length(found, study.out / f"{name}.png")
+    write_json(study.out / "results.json", facts(study, results))
+    write_text(study.out / "report.md", report_text(study, results, pictures))
+    say(f"The report is in {study.out / 'report.md'}.")
 
 
 def _make_folder(training: Training) -> None:

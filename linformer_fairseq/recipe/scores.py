@@ -113,22 +113,22 @@ def _interval(
     bleu: BLEU, baseline: list[str], system: list[str], references: list[str], samples: int, seed: int
 ) -> tuple[float, float]:
     """The middle 95 % of the difference, which sacreBLEU does not tell, over the resamples that it draws."""
-    counts = [_sentence_counts(bleu, hypotheses, references) for hypotheses in (baseline, system)]
+    counts = [sentence_counts(bleu, hypotheses, references) for hypotheses in (baseline, system)]
     # drawn as in sacrebleu.significance, so that interval and p-value are of the same resamples
     draws = numpy.random.default_rng(seed).choice(len(references), size=(samples, len(references)), replace=True)
-    scores = [[_bleu_of_counts(bleu, side[draw].sum(0)) for draw in draws] for side in counts]
+    scores = [[bleu_of_counts(bleu, side[draw].sum(0)) for draw in draws] for side in counts]
     differences = numpy.sort(numpy.subtract(scores[1], scores[0]))
     cut = samples // 40  # as sacreBLEU cuts off a fortieth on each side
     return float(differences[cut]), float(differences[-1 - cut])
 
 
-def _sentence_counts(bleu: BLEU, hypotheses: list[str], references: list[str]) -> numpy.ndarray:
+def sentence_counts(bleu: BLEU, hypotheses: list[str], references: list[str]) -> numpy.ndarray:
     """(sentences, 10): lengths of hypothesis and reference, matches of n-grams, n-grams. A corpus' are their sums."""
     scores = [bleu.corpus_score([line], [[reference]]) for line, reference in zip(hypotheses, references, strict=True)]
     return numpy.array([[s.sys_len, s.ref_len, *s.counts, *s.totals] for s in scores])
 
 
-def _bleu_of_counts(bleu: BLEU, counts: numpy.ndarray) -> float:
+def bleu_of_counts(bleu: BLEU, counts: numpy.ndarray) -> float:
     sys_len, ref_len, *rest = counts.tolist()
     orders = bleu.max_ngram_order
     return bleu.compute_bleu(rest[:orders], rest[orders:], sys_len, ref_len, bleu.smooth_method).score

@@ -1,0 +1,53 @@
+"""Pictures of the study."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy
+from matplotlib import pyplot as plt
+
+from linformer_fairseq.cli.figures import save
+
+from .report import by_k, groups
+from .results import Result
+from .variants import BASELINE, VARIANTS
+
+COLOURS = dict(zip(VARIANTS, plt.get_cmap("tab10").colors, strict=False))
+
+
+def against_length(results: Sequence[Result], path: Path) -> None:
+    """For every k how far BLEU is from the baseline's mean, by the length of the source: means and seeds."""
+    found = groups(results)
+    baseline = found[BASELINE, 0]
+    ks = sorted({group[1] for group in found} - {0})
+    figure, grid = plt.subplots(
+        1, len(ks), figsize=(5.2 * len(ks), 4.4), layout="constrained", squeeze=False, sharey=True
+    )
+    for axes, k in zip(grid[0], ks, strict=True):
+        subset = baseline[0].subset
+        lengths = [bucket for bucket in by_k(k) if subset.within(bucket).any()]
+        own_groups = [group for group in found if group[1] == k]
+        places = numpy.arange(len(lengths))
+        for i, group in enumerate(own_groups):
+            shift = 0.08 * (i - (len(own_groups) - 1) / 2)
+            colour = COLOURS[group[0]]
+            gained = numpy.array(
+                [
+                    [
+                        result.bleu(subset.within(bucket))
+                        - numpy.mean([b.bleu(subset.within(bucket)) for b in baseline])
+                        for bucket in lengths
+                    ]
+                    for result in found[group]
+                ]
+            )
+            axes.plot(places + shift, gained.mean(0), marker="o", color=colour, label=group[0])
+            for seed in gained:
+                axes.scatter(places + shift, seed, s=10, color=colour, alpha=0.5)
+        axes.axhline(0, color="black", linestyle="--", linewidth=1)
+        axes.set_xticks(places, [f"{bucket}\n{int(subset.within(bucket).sum())} sentences" for bucket in lengths])
+        axes.set(title=f"k = {k}", xlabel="length of the source")
+        axes.grid(alpha=0.3)
+        axes.legend(fontsize="small")
+    grid[0][0].set_ylabel("BLEU against the Transformer's mean")
+    save(figure, path)

@@ -1,0 +1,70 @@
+"""Scores by length and over seeds, against sacreBLEU itself."""
+
+import numpy
+import pytest
+from sacrebleu.metrics import BLEU
+
+from linformer_fairseq.lengths import Bucket
+from linformer_fairseq.quality.results import Result, Subset, difference
+from linformer_fairseq.quality.trainings import Training
+from linformer_fairseq.quality.variants import VARIANTS
+from linformer_fairseq.recipe.scores import compare, sentence_counts
+from linformer_fairseq.recipe.settings import Model
+
+WORDS = ["a", "house", "stands", "near", "the", "old", "river", "and", "two", "men", "walk", "by", "with", "dogs"]
+
+
+def sentences(seed: int, count: int = 60) -> list[str]:
+    generator = numpy.random.default_rng(seed)
+    return [" ".join(generator.choice(WORDS, size=generator.integers(4, 15))) for _ in range(count)]
+
+
+REFERENCES = sentences(1)
+LENGTHS = numpy.array([len(line.split()) + 1 for line in REFERENCES])
+SUBSET = Subset("valid", LENGTHS, REFERENCES, "en")
+
+
+def worse(lines: list[str], share: float, seed: int) -> list[str]:
+    """Some words replaced."""
+    generator = numpy.random.default_rng(seed)
+    return [" ".join(w if generator.random() > share else "x" for w in line.split()) for line in lines]
+
+
+def result(hypotheses: list[str], seed: int = 1) -> Result:
+    training = Training(VARIANTS["transformer"], Model(), seed, None, None)
+    return Result(training, SUBSET, 1.0, {}, None, sentence_counts(SUBSET.bleu, hypotheses, REFERENCES))
+
+
+def test_bleu_of_a_bucket_is_that_of_its_sentences() -> None:
+    hypotheses = worse(REFERENCES, 0.2, 2)
+    own = result(hypotheses)
+    assert own.bleu() == pytest.approx(BLEU().corpus_score(hypotheses, [REFERENCES]).score)
+    chosen = SUBSET.within(Bucket(8, 11))
+    assert 0 < chosen.sum() < 60
+    picked = [[side[i] for i in numpy.flatnonzero(chosen)] for side in (hypotheses, REFERENCES)]
+    score = BLEU(force=True).corpus_score(picked[0], [picked[1]])
+    assert own.bleu(chosen) == pytest.approx(score.score)
+    assert own.length_ratio(chosen) == pytest.approx(score.sys_len / score.ref_len)
+    assert own.length_ratio() == pytest.approx(1.0)
+
+
+def test_one_seed_is_what_the_recipe_compares() -> None:
+    base, system = worse(REFERENCES, 0.1, 3), worse(REFERENCES, 0.2, 4)
+    found = difference([result(base)], [result(system)])
+    wanted = compare(base, system, REFERENCES, "en")
+    assert found.mean == pytest.approx(wanted["difference"], abs=0.01)
+    assert found.low == pytest.approx(wanted["low"], abs=0.01)
+    assert found.high == pytest.approx(wanted["high"], abs=0.01)
+    assert found.is_significant
+
+
+def test_means_over_seeds() -> None:
+    base = [result(worse(REFERENCES, 0.15, seed), seed) for seed in (1, 2, 3)]
+    system = [result(worse(REFERENCES, 0.15, seed), seed) for seed in (11, 12, 13)]
+    found = difference(base, system)
+    assert found.mean == pytest.approx(numpy.mean([r.bleu() for r in system]) - numpy.mean([r.bleu() for r in base]))
+    assert found.low < found.mean < found.high
+    wider = difference(base[:1], system[:1])
+    assert found.high - found.low < wider.high - wider.low  # seeds that err apart
+    same = difference(base, base)
+    assert (same.mean, same.low, same.high, same.is_significant) == (0, 0, 0, False)

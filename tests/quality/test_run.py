@@ -1,0 +1,89 @@
+"""The study from end to end, in a tiny size, and its refusals."""
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+
+from tests.fairseq_commands import run_module
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Sentences of 2 to 9 words whose translation is the words in capitals."""
+    folder = tmp_path_factory.mktemp("text")
+    generator = random.Random(3)
+    words = [f"w{i}" for i in range(12)]
+    for split, size in (("train", 60), ("valid", 12), ("test", 10)):
+        lines = [" ".join(generator.choices(words, k=generator.randint(2, 9))) for _ in range(size)]
+        (folder / f"{split}.en").write_text("".join(line + "\n" for line in lines))
+        (folder / f"{split}.de").write_text("".join(line.upper() + "\n" for line in lines))
+    return folder
+
+
+def arguments(text: Path, out: Path, *more: object) -> list[object]:
+    sizes = (
+        "--layers 1 --dim 16 --heads 2 --ffn-dim 16 --bpe-merges 10 --epochs 1 --max-tokens 200 --validate-updates 3"
+    )
+    return ["--data", text, "--out", out, *sizes.split(), "--k", 4, "--warmup-updates", 2, *more]
+
+
+def test_report_and_resumption(text: Path, tmp_path: Path) -> None:
+    asked = ["--variants", "transformer,two-level-all", "--seeds", "2"]
+    said = run_module("linformer_fairseq.quality", *arguments(text, tmp_path, *asked)).ok()
+    assert "The report is in" in said
+    results = json.loads((tmp_path / "results.json").read_text())["results"]
+    assert [(row["variant"], row["k"], row["seed"]) for row in results] == [
+        ("transformer", None, 2),
+        ("two-level-all", 4, 2),
+    ]
+    lengths = [len(line.split()) + 1 for line in (tmp_path / "text" / "bpe" / "valid.en").read_text().splitlines()]
+    for row in results:
+        assert row["perplexity"] > 1
+        assert [bucket["sentences"] for bucket in row["by_length"]] == [
+            count
+            for count in (
+                sum(n <= 4 for n in lengths),
+                sum(5 <= n <= 8 for n in lengths),
+                sum(n > 8 for n in lengths),
+            )
+            if count
+        ]
+        assert set(row["entropy"]) == {"encoder", "cross", "decoder"}
+    command = json.loads(
+        (tmp_path / "runs/two-level-all-k4/seed-2/models/linformer-k4-encoder-cross-decoder/train.json").read_text()
+    )["command"]
+    for flag, value in (
+        ("--seed", "2"),
+        ("--linformer-projection", "two-level"),
+        ("--linformer-window", "2"),
+        ("--linformer-decoder-k", "2"),
+    ):
+        assert command[command.index(flag) + 1] == value
+    report = (tmp_path / "report.md").read_text()
+    assert "## The valid set" in report
+    assert "## The test set" not in report
+    assert "two-level-all, k = 4" in report
+
+    again = run_module("linformer_fairseq.quality", *arguments(text, tmp_path, *asked, "--test")).ok()
+    assert again.count("done before") == 5  # the text, two trainings, two translations
+    assert "Translating the test set with" in again
+    assert "## The test set" in (tmp_path / "report.md").read_text()
+    assert {path.name for path in tmp_path.glob("*.png")} == {"valid.png", "test.png"}
+
+
+def test_refusals(text: Path, tmp_path: Path) -> None:
+    for more, said in (
+        (["--variants", "magic"], "'magic' is not a variant: choose of transformer"),
+        (["--seed", 3], "--seed is set by the study: use --seeds and --variants"),
+        (["--linformer-args=--linformer-k 3"], "--linformer-args is set by the study"),
+        (["--k", 0], "is not a whole number from 1 on"),
+        (["--magic"], "unrecognized arguments: --magic"),
+    ):
+        result = run_module("linformer_fairseq.quality", *arguments(text, tmp_path / "out", *more))
+        assert said in result.sentence()
+        assert result.status == 2
+    assert not (tmp_path / "out").exists()
