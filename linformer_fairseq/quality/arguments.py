@@ -11,7 +11,7 @@ from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.recipe import arguments as recipe
 from linformer_fairseq.recipe.settings import Settings
 
-from .variants import VARIANTS, Variant
+from .variants import MAIN, VARIANTS, Variant
 
 DEFAULTS = shlex.split(
     "--bpe-merges 6000 --epochs 9 --max-tokens 1024 --lr 1.5e-3 --warmup-updates 1000 --dropout 0.2 --beam 4 "
@@ -54,7 +54,7 @@ def build_parser() -> Parser:
     )
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder for all results")
     parser.add_argument(
-        "--variants", type=_variants, default=",".join(VARIANTS), metavar="NAME[,NAME]", help="what to train"
+        "--variants", type=_variants, default=",".join(MAIN), metavar="NAME[,NAME]", help="what to train"
     )
     parser.add_argument("-k", "--k", type=counts, default="8,16", metavar="K[,K]", help="slots of each variant")
     parser.add_argument("--seeds", type=counts, default="1,2,3", metavar="S[,S]", help="a training for each")

@@ -12,7 +12,7 @@ from .variants import Variant
 
 @dataclass(frozen=True)
 class Training:
-    """One model of the study, in an output folder of the recipe's that all of the same flags and seed share."""
+    """One model of the study, in an output folder of the recipe's of its own."""
 
     variant: Variant
     model: Model
@@ -31,9 +31,9 @@ def trainings(study: Study) -> list[Training]:
     for seed in study.seeds:
         for variant in study.variants:
             for model in variant.models(study.ks):
-                flags = variant.flags_for(model)
+                flags = variant.flags(model.k).split()
                 training = dataclasses.replace(study.settings.training, seed=seed, linformer_args=flags)
                 settings = dataclasses.replace(study.settings, training=training)
-                out = study.out / "runs" / variant.folder_for(model) / f"seed-{seed}"
+                out = study.out / "runs" / variant.folder(model) / f"seed-{seed}"
                 found.append(Training(variant, model, seed, settings, out))
     return found

@@ -1,5 +1,6 @@
 """The models that are compared: by name, what is projected and how."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from linformer_fairseq.recipe.settings import Model
@@ -13,42 +14,83 @@ class Variant:
     what: str
     """For the report."""
     attention: str = ""
-    flags: tuple[str, ...] = ()
-    """Further ones of the model's; HALF stands for k / 2."""
+    flags: Callable[[int], str] = lambda k: ""
+    """Further ones of the model with k slots."""
 
     def models(self, ks: list[int]) -> list[Model]:
         """One for each k; the Transformer has none."""
         return [Model(k, self.attention) for k in ks] if self.attention else [Model()]
 
-    def flags_for(self, model: Model) -> list[str]:
-        """Those of one of the models."""
-        return [str(model.k // 2) if flag == HALF else flag for flag in self.flags]
-
-    def folder_for(self, model: Model) -> str:
-        """A name for the results of all models that have the same flags."""
-        return f"{self.name}-k{model.k}" if HALF in self.flags else self.name
+    def folder(self, model: Model) -> str:
+        """A name for the results of one of the models."""
+        return f"{self.name}-k{model.k}" if model.k else self.name
 
 
-HALF = "k/2"
+TWO, THREE = "encoder,cross", "encoder,cross,decoder"
+LINEAR, TWO_LEVEL = "--linformer-projection linear", "--linformer-projection two-level"
+
+_MAIN = (
+    Variant("transformer", "full attention"),
+    Variant("paper", "the paper's: learned E and F, one each a layer", TWO, lambda k: LINEAR),
+    Variant("paper-all", "the same, and the causal decoder", THREE, lambda k: LINEAR),
+    Variant("two-level", "means of neighbours, each query opens its best two", TWO, lambda k: TWO_LEVEL),
+    Variant(
+        "two-level-all",
+        "the same, and the causal decoder: k/2 slots beside the last k/2 tokens",
+        THREE,
+        lambda k: f"{TWO_LEVEL} --linformer-decoder-k {k // 2} --linformer-window {k // 2}",
+    ),
+)
+_SCREENED = (
+    Variant("encoder", "the paper's in the encoder alone", "encoder", lambda k: LINEAR),
+    Variant("cross", "the paper's in cross-attention alone", "cross", lambda k: LINEAR),
+    Variant("decoder", "the causal form in the decoder alone", "decoder", lambda k: LINEAR),
+    Variant(
+        "decoder-window",
+        "k/2 slots beside the last k/2 tokens in the decoder alone",
+        "decoder",
+        lambda k: f"{LINEAR} --linformer-decoder-k {k // 2} --linformer-window {k // 2}",
+    ),
+    Variant("normal", "E and F start normal", TWO, lambda k: f"{LINEAR} --linformer-init normal"),
+    Variant(
+        "identity",
+        "E and F start as the identity, empty slots masked",
+        TWO,
+        lambda k: f"{LINEAR} --linformer-init identity --linformer-mask-empty-slots",
+    ),
+    Variant("pooled-linear", "means of neighbours, and learned E and F", TWO, lambda k: _kind("pooled-linear")),
+    Variant("mean-pool", "means of neighbours", TWO, lambda k: _kind("mean-pool")),
+    Variant(
+        "conv",
+        "a learned convolution over pairs of neighbours",
+        TWO,
+        lambda k: f"{_kind('conv')} --linformer-k {4 * k} --max-source-positions {8 * k}",
+    ),
+    Variant("none", "E and F for every head", TWO, lambda k: _shared("none")),
+    Variant("key-value", "one E = F a layer", TWO, lambda k: _shared("key-value")),
+    Variant("layerwise", "one E = F for all layers", TWO, lambda k: _shared("layerwise")),
+    Variant(
+        "falling", "more slots in lower layers", TWO, lambda k: f"{LINEAR} --linformer-k {3 * k // 2},{k},{k // 2}"
+    ),
+    Variant(
+        "rising", "more slots in higher layers", TWO, lambda k: f"{LINEAR} --linformer-k {k // 2},{k},{3 * k // 2}"
+    ),
+    Variant(
+        "wide-cross", "twice as many slots in cross-attention", TWO, lambda k: f"{LINEAR} --linformer-cross-k {2 * k}"
+    ),
+    Variant("two-level-1", "each query opens its best slot", TWO, lambda k: f"{TWO_LEVEL} --linformer-open-slots 1"),
+)
 
 
-_PAPER = ("--linformer-projection", "linear")
-_TWO_LEVEL = ("--linformer-projection", "two-level")
-_WINDOW = ("--linformer-decoder-k", HALF, "--linformer-window", HALF)
+def _kind(name: str) -> str:
+    return f"--linformer-projection {name}"
 
-VARIANTS = {
-    variant.name: variant
-    for variant in (
-        Variant("transformer", "full attention"),
-        Variant("paper", "the paper's: learned E and F, one each a layer", "encoder,cross", _PAPER),
-        Variant("paper-all", "the same, and the causal decoder", "encoder,cross,decoder", _PAPER),
-        Variant("two-level", "means of neighbours, each query opens its best two", "encoder,cross", _TWO_LEVEL),
-        Variant(
-            "two-level-all",
-            "the same, and the causal decoder: k/2 slots and the last k/2 tokens",
-            "encoder,cross,decoder",
-            (*_TWO_LEVEL, *_WINDOW),
-        ),
-    )
-}
+
+def _shared(name: str) -> str:
+    return f"{LINEAR} --linformer-sharing {name}"
+
+
 BASELINE = "transformer"
+MAIN = tuple(variant.name for variant in _MAIN)
+"""Those of the tables with all seeds; the others were tried with one."""
+VARIANTS = {variant.name: variant for variant in (*_MAIN, *_SCREENED)}

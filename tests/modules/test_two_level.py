@@ -185,7 +185,8 @@ def test_dropout_keeps_the_mean(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.skipif(
-    tuple(map(int, torch.__version__.split(".")[:2])) < (2, 4), reason="this torch does not compile named tuples"
+    tuple(map(int, torch.__version__.split(".")[:2])) < (2, 4),
+    reason="this torch does not compile a named tuple's properties",
 )
 @pytest.mark.parametrize("tiles", [False, True])
 @pytest.mark.parametrize("training", [False, True])
