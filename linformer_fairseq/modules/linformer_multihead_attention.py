@@ -6,18 +6,19 @@ import torch
 import torch.nn.functional as F
 from fairseq.data import Dictionary
 from fairseq.modules import MultiheadAttention
-from torch import Tensor
+from torch import Tensor, nn
 
 from linformer_fairseq.modules.causal import CausalState, causal_attention
 from linformer_fairseq.modules.folded_attention import folded_attention, folding_pays
 from linformer_fairseq.modules.key_value_slots import key_value_slots
 from linformer_fairseq.modules.once import Once
 from linformer_fairseq.modules.projected_scores import projected_scores_attention, projecting_scores_pays
-from linformer_fairseq.modules.projection import LinearProjection, MeanPool, Projection, TwoLevelPool
+from linformer_fairseq.modules.projection import LinearProjection, MeanPool, Projection, TwoLevelPool, apply_matrix
 from linformer_fairseq.modules.two_level import (
     Source,
     Windows,
     means,
+    means_matrix,
     shared_evenly,
     two_level_attention,
     two_level_attention_with_weights,
@@ -253,16 +254,19 @@ class LinformerMultiheadAttention(MultiheadAttention):
         if len(key) > longest:
             windows = windows_of(MeanPool(longest, len(key)), lengths, len(key))
             key, value, lengths = means(key, windows), means(value, windows), lengths.clamp(max=longest)
-        tokens_by_head = (
-            linear(x).unflatten(2, (self.num_heads, self.head_dim))
-            for linear, x in ((self.k_proj, key), (self.v_proj, value))
-        )
-        keys, values = (torch.cat([pool(x, lengths), x.permute(1, 2, 0, 3)], 2) for x in tokens_by_head)
+        windows = windows_of(pool, lengths, len(key))
+        matrix = means_matrix(windows, key.dtype)
+
+        def slots_and_tokens(linear: nn.Module, x: Tensor) -> Tensor:
+            by_head = linear(x).unflatten(2, (self.num_heads, self.head_dim))
+            return torch.cat([apply_matrix(matrix, by_head), by_head.permute(1, 2, 0, 3)], 2)
+
+        keys, values = slots_and_tokens(self.k_proj, key), slots_and_tokens(self.v_proj, value)
         mask = _no_padding(tokens.key) if tokens.padding_mask is None else tokens.padding_mask
         if incremental_state is not None:
             buffer = {"prev_key": keys, "prev_value": values, "prev_key_padding_mask": mask}
             self._set_input_buffer(incremental_state, buffer)
-        return Source(keys, values, windows_of(pool, lengths, len(key))), mask
+        return Source(keys, values, windows), mask
 
     def _cached_source(self, incremental_state: IncrementalState | None) -> tuple[Source, Tensor] | None:
         """That of an earlier step of the search; None where there are slots alone."""

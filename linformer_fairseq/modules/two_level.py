@@ -70,6 +70,13 @@ def windows_of(pool: MeanPool, lengths: Tensor, n: int) -> Windows:
     return Windows(of_tokens, sizes[:, :slots])
 
 
+def means_matrix(windows: Windows, dtype: torch.dtype) -> Tensor:
+    """The matrix that maps tokens to the means of their windows, (B, 1, s, n)."""
+    slots = torch.arange(windows.sizes.size(1), device=windows.sizes.device)
+    members = windows.slots[:, None] == slots[:, None]
+    return (members.to(dtype) / windows.sizes.clamp(min=1)[..., None].to(dtype))[:, None]
+
+
 def means(x: Tensor, windows: Windows) -> Tensor:
     """The mean of every window of `x` (n, B, D), without a product: (s, B, D), zero where a slot is empty."""
     sums = x.new_zeros(windows.sizes.size(1) + 1, *x.shape[1:])
