@@ -37,6 +37,16 @@ class Conversion:
     def config(self) -> LinformerConfig:
         return LinformerConfig.from_namespace(Namespace(**self.flags))
 
+    @property
+    def model_flags(self) -> str:
+        """What has to be said to fairseq-train for this model, as its defaults are others."""
+        words = []
+        for name, default in vars(LinformerConfig()).items():
+            value, flag = self.flags.get(name, default), f"--{name.replace('_', '-')}"
+            if not name.startswith("_") and str(value) != str(default):
+                words += [flag] if value is True else [flag, str(value)]
+        return shlex.join(words)
+
 
 def build_parser() -> Parser:
     parser = Parser(

@@ -43,6 +43,7 @@ def run(asked: Conversion) -> None:
             say(f"The report is in {asked.report / 'report.md'}.")
     write_checkpoint(state, asked.output)
     say(f"The Linformer is in {asked.output}.")
+    say(f"To fine-tune it: fairseq-train --finetune-from-model {asked.output} {asked.model_flags}")
 
 
 def _compare(asked: Conversion, state: dict[str, Any]) -> list[Moved]:

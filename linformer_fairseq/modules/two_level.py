@@ -11,9 +11,12 @@ more than one token, or all are opened, this is full attention.
 
 Two forms of the same sum, of which `in_tiles_pays` chooses one:
 
-    dense       all scores of tokens, those of closed slots masked: T n d multiplications, the fastest for short sources
+    dense       all scores of tokens, those of closed slots masked: T (k + n) d multiplications and a T x (k + n) mask,
+                the fastest for short sources, and where a large part of the slots is opened
     in tiles    queries sorted by the slots that they open, so that a slot's tokens meet them in one product:
                 T (k + 2 m n / k) d multiplications, about, and no T x n matrix
+
+Weights over tokens, where they are asked for, are a T x n matrix themselves.
 
 Shapes: T queries, n tokens, B the batch, H heads, d features a head, s <= k slots, m opened slots of a query.
 """
@@ -62,8 +65,9 @@ class Source(NamedTuple):
 
 
 def windows_of(pool: MeanPool, lengths: Tensor, n: int) -> Windows:
-    """The windows that `pool` lays over sentences of these lengths (B,), padded to n."""
-    slots = pool.num_slots(n)
+    """The windows that `pool` lays over sentences of these lengths (B,), padded to n; an empty one counts as one token
+    of padding, as its softmax would be of nothing otherwise."""
+    slots, lengths = pool.num_slots(n), lengths.clamp(min=1)
     padding = torch.arange(n, device=lengths.device) >= lengths[:, None]
     of_tokens = pool.windows(n, lengths).masked_fill(padding, slots)
     sizes = lengths.new_zeros(len(lengths), slots + 1).scatter_add(1, of_tokens, torch.ones_like(of_tokens))
@@ -104,7 +108,7 @@ def two_level_attention_with_weights(
     """The output (B, H, T, d), and the weights over tokens (B, H, T, n), in float32 or better: a closed slot's weight
     is shared evenly by its tokens."""
     best, slots = _best_slots(query, source, opened), source.slots
-    scores = query @ source.keys.transpose(2, 3) * query.size(3) ** -0.5
+    scores = (query * query.size(3) ** -0.5) @ source.keys.transpose(2, 3)
     scores = scores + _score_offsets(best, source.windows, query.dtype)
     probabilities = torch.softmax(scores, -1, dtype=torch.promote_types(scores.dtype, torch.float32))
     out = F.dropout(probabilities.type_as(query), dropout) @ source.values
@@ -125,7 +129,7 @@ def in_tiles_pays(n: int, slots: int, opened: int) -> bool:
 @torch.no_grad()
 def _best_slots(query: Tensor, source: Source, opened: int) -> Tensor:
     """The slots that each query opens, (B, H, T, m), each once: a choice, which has no gradient."""
-    scores = query @ source.keys[:, :, : source.slots].transpose(2, 3) * query.size(3) ** -0.5
+    scores = (query * query.size(3) ** -0.5) @ source.keys[:, :, : source.slots].transpose(2, 3)
     sizes = source.windows.sizes.to(scores.dtype).log().clamp(min=torch.finfo(scores.dtype).min)  # of 0, too
     scores = scores.add_(sizes[:, None, None])
     opened = min(opened, scores.size(3))
@@ -207,7 +211,7 @@ def _tiles(pair_slots: Tensor, slots: int) -> _Tiles:
     """Tiles for pairs with these slots, (X, pairs). There are as many as the worst case needs, so that no shape depends
     on what the slots are."""
     pairs = pair_slots.size(1)
-    size = -(-pairs // slots)
+    size = max(1, -(-pairs // slots))
     in_order, order = pair_slots.sort(dim=1, stable=True)
     counts = torch.zeros(len(pair_slots), slots, dtype=torch.long, device=pair_slots.device)
     counts = counts.scatter_add(1, pair_slots, torch.ones_like(pair_slots))

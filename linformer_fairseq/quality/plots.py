@@ -15,6 +15,12 @@ from .variants import BASELINE, VARIANTS
 COLOURS = dict(zip(VARIANTS, plt.get_cmap("tab10").colors, strict=False))
 
 
+def can_be_drawn(results: Sequence[Result]) -> bool:
+    """Whether there is a baseline, and anything to hold against it."""
+    ks = {result.training.model.k for result in results}
+    return 0 in ks and len(ks) > 1
+
+
 def against_length(results: Sequence[Result], path: Path) -> None:
     """For every k how far BLEU is from the baseline's mean, by the length of the source: means and seeds."""
     found = groups(results)

@@ -18,11 +18,10 @@ from linformer_fairseq.recipe.wmt14 import OFFICIAL
 
 from .arguments import Study
 from .entropy import attention_entropy
-from .plots import against_length
+from .plots import against_length, can_be_drawn
 from .report import facts, report_text
 from .results import ENTROPY, Result, Subset
 from .trainings import Training, trainings
-from .variants import BASELINE
 
 VALID = "valid"
 
@@ -57,13 +56,12 @@ def write_report(study: Study, subsets: list[str]) -> None:
     for name in subsets:
         subset = Subset.read(name, text, settings.source_lang, settings.target_lang)
         results[name] = [result for training in trainings(study) if (result := Result.read(training, subset))]
-    pictures = {}
-    for name, found in results.items():
-        if any(result.training.variant.name == BASELINE for result in found):
-            pictures[f"BLEU against length, {name} set"] = f"{name}.png"
-            against_length(found, study.out / f"{name}.png")
+    pictures = {name: f"{name}.png" for name, found in results.items() if can_be_drawn(found)}
     write_json(study.out / "results.json", facts(study, results))
-    write_text(study.out / "report.md", report_text(study, results, pictures))
+    shown = {f"BLEU against length, {name} set": file for name, file in pictures.items()}
+    write_text(study.out / "report.md", report_text(study, results, shown))
+    for name, file in pictures.items():
+        against_length(results[name], study.out / file)
     say(f"The report is in {study.out / 'report.md'}.")
 
 

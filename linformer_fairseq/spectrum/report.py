@@ -53,8 +53,11 @@ def report_text(arguments: Arguments, places: dict[str, list[Spectrum]], picture
 
 
 def suggested_flags(places: dict[str, list[Spectrum]]) -> str:
-    """Flags that set the suggested k of every layer."""
-    return " ".join(f"{FLAGS[place]} {','.join(map(str, suggested_k(found)))}" for place, found in places.items())
+    """Flags that set the suggested k of every layer, of a translation model or of a language model."""
+    if set(places) == {"decoder"}:
+        return f"--linformer-k {','.join(map(str, suggested_k(places['decoder'])))}"
+    own = (f"{FLAGS[place]} {','.join(map(str, suggested_k(found)))}" for place, found in places.items())
+    return f"--linformer-attention {','.join(places)} {' '.join(own)}"
 
 
 def results(arguments: Arguments, places: dict[str, list[Spectrum]]) -> dict[str, Any]:

@@ -1,5 +1,7 @@
 """A trained Transformer, converted by the command, in fairseq's own commands."""
 
+import re
+import shlex
 import shutil
 from pathlib import Path
 
@@ -50,6 +52,21 @@ def test_translates_as_before_and_can_be_tuned(trained_transformer: Path, data: 
     assert len(valid_losses(run("train", *arguments).ok())) == 1
     common = [data / "bin", *PLUGIN, "--task", "translation", "--max-tokens", 400, "--cpu"]
     assert "ppl" in run("validate", *common, "--path", out, "--required-batch-size-multiple", 1).ok()
+
+
+@needs_torch
+def test_flags_for_tuning_build_the_same_model(trained_transformer: Path, data: Path, tmp_path: Path) -> None:
+    """A training that changes nothing has the loss that the converted model is validated with."""
+    out = tmp_path / "linformer.pt"
+    flags = ["--linformer-k", 8, "--linformer-projection", "linear", "--linformer-attention", "encoder,cross,decoder"]
+    said = run_convert(trained_transformer, out, *flags, "--linformer-window", 2).ok()
+    told = shlex.split(re.search(rf"--finetune-from-model {out} (.*)", said)[1])
+    assert {"--linformer-mask-empty-slots", "--linformer-init", "--linformer-window"} <= set(told)
+    arguments = train_arguments(data, tmp_path / "tuned", "--linformer-k", 8, *told, "--finetune-from-model", out)
+    (tuned,) = valid_losses(run("train", *arguments, "--max-update", 1, "--lr", 0).ok())
+    common = [data / "bin", *PLUGIN, "--task", "translation", "--max-tokens", 400, "--cpu"]
+    output = run("validate", *common, "--path", out, "--required-batch-size-multiple", 1).ok()
+    assert tuned == pytest.approx(float(re.search(r"loss ([\d.]+)", output)[1]), abs=0.002)
 
 
 @needs_torch

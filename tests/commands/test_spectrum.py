@@ -2,11 +2,14 @@
 
 import json
 import shutil
+from argparse import ArgumentParser
 from pathlib import Path
 
 import pytest
 import torch
+from fairseq.dataclass.utils import gen_parser_from_dataclass
 
+from linformer_fairseq.models.config import LinformerConfig
 from tests.fairseq_commands import Result, run_module
 
 pytestmark = pytest.mark.slow
@@ -38,14 +41,14 @@ def test_report_of_a_transformer(trained_transformer: Path, data: Path, tmp_path
             assert (ranks >= 1).all()
             assert (ranks <= row["mean_length"] + 0.01).all()
         assert len(results["suggested_k"][place]) == len(found[0]["mean_rank"])
-    flags = " ".join(
-        f"{flag} {','.join(map(str, results['suggested_k'][place]))}"
-        for flag, place in (
-            ("--linformer-k", "encoder"),
-            ("--linformer-cross-k", "cross"),
-            ("--linformer-decoder-k", "decoder"),
-        )
+    ks = {place: ",".join(map(str, k)) for place, k in results["suggested_k"].items()}
+    flags = (
+        f"--linformer-attention encoder,cross,decoder --linformer-k {ks['encoder']} --linformer-cross-k {ks['cross']} "
+        f"--linformer-decoder-k {ks['decoder']}"
     )
+    parser = ArgumentParser()
+    gen_parser_from_dataclass(parser, LinformerConfig())
+    LinformerConfig.from_namespace(parser.parse_args(flags.split()))  # which no flag of is refused
     report = (out / "report.md").read_text()
     assert flags in report
     assert flags in said

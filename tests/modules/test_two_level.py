@@ -155,6 +155,25 @@ def test_padding_never_matters() -> None:
         torch.testing.assert_close(alone, out[:, 1:])
 
 
+@pytest.mark.parametrize("way", ["dense", "tiles", "weights"])
+def test_an_empty_sentence_harms_no_other(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(two_level, "in_tiles_pays", lambda *_: way == "tiles")
+    attention = make(3, 2)
+    key, query = torch.randn(9, 2, WIDTH).double(), torch.randn(4, 2, WIDTH).double()
+    out, _ = attention(query, key, key, padding([9, 0]), static_kv=True, need_weights=way == "weights")
+    assert out.isfinite().all()
+    gradients = torch.autograd.grad(out[:, 0].sum(), list(attention.parameters()), allow_unused=True)
+    assert all(gradient is None or gradient.isfinite().all() for gradient in gradients)
+
+
+def test_no_query(monkeypatch: pytest.MonkeyPatch) -> None:
+    key = torch.randn(9, 2, WIDTH).double()
+    for tiles in (False, True):
+        monkeypatch.setattr(two_level, "in_tiles_pays", lambda *_, tiles=tiles: tiles)
+        out, _ = make(3, 2)(key[:0], key, key, static_kv=True, need_weights=False)
+        assert out.shape == (0, 2, WIDTH)
+
+
 def test_tiles_multiply_less_for_long_sources() -> None:
     """Counted by torch: at 4,096 tokens, 64 slots and 2 opened ones less than a sixth of full attention."""
     n, k = 4096, 64
