@@ -14,14 +14,9 @@ from torch import Tensor
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.models.config import LayerProjections, LinformerConfig
 from linformer_fairseq.models.layers import FAST_PATH_PARAMETERS
+from linformer_fairseq.spectrum.attention_maps import PLACES
 
 MODEL = "linformer_transformer"
-PLACES = {
-    "encoder": ("encoder", "self_attn"),
-    "cross": ("decoder", "encoder_attn"),
-    "decoder": ("decoder", "self_attn"),
-}
-"""Where the attention of a place is in a model's state."""
 
 
 def converted(state: dict[str, Any], path: Path, config: LinformerConfig) -> dict[str, Any]:

@@ -61,6 +61,6 @@ class Statistics:
 
 def rank_quantile(counts: Tensor, share: float) -> int:
     """The smallest rank that is enough for a share of all maps, of counts (..., R + 1)."""
-    totals = counts.flatten(0, -2).sum(0) if counts.dim() > 1 else counts
+    totals = counts.flatten(0, -2).sum(0)
     enough = totals.cumsum(0) >= share * totals.sum()
     return int(enough.int().argmax())
