@@ -15,7 +15,7 @@ from .variants import MAIN, VARIANTS, Variant
 
 DEFAULTS = shlex.split(
     "--bpe-merges 6000 --epochs 9 --max-tokens 1024 --lr 1.5e-3 --warmup-updates 1000 --dropout 0.2 --beam 4 "
-    "--validate-updates 500 --precision fast-fp32 --threads 1"
+    "--validate-updates 250 --keep-checkpoints 5 --average 5 --precision fast-fp32 --threads 1"
 )
 """Those of the recipe's options that differ from its own: a small model on some 30,000 short sentences."""
 

@@ -9,6 +9,7 @@ import numpy
 from linformer_fairseq.benchmark.report import UNKNOWN, table
 from linformer_fairseq.cli.machine import describe_machine
 from linformer_fairseq.lengths import Bucket, buckets
+from linformer_fairseq.recipe.settings import Translation
 from linformer_fairseq.spectrum.plots import TITLES
 
 from .arguments import Study
@@ -63,10 +64,10 @@ def report_text(study: Study, results: dict[str, list[Result]], pictures: dict[s
         f"{settings.text.target_lang}. {describe_machine()}.",
         f"    {study.command}",
         f"Every model was trained for {training.epochs} epochs with the same settings, in {training.precision}, with "
-        f"each of the seeds {', '.join(map(str, study.seeds))}, and translated with its best checkpoint and beam "
-        f"{translation.beam}. Means over seeds; behind a mean in brackets its seeds. BLEU is sacreBLEU's. A difference "
-        "is that of means over seeds, with its 95 % interval from a paired bootstrap over sentences (Koehn, 2004), "
-        "which knows nothing of how much seeds vary.",
+        f"each of the seeds {', '.join(map(str, study.seeds))}, and translated with {_checkpoint(translation)} "
+        f"and beam {translation.beam}. Means over seeds; behind a mean in brackets its seeds. BLEU is sacreBLEU's. A "
+        "difference is that of means over seeds, with its 95 % interval from a paired bootstrap over sentences (Koehn, "
+        "2004), which knows nothing of how much seeds vary.",
         "Variants: " + "; ".join(f"*{variant.name}*: {variant.what}" for variant in study.variants) + ".",
     ]
     for subset, own in results.items():
@@ -79,6 +80,10 @@ def report_text(study: Study, results: dict[str, list[Result]], pictures: dict[s
     parts += ["## Entropy of attention", *_entropies(next(iter(results.values())))]
     parts += ["## Plots", *(f"![{what}]({file})" for what, file in pictures.items())]
     return "\n\n".join(parts) + "\n"
+
+
+def _checkpoint(translation: Translation) -> str:
+    return f"the mean of its last {translation.average} saves" if translation.average else "its best save"
 
 
 def facts(study: Study, results: dict[str, list[Result]]) -> dict[str, Any]:

@@ -3,10 +3,12 @@
 from functools import partial
 from pathlib import Path
 
+import torch
+
 from linformer_fairseq.cli.files import write_json, write_text
 from linformer_fairseq.cli.processes import side_by_side
 from linformer_fairseq.cli.progress import say
-from linformer_fairseq.recipe.evaluate import TEST, evaluate
+from linformer_fairseq.recipe.evaluate import TEST, chosen_checkpoint, evaluate
 from linformer_fairseq.recipe.flags import check_flags
 from linformer_fairseq.recipe.launch import Machines
 from linformer_fairseq.recipe.pipeline import make_writable
@@ -42,10 +44,6 @@ def run(study: Study) -> None:
         _link(out, text)
     subsets = [VALID, TEST] if study.test else [VALID]
     side_by_side([partial(_train_and_translate, training, subsets, study) for training in asked], study.jobs)
-    for training in asked:
-        if not (training.folder / ENTROPY).exists():
-            checkpoint = training.folder / "checkpoints" / "checkpoint_best.pt"
-            write_json(training.folder / ENTROPY, attention_entropy(checkpoint, training.out / "bin", VALID))
     write_report(study, subsets)
 
 
@@ -86,3 +84,7 @@ def _train_and_translate(training: Training, subsets: list[str], study: Study) -
     train(training.model, training.settings, training.out, Machines(), study.threads, study.jobs)
     for subset in subsets:
         evaluate(training.model, training.settings, training.out, study.threads, subset)
+    if not (training.folder / ENTROPY).exists():
+        torch.set_num_threads(study.threads)
+        checkpoint = chosen_checkpoint(training.folder, training.folder / VALID, training.settings)
+        write_json(training.folder / ENTROPY, attention_entropy(checkpoint, training.out / "bin", VALID))

@@ -38,11 +38,16 @@ def evaluate(model: Model, settings: Settings, out: Path, threads: int, subset: 
         )
 
 
+def chosen_checkpoint(folder: Path, translated: Path, settings: Settings) -> Path:
+    """What a model in `folder` translates with: its best save, or a mean of saves that is kept with the translation."""
+    return translated / "averaged.pt" if settings.translation.average else folder / "checkpoints" / "checkpoint_best.pt"
+
+
 def _evaluate(model: Model, settings: Settings, out: Path, to: Path, threads: int, lock: int, subset: str) -> None:
-    checkpoints = out / "models" / model.slug / "checkpoints"
+    folder = out / "models" / model.slug
+    checkpoint = chosen_checkpoint(folder, to, settings)
     count = settings.translation.average
-    chosen = newest(checkpoints, count) if count else [checkpoints / "checkpoint_best.pt"]
-    checkpoint = to / "averaged.pt" if count else chosen[0]
+    chosen = newest(folder / "checkpoints", count) if count else [checkpoint]
     if count:
         average(chosen, checkpoint)
     common = [str(out / "bin"), "--task", "translation", "--path", str(checkpoint), *_same_for_all(settings)]

@@ -26,7 +26,8 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def arguments(text: Path, out: Path, *more: object) -> list[object]:
     sizes = (
-        "--layers 1 --dim 16 --heads 2 --ffn-dim 16 --bpe-merges 10 --epochs 1 --max-tokens 200 --validate-updates 3"
+        "--layers 1 --dim 16 --heads 2 --ffn-dim 16 --bpe-merges 10 --epochs 1 --max-tokens 200 --validate-updates 1 "
+        "--average 2"
     )
     return ["--data", text, "--out", out, *sizes.split(), "--k", 4, "--warmup-updates", 2, *more]
 
@@ -67,6 +68,7 @@ def test_report_and_resumption(text: Path, tmp_path: Path) -> None:
     assert "## The valid set" in report
     assert "## The test set" not in report
     assert "two-level-all, k = 4" in report
+    assert "the mean of its last 2 saves and beam 4" in report
 
     again = run_module("linformer_fairseq.quality", *arguments(text, tmp_path, *asked, "--test")).ok()
     assert again.count("done before") == 5  # the text, two trainings, two translations
