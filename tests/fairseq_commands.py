@@ -18,6 +18,7 @@ from unittest import mock
 ROOT = Path(__file__).parents[1]
 PLUGIN = ["--user-dir", "linformer_fairseq"]
 ALL_PLACES = ["--linformer-attention", "encoder,cross,decoder"]
+PAPER = ["--linformer-projection", "linear"]
 
 
 @dataclass

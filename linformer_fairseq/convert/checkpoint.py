@@ -85,7 +85,7 @@ def _weights(place: str, layers: list[LayerProjections]) -> dict[str, Tensor]:
     return {
         f"{side}.layers.{layer}.{attention}.{name}.weight": projection.weight.detach()
         for layer, pair in enumerate(layers)
-        for name, projection in zip(("key_projection", "value_projection"), pair, strict=True)
+        for name, projection in (("key_projection", pair.key), ("value_projection", pair.value))
         if hasattr(projection, "weight")
     }
 

@@ -2,7 +2,7 @@
 
 from argparse import Namespace
 from dataclasses import dataclass, field
-from typing import Optional
+from typing import NamedTuple, Optional
 
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 
@@ -12,13 +12,21 @@ from linformer_fairseq.modules.projection import INITS, OPEN_SLOTS
 PLACES = ("encoder", "cross", "decoder")
 SHARINGS = ("none", "headwise", "key-value", "layerwise")
 
-LayerProjections = tuple[Projection, Projection]
-"""E and F of one layer."""
+
+class LayerProjections(NamedTuple):
+    """What one layer's attention meets instead of all tokens."""
+
+    key: Projection
+    """E."""
+    value: Projection
+    """F, or E again."""
+    window: int = 0
+    """Of causal attention: how many tokens, the last ones, a query meets one by one."""
 
 
 @dataclass
 class ProjectionConfig(FairseqDataclass):
-    """Settings of the projections of a decoder alone, which are linear; the defaults are the paper's, at k = 64.
+    """Settings of the projections of a decoder alone, which are linear.
 
     The values come as a user typed them; `from_namespace` refuses what no model can be built from.
     """
@@ -48,10 +56,11 @@ class ProjectionConfig(FairseqDataclass):
         default=False,
         metadata={"help": "keep E and F as they start, or as the checkpoint has them"},
     )
-    linformer_window: int = field(
-        default=0,
+    linformer_window: Optional[int] = field(
+        default=None,
         metadata={
-            "help": "causal attention: tokens up to its own that a query meets one by one, those before them in slots"
+            "help": "causal attention: how many of its k are the last tokens, met one by one, and not slots of "
+            "earlier ones (default: half)"
         },
     )
 
@@ -70,7 +79,7 @@ class ProjectionConfig(FairseqDataclass):
         """Refuses settings of which no model can be built, whatever its size."""
         _check_choice("--linformer-sharing", self.linformer_sharing, SHARINGS)
         _check_choice("--linformer-init", self.linformer_init, INITS)
-        if self.linformer_window < 0:
+        if self.linformer_window is not None and self.linformer_window < 0:
             raise ValueError(f"--linformer-window must be at least 0, not {self.linformer_window}")
 
     def projections(
@@ -86,7 +95,8 @@ class ProjectionConfig(FairseqDataclass):
                 for each layer of that model is cut alike.
 
         Raises:
-            ValueError: a k that is no number, below 1 or above N, or a list that does not fit the layers.
+            ValueError: a k that is no number, below 1 or above N, a list that does not fit the layers, or a window
+                that leaves no slot.
         """
         flag, text, advice = self._k_of(place)
         longest = "--max-target-positions" if place == "decoder" else "--max-source-positions"
@@ -95,14 +105,17 @@ class ProjectionConfig(FairseqDataclass):
         if self.linformer_sharing == "layerwise":
             if len(set(dims)) > 1:
                 raise ValueError(f"--linformer-sharing layerwise needs one {flag} for all layers, not {text}{advice}")
-            return [(self._projection(place, dims[0], max_positions, heads),) * 2] * num_layers
+            window = self._window(flag, place, dims[0])
+            shared_by_all = self._projection(place, dims[0] - window, max_positions, heads)
+            return [LayerProjections(shared_by_all, shared_by_all, window)] * num_layers
         layers = []
         for k in dims:
-            key_projection = self._projection(place, k, max_positions, heads)
+            window = self._window(flag, place, k)
+            key_projection = self._projection(place, k - window, max_positions, heads)
             # without parameters one projection does the work of two
             shared = self.linformer_sharing == "key-value" or not list(key_projection.parameters())
-            value_projection = key_projection if shared else self._projection(place, k, max_positions, heads)
-            layers.append((key_projection, value_projection))
+            value_projection = key_projection if shared else self._projection(place, k - window, max_positions, heads)
+            layers.append(LayerProjections(key_projection, value_projection, window))
         return layers
 
     def _k_of(self, place: str) -> tuple[str, str, str]:
@@ -111,6 +124,15 @@ class ProjectionConfig(FairseqDataclass):
 
     def _kind_of(self, place: str) -> str:
         return "linear"
+
+    def _window(self, flag: str, place: str, k: int) -> int:
+        """How many of k are tokens."""
+        if place != "decoder":
+            return 0
+        window = k // 2 if self.linformer_window is None else self.linformer_window
+        if window >= k:
+            raise ValueError(f"--linformer-window {window} leaves no slot of {flag} {k}; choose a smaller one")
+        return window
 
     def _projection(self, place: str, k: int, max_positions: int, heads: int | None) -> Projection:
         kind = KINDS[self._kind_of(place)]
@@ -125,7 +147,7 @@ class ProjectionConfig(FairseqDataclass):
 
 @dataclass
 class LinformerConfig(ProjectionConfig):
-    """Settings of the projections of a translation model; the defaults are the paper's model at k = 64."""
+    """Settings of the projections of a translation model; the defaults are what translates best at k = 8 and 16."""
 
     linformer_cross_k: Optional[str] = field(
         default=None,
@@ -143,12 +165,12 @@ class LinformerConfig(ProjectionConfig):
         },
     )
     linformer_projection: ChoiceEnum(tuple(KINDS)) = field(
-        default="linear",
+        default="two-level",
         metadata={
-            "help": "kind of projection: linear (learned E and F), two-level (mean-pool, and every query meets the "
-            "tokens of its best slots one by one), pooled-linear (mean of n/k neighbours plus a learned part that "
-            "starts at zero), mean-pool, max-pool, conv (kernel = stride = N/k); all but linear have starts of their "
-            "own and leave empty slots out; the decoder's self-attention is always linear"
+            "help": "kind of projection: two-level (means of n/k neighbours, and every query meets the tokens of its "
+            "best slots one by one), linear (learned E and F: the paper), pooled-linear (means of n/k neighbours plus "
+            "a learned part that starts at zero), mean-pool, max-pool, conv (kernel = stride = N/k); all but linear "
+            "have starts of their own and leave empty slots out; the decoder's self-attention is always linear"
         },
     )
     linformer_open_slots: int = field(
@@ -172,11 +194,8 @@ class LinformerConfig(ProjectionConfig):
         for place, k in (("cross", self.linformer_cross_k), ("decoder", self.linformer_decoder_k)):
             if k is not None and place not in self.places:
                 raise ValueError(f"--linformer-{place}-k needs {place} among --linformer-attention")
-        if kind != "linear" and self.places == {"decoder"}:
-            raise ValueError(
-                f"--linformer-projection {kind} is not offered for the decoder's self-attention, as it looks at the "
-                "whole length; use linear"
-            )
+        if self.linformer_window and "decoder" not in self.places:
+            raise ValueError("--linformer-window needs decoder among --linformer-attention")
         if kind != "linear" and self.linformer_init != "xavier" and "decoder" not in self.places:
             raise ValueError(
                 f"--linformer-init {self.linformer_init} needs --linformer-projection linear; {kind} has a start of "

@@ -20,7 +20,6 @@ class LinformerTransformerDecoder(TransformerDecoderBase):
     Args:
         cross_projections: E and F of every layer's cross-attention, or None to leave it whole.
         self_projections: the same for causal self-attention.
-        window: tokens that causal self-attention meets one by one.
     """
 
     def __init__(
@@ -31,9 +30,7 @@ class LinformerTransformerDecoder(TransformerDecoderBase):
         cross_projections: list[LayerProjections] | None,
         self_projections: list[LayerProjections] | None,
         no_encoder_attn: bool = False,
-        window: int = 0,
     ) -> None:
-        self.window = window
         whole = [None] * cfg.decoder.layers
         self.layer_projections = zip(cross_projections or whole, self_projections or whole, strict=True)
         super().__init__(cfg, dictionary, embed_tokens, no_encoder_attn)
@@ -45,7 +42,7 @@ class LinformerTransformerDecoder(TransformerDecoderBase):
         name_dropout(self, "TransformerDecoder")
 
     def build_decoder_layer(self, cfg: TransformerConfig, no_encoder_attn: bool = False) -> nn.Module:
-        return wrap_layer(LinformerDecoderLayer(cfg, *next(self.layer_projections), self.window, no_encoder_attn), cfg)
+        return wrap_layer(LinformerDecoderLayer(cfg, *next(self.layer_projections), no_encoder_attn), cfg)
 
     def buffered_future_mask(self, tensor: Tensor) -> Tensor | None:
         """None where self-attention is projected: it masks the future by itself, without a (T, T) tensor."""

@@ -51,21 +51,19 @@ class LinformerEncoderLayer(TransformerEncoderLayerBase):
 
 
 class LinformerDecoderLayer(TransformerDecoderLayerBase):
-    """Decoder layer with Linformer cross-attention and causal Linformer self-attention, with a window, or fairseq's own
-    where their projections are None."""
+    """Decoder layer with Linformer cross-attention and causal Linformer self-attention, or fairseq's own where their
+    projections are None."""
 
     def __init__(
         self,
         cfg: TransformerConfig,
         cross_projections: LayerProjections | None,
         self_projections: LayerProjections | None,
-        window: int = 0,
         no_encoder_attn: bool = False,
     ) -> None:
         self.projections = {"cross": cross_projections, "self": self_projections}
-        self.window = window
         super().__init__(cfg, no_encoder_attn)
-        del self.projections, self.window
+        del self.projections
         self.need_attn = False  # the decoder asks the one layer whose weights it returns; fairseq's layers compute all
         name_dropout(self, "TransformerDecoderLayerBase")
 
@@ -83,7 +81,7 @@ class LinformerDecoderLayer(TransformerDecoderLayerBase):
             "self_attention": True,
             "xformers_att_config": cfg.decoder.xformers_att_config,
             "causal": True,
-            "window": self.window,
+            "window": projections.window,
         }
         return _linformer_attention(self, projections, embed_dim, cfg.decoder.attention_heads, cfg, **options)
 
@@ -109,15 +107,14 @@ def _linformer_attention(
     **options: Any,
 ) -> LinformerMultiheadAttention:
     """Linformer attention with fairseq's settings for all attention."""
-    key_projection, value_projection = projections
     return LinformerMultiheadAttention(
         embed_dim,
         num_heads,
         dropout=cfg.attention_dropout,
         q_noise=layer.quant_noise,
         qn_block_size=layer.quant_noise_block_size,
-        key_projection=key_projection,
-        value_projection=value_projection,
+        key_projection=projections.key,
+        value_projection=projections.value,
         **options,
     )
 

@@ -70,8 +70,7 @@ class LinformerTransformerModel(ChecksProjections, TransformerModel):
     ) -> LinformerTransformerDecoder:
         with one_sentence():
             cross, own = _projections(cfg, "cross"), _projections(cfg, "decoder")
-            window = LinformerConfig.from_namespace(cfg).linformer_window
-            return LinformerTransformerDecoder(cfg, tgt_dict, embed_tokens, cross, own, cfg.no_cross_attention, window)
+            return LinformerTransformerDecoder(cfg, tgt_dict, embed_tokens, cross, own, cfg.no_cross_attention)
 
 
 def _projections(cfg: TransformerConfig, place: str) -> list[LayerProjections] | None:

@@ -35,7 +35,9 @@ class LinformerTransformerLanguageModel(ChecksProjections, TransformerLanguageMo
     """
 
     layer_flags = "number of layers"
-    shape_flags = "--linformer-k, --linformer-sharing, --max-target-positions and --tokens-per-sample"
+    shape_flags = (
+        "--linformer-k, --linformer-window, --linformer-sharing, --max-target-positions and --tokens-per-sample"
+    )
 
     @classmethod
     def hub_models(cls) -> dict[str, Any]:
@@ -61,7 +63,6 @@ class LinformerTransformerLanguageModel(ChecksProjections, TransformerLanguageMo
                 None,
                 projections,
                 no_encoder_attn=True,
-                window=config.linformer_window,
             )
             return cls(decoder)
 

@@ -20,7 +20,9 @@ class ChecksProjections(BaseFairseqModel):
 
     layer_flags = "--linformer-attention, --linformer-projection and number of layers"
     """What decides which projections there are, for refusals."""
-    shape_flags = "--linformer-k, --linformer-sharing, --max-source-positions and --max-target-positions"
+    shape_flags = (
+        "--linformer-k, --linformer-window, --linformer-sharing, --max-source-positions and --max-target-positions"
+    )
     """What decides their shapes."""
 
     def load_state_dict(

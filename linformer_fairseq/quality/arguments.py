@@ -69,7 +69,7 @@ def parse(argv: Sequence[str]) -> Study:
     cut = list(argv).index("--") if "--" in argv else len(argv)
     own, others = build_parser().parse_known_args(argv[:cut])
     given = {argument.partition("=")[0] for argument in others}
-    for name in ("--seed", "--model", "--attention", "--linformer-args"):
+    for name in ("--seed", "--model", "--attention", "--projection", "--linformer-args"):
         if name in given:
             raise UserError(f"{name} is set by the study: use --seeds and --variants.")
     run = recipe.parse([*DEFAULTS, "--out", str(own.out), *others, *argv[cut:]])

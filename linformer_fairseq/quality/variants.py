@@ -32,24 +32,24 @@ LINEAR, TWO_LEVEL = "--linformer-projection linear", "--linformer-projection two
 _MAIN = (
     Variant("transformer", "full attention"),
     Variant("paper", "the paper's: learned E and F, one each a layer", TWO, lambda k: LINEAR),
-    Variant("paper-all", "the same, and the causal decoder", THREE, lambda k: LINEAR),
+    Variant("paper-all", "the same, and the causal decoder", THREE, lambda k: f"{LINEAR} --linformer-window 0"),
     Variant("two-level", "means of neighbours, each query opens its best two", TWO, lambda k: TWO_LEVEL),
     Variant(
         "two-level-all",
         "the same, and the causal decoder: k/2 slots beside the last k/2 tokens",
         THREE,
-        lambda k: f"{TWO_LEVEL} --linformer-decoder-k {k // 2} --linformer-window {k // 2}",
+        lambda k: f"{TWO_LEVEL} --linformer-window {k // 2}",
     ),
 )
 _SCREENED = (
     Variant("encoder", "the paper's in the encoder alone", "encoder", lambda k: LINEAR),
     Variant("cross", "the paper's in cross-attention alone", "cross", lambda k: LINEAR),
-    Variant("decoder", "the causal form in the decoder alone", "decoder", lambda k: LINEAR),
+    Variant("decoder", "the causal form in the decoder alone", "decoder", lambda k: f"{LINEAR} --linformer-window 0"),
     Variant(
         "decoder-window",
         "k/2 slots beside the last k/2 tokens in the decoder alone",
         "decoder",
-        lambda k: f"{LINEAR} --linformer-decoder-k {k // 2} --linformer-window {k // 2}",
+        lambda k: f"{LINEAR} --linformer-window {k // 2}",
     ),
     Variant("normal", "E and F start normal", TWO, lambda k: f"{LINEAR} --linformer-init normal"),
     Variant(

@@ -15,6 +15,7 @@ from linformer_fairseq.cli.arguments import Parser, count, counts, natural, numb
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.cli.machine import cpu_count
 from linformer_fairseq.models.config import PLACES
+from linformer_fairseq.modules import KINDS
 
 from .lengths import Lengths
 from .settings import (
@@ -75,6 +76,13 @@ def _places(text: str) -> str:
     return ",".join(place for place in PLACES if place in places)
 
 
+def _kinds(text: str) -> list[str]:
+    kinds = list(dict.fromkeys(part.strip() for part in text.split(",")))
+    if not set(kinds) <= set(KINDS):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a comma list of {', '.join(KINDS)}")
+    return kinds
+
+
 def _words(text: str) -> list[str]:
     try:
         return shlex.split(text)
@@ -119,6 +127,13 @@ def build_parser() -> argparse.ArgumentParser:
     option("--default-k", type=counts, default=[8, 16], metavar="K[,K]", help="when no --k is given")
     option("--attention", type=_places, action="append", metavar="PLACE[,PLACE]", help="attention to project")
     option("--default-attention", type=_places, default="encoder,cross", help="when no --attention is given")
+    option(
+        "--projection",
+        type=_kinds,
+        default=[""],
+        metavar="KIND[,KIND]",
+        help=f"kinds of projection to train a Linformer with, of {', '.join(KINDS)} (default: the models' own)",
+    )
     option("--arch", help="fairseq architecture of the baseline, instead of the four sizes below")
     option("--layers", type=count, default=3, help="layers of the encoder and of the decoder")
     option("--dim", type=count, default=128, help="model width")
@@ -282,10 +297,12 @@ def _data(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _models(args: argparse.Namespace) -> list[Model]:
-    """The baseline, then every k for every choice of attention, each once; --model leaves some out."""
+    """The baseline, then every k for every choice of attention and projection, each once; --model leaves some out."""
     ks = [k for group in args.k for k in group] if args.k else args.default_k
     attentions = args.attention or [args.default_attention]
-    linformers = list(dict.fromkeys(Model(k, places) for places in attentions for k in ks))
+    linformers = list(
+        dict.fromkeys(Model(k, places, kind) for places in attentions for kind in args.projection for k in ks)
+    )
     if args.model and not args.model.startswith(PREFIX):
         if args.k or args.attention:
             raise UserError(

@@ -34,7 +34,7 @@ def perplexity(rows: list[Row], path: Path) -> None:
 
 
 def comparison(rows: list[Row], path: Path) -> None:
-    """Quality and speed against k: a line for each choice of attention, the Transformer as a level."""
+    """Quality and speed against k: a line for each choice of attention and projection, the Transformer as a level."""
     panels: list[tuple[str, Callable[[Row], float | None]]] = [
         ("BLEU (test)", lambda row: row.scores["bleu"]),
         ("perplexity (validation)", lambda row: row.scores["perplexity"]),
@@ -88,14 +88,12 @@ def _panel(axes: Axes, rows: list[Row], title: str, value: Callable[[Row], float
     lines: dict[str, list[tuple[int, float | None]]] = {}
     for row in rows:
         if row.model.k:
-            lines.setdefault(row.model.attention, []).append((row.model.k, value(row)))
+            lines.setdefault(row.model.what, []).append((row.model.k, value(row)))
         elif (level := value(row)) is not None:
             axes.axhline(level, label=row.model.name, linewidth=1.5, **BASELINE_STYLE)
-    for attention, points in lines.items():
+    for what, points in lines.items():
         known = [(k, y) for k, y in points if y is not None]
-        axes.plot(
-            [k for k, _ in known], [y for _, y in known], marker="o", linewidth=1.5, label=f"Linformer ({attention})"
-        )
+        axes.plot([k for k, _ in known], [y for _, y in known], marker="o", linewidth=1.5, label=f"Linformer ({what})")
     ks = sorted({row.model.k for row in rows if row.model.k})
     if ks:
         axes.set_xscale("log", base=2)

@@ -36,6 +36,7 @@ class Row:
             "model": self.model.name,
             "k": self.model.k or None,
             "attention": self.model.attention or None,
+            "projection": self.model.projection or None,
             "parameters": self.log.parameters,
             **self.scores,
             "bleu_against_transformer": self.against_baseline,
@@ -52,13 +53,13 @@ class Row:
 
 
 def finished_models(out: Path) -> list[Model]:
-    """The models that have been trained and translated with, the Transformer first, then by attention and k."""
+    """The models that have been trained and translated with, the Transformer first, then by attention, kind and k."""
     models = []
     for done in (out / "models").glob(f"*/{DONE}"):
         training = read_json(done)
         if (done.parent / TEST / SCORES).exists():
-            models.append(Model(training["k"], training["attention"]))
-    return sorted(models, key=lambda model: (model.attention, model.k))
+            models.append(Model(training["k"], training["attention"], training.get("projection", "")))
+    return sorted(models, key=lambda model: (model.attention, model.projection, model.k))
 
 
 def finished_rows(settings: Settings, out: Path) -> list[Row]:

@@ -187,15 +187,24 @@ class Model:
 
     k: int = 0
     attention: str = ""
+    projection: str = ""
+    """The kind; empty where it is the default one, or further flags say it."""
 
     @property
     def name(self) -> str:
-        return f"Linformer k={self.k} ({self.attention})" if self.k else "Transformer"
+        return f"Linformer k={self.k} ({self.what})" if self.k else "Transformer"
+
+    @property
+    def what(self) -> str:
+        """What tells it from others of the same k."""
+        return "; ".join(filter(None, (self.attention, self.projection)))
 
     @property
     def slug(self) -> str:
         """The model's folder."""
-        return f"linformer-k{self.k}-{self.attention.replace(',', '-')}" if self.k else "transformer"
+        if not self.k:
+            return "transformer"
+        return "-".join(filter(None, (f"linformer-k{self.k}", self.attention.replace(",", "-"), self.projection)))
 
     def arguments(self, training: Training) -> list[str]:
         """What makes fairseq-train build this model; the rest is the same for all."""
@@ -204,5 +213,6 @@ class Model:
         return [
             *("--arch", f"{PREFIX}{training.arch}", *training.size_flags),
             *("--linformer-k", str(self.k), "--linformer-attention", self.attention),
+            *(("--linformer-projection", self.projection) if self.projection else ()),
             *training.linformer_args,
         ]

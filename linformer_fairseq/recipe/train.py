@@ -77,6 +77,7 @@ def train(model: Model, settings: Settings, out: Path, machines: Machines, threa
             facts = {
                 "k": model.k,
                 "attention": model.attention,
+                "projection": model.projection,
                 "jobs": jobs,
                 "processes": machines.world_size,
                 "precision": precision,

@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.fairseq_commands import ALL_PLACES, run, train_arguments, valid_losses
+from tests.fairseq_commands import ALL_PLACES, PAPER, run, train_arguments, valid_losses
 
 
 @pytest.fixture(scope="session")
 def trained(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The checkpoint of a small Linformer."""
+    """The checkpoint of a small Linformer of the paper's."""
     folder = tmp_path_factory.mktemp("trained")
-    output = run("train", *train_arguments(data, folder)).ok()
+    output = run("train", *train_arguments(data, folder, *PAPER)).ok()
     first, second = valid_losses(output)
     assert second < first
     return folder / "checkpoint_best.pt"
@@ -19,7 +19,7 @@ def trained(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def trained_causal(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same with the decoder's self-attention projected too."""
+    """That of the package's own, with the decoder's self-attention projected too."""
     folder = tmp_path_factory.mktemp("causal")
     output = run("train", *train_arguments(data, folder, *ALL_PLACES)).ok()
     first, second = valid_losses(output)

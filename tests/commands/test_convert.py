@@ -72,7 +72,7 @@ def test_flags_for_tuning_build_the_same_model(trained_transformer: Path, data: 
 @needs_torch
 def test_fitting(trained_transformer: Path, data: Path, tmp_path: Path) -> None:
     out = tmp_path / "linformer.pt"
-    flags = ["--linformer-k", 4, "--linformer-attention", "decoder", "--linformer-window", 2]
+    flags = ["--linformer-k", 6, "--linformer-attention", "decoder", "--linformer-window", 2]
     said = run_convert(trained_transformer, out, *flags, "--data", data / "bin", "--fit", 30, "--lengths", 6).ok()
     rows = [line.split("|") for line in said.splitlines() if " tokens " in line]
     assert len(rows) == 2

@@ -11,6 +11,7 @@ import torch
 from linformer_fairseq.trained import plain_encoder_flags
 from tests.fairseq_commands import (
     ALL_PLACES,
+    PAPER,
     ROOT,
     environment,
     fairseq_command,
@@ -70,7 +71,8 @@ def test_finetuning_a_transformer(data: Path, tmp_path: Path, trained_transforme
 
 
 def test_hydra(data: Path, tmp_path: Path) -> None:
-    options = ["model.linformer_k='8,4'", "model.linformer_sharing=key-value", "+model.encoder_embed_dim=32"]
+    options = ["model.linformer_k='8,4'", "model.linformer_sharing=key-value", "model.linformer_projection=linear"]
+    options.append("+model.encoder_embed_dim=32")
     run("hydra_train", *hydra_arguments(data, tmp_path, *options, "common.cpu=true")).ok()
     weights = state(tmp_path / "checkpoint_best.pt")
     assert weights["encoder.layers.0.self_attn.key_projection.weight"].shape == (8, 64)
@@ -92,8 +94,8 @@ def test_bfloat16(data: Path, tmp_path: Path, places: str) -> None:
     [
         (["--linformer-k", 65], "error: --linformer-k 65 is larger than --max-source-positions 64; choose k <= N"),
         (
-            ["--linformer-attention", "decoder", "--linformer-projection", "mean-pool"],
-            "error: --linformer-projection mean-pool is not offered for the decoder's self-attention",
+            ["--linformer-attention", "decoder", "--linformer-k", 8, "--linformer-window", 8],
+            "error: --linformer-window 8 leaves no slot of --linformer-k 8; choose a smaller one",
         ),
         (
             ["--linformer-attention", "encoder,decoder", "--linformer-decoder-k", 65],
@@ -108,7 +110,7 @@ def test_bad_flags_end_in_one_sentence(data: Path, tmp_path: Path, flags: list[o
 
 
 def test_checkpoint_of_another_k(data: Path, trained: Path) -> None:
-    arguments = train_arguments(data, trained.parent, "--linformer-k", 4, "--max-epoch", 5)
+    arguments = train_arguments(data, trained.parent, *PAPER, "--linformer-k", 4, "--max-epoch", 5)
     sentence = run("train", *arguments).sentence()
     assert "has shape (8, 64), this model's (4, 64): give the --linformer-k" in sentence
 

@@ -72,7 +72,7 @@ def test_a_window_over_the_whole_target_is_full_attention() -> None:
     """And two levels of slots over the whole source are, too: the model is `transformer`."""
     task = toy_task()
     flags = {"linformer_attention": "encoder,cross,decoder", "linformer_projection": "two-level", "linformer_k": "8"}
-    model = toy_model(task=task, linformer_window=12, linformer_open_slots=8, **flags)
+    model = toy_model(task=task, linformer_decoder_k="13", linformer_window=12, linformer_open_slots=8, **flags)
     transformer = toy_model("transformer", task)
     own = {name: w for name, w in model.state_dict().items() if name not in transformer.state_dict()}
     model.load_state_dict({**transformer.state_dict(), **own})

@@ -49,10 +49,13 @@ def toy_lm(arch: str = "linformer_transformer_lm_gpt2_tiny", **flags: object) ->
 
 
 @every_sharing
-@pytest.mark.parametrize("window", [0, 5])
-def test_step_by_step_equals_a_parallel_pass(sharing: str, window: int) -> None:
-    model = toy_lm(linformer_sharing=sharing, linformer_window=window).double()
-    assert {layer.self_attn.window for layer in model.decoder.layers} == {window}
+@pytest.mark.parametrize(("window", "slots"), [(0, 8), (5, 3), (None, 4)])
+def test_step_by_step_equals_a_parallel_pass(sharing: str, window: int | None, slots: int) -> None:
+    """The window is a part of k, by default half of it."""
+    model = toy_lm(linformer_k="8", linformer_sharing=sharing, linformer_window=window).double()
+    for layer in model.decoder.layers:
+        assert layer.self_attn.window == 8 - slots
+        assert layer.self_attn.key_projection.projected_dim == slots
     assert all(type(layer.self_attn) is LinformerMultiheadAttention for layer in model.decoder.layers)
     task = toy_task()
     tokens = previous_tokens(task, torch.stack([sentence(task, 50, seed) for seed in range(2)]))
@@ -128,7 +131,7 @@ def test_bad_flags_end_in_one_sentence(flags: dict[str, object], sentence_start:
 
 
 def test_checkpoints_of_another_model_are_refused() -> None:
-    with pytest.raises(SystemExit, match=r"^error: the checkpoint's \S+ has shape \(4, 64\), this model's \(8, 64\)"):
+    with pytest.raises(SystemExit, match=r"^error: the checkpoint's \S+ has shape \(2, 64\), this model's \(4, 64\)"):
         toy_lm(linformer_k="8").load_state_dict(toy_lm().state_dict())
     with pytest.raises(SystemExit, match="is in the checkpoint only: give the number of layers that the checkpoint"):
         toy_lm().load_state_dict(toy_lm(decoder_layers=3).state_dict())

@@ -12,7 +12,7 @@ from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
 import linformer_fairseq  # noqa: F401
 
-SIZES = {
+SIZES: dict[str, object] = {
     "encoder_embed_dim": 16,
     "encoder_ffn_embed_dim": 16,
     "encoder_attention_heads": 2,
@@ -23,6 +23,8 @@ SIZES = {
     "max_target_positions": 64,
     "dropout": 0.0,
     "share_all_embeddings": True,
+    "linformer_projection": "linear",
+    "linformer_window": 0,
 }
 
 

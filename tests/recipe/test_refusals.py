@@ -110,6 +110,7 @@ def test_line_too_long_to_translate(capsys, data, tmp_path):
         (["--dropout", "1.5"], "'1.5'"),
         (["--lr", "nan"], "'nan'"),
         (["--attention", "encoder,sideways"], "encoder,sideways"),
+        (["--projection", "linear,fft"], "'linear,fft' is not a comma list of linear, two-level"),
         (["--arch", "transformer_of_nobody"], "transformer_of_nobody"),
         (["--heads", "3"], "--heads 3"),
         (["--source-lang", "fr"], "--data"),
@@ -251,6 +252,10 @@ def test_edited_text_of_the_same_size_is_another_text(data):
         (["--", "--log-format", "simple"], "--log-format"),
         (["--", "--max-epoch", "2"], "--max-epoch"),
         (["--k", "8", "--linformer-args=--linformer-k 2"], "--linformer-k"),
+        (
+            ["--projection", "linear", "--linformer-args=--linformer-projection conv"],
+            "--linformer-projection",
+        ),
     ],
 )
 def test_flags_that_the_recipe_sets(capsys, data, tmp_path, arguments, flag):

@@ -28,6 +28,7 @@ TINY = {
     "BPE_MERGES": "100",
     "ARCH": MODEL,
     "K": "2",
+    "PROJECTION": "linear",
     "MAX_UPDATE": "20",
     "MAX_TOKENS": "300",
     "UPDATE_BATCHES": "2",
@@ -39,7 +40,7 @@ TINY = {
     "LENGTH_TOKENS": "256",
     "THREADS": "1",
 }
-SLUGS = ("transformer", "linformer-k2-encoder-cross")
+SLUGS = ("transformer", "linformer-k2-encoder-cross-linear")
 SEVERAL = {"NNODES": "2", "NODE_RANK": "1", "MASTER_ADDR": "127.0.0.1", "PROCESSES": "1"}
 
 pytestmark = [
@@ -118,7 +119,7 @@ def binarised(out: Path) -> dict[str, bytes]:
 
 def test_everything_is_reported(finished: Finished) -> None:
     results = json.loads((finished.out / "results.json").read_text(encoding="utf-8"))
-    names = ["Transformer", "Linformer k=2 (encoder,cross)"]
+    names = ["Transformer", "Linformer k=2 (encoder,cross; linear)"]
     assert [model["model"] for model in results["models"]] == names
     for model in results["models"]:
         assert model["sentences"] == 12
@@ -210,14 +211,14 @@ def test_killed_at_five_random_moments(finished: Finished, tmp_path: Path) -> No
     assert "Training Transformer: done before" in said
     assert files == {path: path.stat().st_mtime_ns for path in files}
     results = json.loads((out / "results.json").read_text(encoding="utf-8"))
-    names = ["Transformer", "Linformer k=3 (encoder)", "Linformer k=2 (encoder,cross)"]
+    names = ["Transformer", "Linformer k=3 (encoder; linear)", "Linformer k=2 (encoder,cross; linear)"]
     assert [model["model"] for model in results["models"]] == names
 
 
 def test_finished_models_are_shown_again(finished: Finished, capfd: pytest.CaptureFixture[str]) -> None:
     status, said, _ = in_process(capfd, "evaluate", finished.server, finished.out, f"linformer_{MODEL}", "--k", "2")
     assert status == 0
-    assert "Linformer k=2 (encoder,cross): perplexity" in said
+    assert "Linformer k=2 (encoder,cross; linear): perplexity" in said
     assert "Transformer:" not in said
     for score in ("sacreBLEU", "compounds split: BLEU", "chrF", "tokens/s"):
         assert score in said
@@ -242,7 +243,12 @@ def test_the_report_does_not_wait_for_times_that_may_not_fit_into_memory(
         ("compare", [], {"LR": "0.1"}, "lr = 0.0007, not 0.1"),
         ("prepare", [], {"BPE_MERGES": "90"}, "bpe_merges = 100, not 90"),
         ("evaluate", [MODEL], {"BEAM": "3"}, "beam = 4, not 3"),
-        ("evaluate", [f"linformer_{MODEL}", "--k", "3"], {}, "k=3 (encoder,cross) has not been trained to its end"),
+        (
+            "evaluate",
+            [f"linformer_{MODEL}", "--k", "3"],
+            {},
+            "k=3 (encoder,cross; linear) has not been trained to its end",
+        ),
         ("train", [MODEL], {"PROCESSES": "3"}, "2 batches an update cannot be shared evenly by 3 processes"),
         ("train", [MODEL], {"DATA_DIR": "other"}, "prepare the text first"),
         ("train", ["lstm"], {}, "lstm is not a translation Transformer of fairseq's that has a Linformer"),

@@ -23,7 +23,12 @@ def build_models(settings: CausalSettings, target_positions: int) -> dict[str, T
     }
     models = {TRANSFORMER: build("transformer", sizes, task, **positions)}
     for name, places in LINFORMERS.items():
-        flags = {"linformer_k": str(settings.k), "linformer_attention": places}
+        flags = {
+            "linformer_k": str(settings.k),
+            "linformer_attention": places,
+            "linformer_projection": "linear",
+            "linformer_window": 0,
+        }
         models[name] = build("linformer_transformer", sizes, task, **positions, **flags)
     for model in models.values():
         model.make_generation_fast_(need_attn=False)
