@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from linformer_fairseq.checkpoints import read_checkpoint, write_checkpoint
+from linformer_fairseq.checkpoints import check_torch, read_checkpoint, write_checkpoint
 from linformer_fairseq.cli.arguments import Parser, count
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.cli.main import exit_status, quiet_libraries
@@ -40,7 +40,7 @@ def average(checkpoints: Sequence[Path], output: Path) -> None:
         UserError: no checkpoints, a file that cannot be read or holds code, checkpoints of different models, an output
             that cannot be written or that is one of the checkpoints, a torch older than 2.4.
     """
-    check_torch()
+    check_torch("Averaging")
     _check_paths(checkpoints, output)
     sums: dict[str, Tensor] = {}
     first: dict[str, Any] = {}
@@ -82,15 +82,6 @@ def newest(folder: Path, number: int) -> list[Path]:
             "(the recipes' --average)."
         )
     return [path for _, path in found[-number:]]
-
-
-def check_torch() -> None:
-    """Refuses a torch whose safe loader cannot read fairseq's checkpoints."""
-    if not hasattr(torch.serialization, "add_safe_globals"):
-        raise UserError(
-            f"Averaging needs torch 2.4 or newer, as the safe loader of torch {torch.__version__} cannot read "
-            "fairseq's checkpoints."
-        )
 
 
 def _check_paths(checkpoints: Sequence[Path], output: Path) -> None:

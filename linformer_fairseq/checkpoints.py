@@ -40,6 +40,19 @@ def admit_checkpoint_types() -> None:
         torch.serialization.add_safe_globals(list(CHECKPOINT_TYPES))
 
 
+def check_torch(what: str) -> None:
+    """Refuses a torch whose safe loader cannot read fairseq's checkpoints.
+
+    Args:
+        what: needs it, "Averaging" say.
+    """
+    if not hasattr(torch.serialization, "add_safe_globals"):
+        raise UserError(
+            f"{what} needs torch 2.4 or newer, as the safe loader of torch {torch.__version__} cannot read fairseq's "
+            "checkpoints."
+        )
+
+
 def read_checkpoint(path: Path) -> dict[str, Any]:
     """A checkpoint without its optimiser's state.
 

@@ -4,14 +4,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy
 import torch
-from fairseq import checkpoint_utils
+from fairseq import checkpoint_utils, utils
+from fairseq.data import FairseqDataset
 from fairseq.models import BaseFairseqModel
 from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 from fairseq.tasks import FairseqTask
 
 from linformer_fairseq.checkpoints import read_checkpoint
 from linformer_fairseq.cli.errors import UserError
+from linformer_fairseq.cli.progress import say
 
 
 @dataclass(frozen=True)
@@ -50,17 +53,36 @@ def load_trained(checkpoint: Path, data: Path) -> Trained:
     return Trained(models[0].eval(), task)
 
 
-def load_subset(trained: Trained, subset: str) -> torch.utils.data.Dataset:
+@dataclass(frozen=True)
+class Split:
+    """A split of a task's data."""
+
+    sentences: FairseqDataset
+    indices: list[int]
+    """Of the sentences that the model takes; longer ones are left out, as fairseq's commands can."""
+
+
+def load_split(trained: Trained, name: str, advice: str = "name another --subset") -> Split:
     """A split of the task's data, "valid" say.
 
+    Args:
+        advice: what to do where there is nothing of that name.
+
     Raises:
-        UserError: there is none of that name.
+        UserError: there is none of that name, or no sentence in it that the model takes.
     """
     try:
-        trained.task.load_dataset(subset)
+        trained.task.load_dataset(name)
     except FileNotFoundError as error:
-        raise UserError(f"there is no {subset} in the data ({error}): name another --subset.") from None
-    return trained.task.dataset(subset)
+        raise UserError(f"there is no {name} in the data ({error}): {advice}.") from None
+    sentences = trained.task.dataset(name)
+    longest = utils.resolve_max_positions(trained.task.max_positions(), trained.model.max_positions())
+    taken, _ = sentences.filter_indices_by_size(numpy.arange(len(sentences)), longest)
+    if not len(taken):
+        raise UserError(f"{name} has no sentence that the model takes, of at most {longest} tokens: {advice}.")
+    if len(taken) < len(sentences):
+        say(f"{len(sentences) - len(taken):,} of {name}'s {len(sentences):,} sentences are too long for the model.")
+    return Split(sentences, taken.tolist())
 
 
 def plain_encoder() -> dict[str, Any]:

@@ -12,7 +12,7 @@ def main(argv: Sequence[str]) -> int:
     from .arguments import parse
     from .run import run
 
-    return exit_status(lambda: run(parse(argv)), interrupted="nothing was written")
+    return exit_status(lambda: run(parse(argv)), interrupted="no checkpoint was written")
 
 
 if __name__ == "__main__":

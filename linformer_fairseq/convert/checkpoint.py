@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fairseq.models import ARCH_MODEL_REGISTRY
+from fairseq.data import Dictionary
+from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY, BaseFairseqModel
 from fairseq.models.transformer import TransformerModel
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
@@ -57,6 +58,32 @@ def converted(state: dict[str, Any], path: Path, config: LinformerConfig) -> dic
     if state.get("cfg") is None:  # of fairseq before 0.10
         return {**state, "model": model, "args": args}
     return {**state, "model": model, "cfg": {**_plain(state["cfg"]), "model": args}}
+
+
+def built(state: dict[str, Any]) -> BaseFairseqModel:
+    """The model of a converted checkpoint, as fairseq builds it, in evaluation mode.
+
+    Raises:
+        UserError: settings that do not go together.
+    """
+    args = model_settings(state)
+    ARCH_CONFIG_REGISTRY[args.arch](args)  # what an older fairseq did not know yet
+    words = {side: _words(len(state["model"][f"{side}.embed_tokens.weight"])) for side in ("encoder", "decoder")}
+    task = Namespace(source_dictionary=words["encoder"], target_dictionary=words["decoder"])
+    try:
+        model = ARCH_MODEL_REGISTRY[args.arch].build_model(args, task)
+        model.load_state_dict(state["model"], model_cfg=args)
+    except SystemExit as error:
+        raise UserError(f"{str(error).removeprefix('error: ')}.") from None
+    return model.eval()
+
+
+def _words(size: int) -> Dictionary:
+    """A dictionary of so many entries: a model asks for no more of it."""
+    words = Dictionary()
+    for index in range(size - len(words)):
+        words.add_symbol(str(index))
+    return words
 
 
 def model_settings(state: dict[str, Any]) -> Namespace:

@@ -6,11 +6,10 @@ from dataclasses import dataclass, field
 import torch
 from fairseq.models import BaseFairseqModel
 from torch import Tensor
-from torch.utils.data import Dataset
 
 from linformer_fairseq.cli.progress import bar
 from linformer_fairseq.lengths import Bucket
-from linformer_fairseq.trained import Trained
+from linformer_fairseq.trained import Split, Trained
 
 BATCH_TOKENS = 4096
 
@@ -41,7 +40,7 @@ class Moved:
 
 @torch.no_grad()
 def compare(
-    trained: Trained, others: Sequence[BaseFairseqModel], sentences: Dataset, lengths: Sequence[Bucket]
+    trained: Trained, others: Sequence[BaseFairseqModel], split: Split, lengths: Sequence[Bucket]
 ) -> list[Moved]:
     """What the models say of every reference token, given the ones before it, beside what the trained one says.
 
@@ -49,9 +48,9 @@ def compare(
         The buckets that have a sentence.
     """
     moved = [Moved(bucket, len(others)) for bucket in lengths]
-    with bar(len(sentences), "comparing", "sentence") as progress:
-        for indices in batches(sentences):
-            sample = sentences.collater([sentences[index] for index in indices])
+    with bar(len(split.indices), "comparing", "sentence") as progress:
+        for indices in batches(split):
+            sample = split.sentences.collater([split.sentences[index] for index in indices])
             target = sample["target"]
             is_token = target != trained.task.target_dictionary.pad()
             before = log_probabilities(trained.model, sample)
@@ -65,12 +64,11 @@ def compare(
     return [own for own in moved if own.sentences]
 
 
-def batches(sentences: Dataset) -> Iterator[list[int]]:
+def batches(split: Split) -> Iterator[list[int]]:
     """Sentences of about one length together, at most so many tokens."""
-    order = sorted(range(len(sentences)), key=lambda index: sentences.num_tokens(index))
     batch: list[int] = []
-    for index in order:
-        if batch and (len(batch) + 1) * sentences.num_tokens(index) > BATCH_TOKENS:
+    for index in sorted(split.indices, key=split.sentences.num_tokens):
+        if batch and (len(batch) + 1) * split.sentences.num_tokens(index) > BATCH_TOKENS:
             yield batch
             batch = []
         batch.append(index)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from linformer_fairseq.spectrum.attention_maps import PLACES, find_attentions, recorded_maps
-from linformer_fairseq.trained import load_subset, load_trained
+from linformer_fairseq.trained import load_split, load_trained
 
 SENTENCES = 200
 
@@ -25,12 +25,12 @@ def row_entropy(maps: Tensor) -> Tensor:
 def attention_entropy(checkpoint: Path, data: Path, subset: str) -> dict[str, float]:
     """The mean over layers, heads, queries and the first sentences of a split, for every place of attention."""
     trained = load_trained(checkpoint, data)
-    sentences = load_subset(trained, subset)
+    split = load_split(trained, subset)
     attentions = find_attentions(trained.model)
     sums, rows = dict.fromkeys(PLACES, 0.0), dict.fromkeys(PLACES, 0)
     with recorded_maps(attentions) as maps:
-        for index in range(min(SENTENCES, len(sentences))):
-            trained.model(**sentences.collater([sentences[index]])["net_input"])
+        for index in split.indices[:SENTENCES]:
+            trained.model(**split.sentences.collater([split.sentences[index]])["net_input"])
             for attention in attentions:
                 entropy = row_entropy(maps[attention].double())
                 sums[attention.place] += entropy.sum().item()

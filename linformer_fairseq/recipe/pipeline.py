@@ -4,7 +4,7 @@ import os
 from functools import partial
 from pathlib import Path
 
-from linformer_fairseq.average import check_torch
+from linformer_fairseq.checkpoints import check_torch
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.cli.processes import side_by_side
 from linformer_fairseq.cli.progress import say
@@ -29,7 +29,7 @@ def run(run: Run) -> None:
     for model in run.models:
         check_flags(model, run.settings, run.out)
     if run.step in ("evaluate", "compare") and run.settings.translation.average:
-        check_torch()
+        check_torch("Averaging")
     machines = None
     if run.step in ("train", "compare"):
         if not all(trained(model, run.out) for model in run.models):

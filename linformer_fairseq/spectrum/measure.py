@@ -47,7 +47,7 @@ def measure(
     places = {
         place: own for place in PLACES if (own := [attention for attention in attentions if attention.place == place])
     }
-    longest = int(max(sentences.sizes.max(), 1))
+    longest = int(max(sentences.sizes[chosen].max(), 1))
     found: dict[tuple[str, Bucket], Statistics] = {}
     with recorded_maps(attentions) as maps, bar(len(chosen), "spectrum", "sentence") as progress:
         for index in chosen:

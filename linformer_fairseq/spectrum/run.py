@@ -4,11 +4,10 @@ from itertools import groupby
 
 import torch
 
-from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.cli.files import write_json, write_text
 from linformer_fairseq.cli.progress import say
 from linformer_fairseq.lengths import buckets
-from linformer_fairseq.trained import load_subset, load_trained
+from linformer_fairseq.trained import load_split, load_trained
 
 from .arguments import Arguments
 from .measure import measure
@@ -22,12 +21,10 @@ def run(arguments: Arguments) -> None:
     """Loads the model, measures, and writes report.md, results.json and the picture."""
     torch.set_num_threads(arguments.threads)
     trained = load_trained(arguments.checkpoint, arguments.data)
-    sentences = load_subset(trained, arguments.subset)
-    if not len(sentences):
-        raise UserError(f"{arguments.subset} has no sentences: name another --subset.")
-    order = torch.randperm(len(sentences), generator=torch.Generator().manual_seed(arguments.seed)).tolist()
-    chosen = order[: arguments.sentences or None]
-    found = measure(trained, sentences, chosen, buckets(arguments.lengths), arguments.energy, arguments.device)
+    split = load_split(trained, arguments.subset)
+    order = torch.randperm(len(split.indices), generator=torch.Generator().manual_seed(arguments.seed)).tolist()
+    chosen = [split.indices[place] for place in order[: arguments.sentences or None]]
+    found = measure(trained, split.sentences, chosen, buckets(arguments.lengths), arguments.energy, arguments.device)
     places = {place: list(own) for place, own in groupby(found, lambda spectrum: spectrum.place)}
     arguments.out.mkdir(parents=True, exist_ok=True)
     spectra(places, arguments.rank, arguments.out / PICTURE)

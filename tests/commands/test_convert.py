@@ -85,6 +85,25 @@ def test_fitting(trained_transformer: Path, data: Path, tmp_path: Path) -> None:
 
 
 @needs_torch
+def test_sentences_too_long_for_the_model(data: Path, tmp_path: Path) -> None:
+    """They are left out, and counted."""
+    flags = ["--max-source-positions", 16, "--max-epoch", 1, "--skip-invalid-size-inputs-valid-test"]
+    run("train", *train_arguments(data, tmp_path, *flags, arch="transformer_tiny")).ok()
+    checkpoint = tmp_path / "checkpoint_best.pt"
+    lengths = [len(line.split()) + 1 for line in (data / "valid.en").read_text().splitlines()]
+    flags = ["--fit", 5, "--linformer-k", 4, "--linformer-attention", "decoder"]
+    said = run_convert(checkpoint, tmp_path / "linformer.pt", "--data", data / "bin", *flags).ok()
+    sentence = f"{sum(n > 16 for n in lengths)} of valid's {len(lengths)} sentences are too long for the model."
+    assert sentence in said
+    assert "of train's" in said
+    assert sentence in run_module("linformer_fairseq.spectrum", checkpoint, data / "bin", "--out", tmp_path).ok()
+    without_train = tmp_path / "bin"
+    shutil.copytree(data / "bin", without_train, ignore=shutil.ignore_patterns("train*"))
+    result = run_convert(checkpoint, tmp_path / "out.pt", "--data", without_train, *flags)
+    assert "--fit takes its sentences from there, so leave it out" in result.sentence()
+
+
+@needs_torch
 def test_refusals(trained_transformer: Path, trained: Path, data: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.pt"
     copy = tmp_path / "copy.pt"

@@ -10,7 +10,7 @@ import torch
 from omegaconf import OmegaConf
 
 from linformer_fairseq.cli.errors import UserError
-from linformer_fairseq.convert.checkpoint import converted, model_settings
+from linformer_fairseq.convert.checkpoint import built, converted, model_settings
 from linformer_fairseq.models.config import LinformerConfig
 from linformer_fairseq.models.layers import FAST_PATH_PARAMETERS
 from tests.models.toy import batch, previous_tokens, sentence, toy_args, toy_model, toy_task
@@ -37,14 +37,13 @@ def test_short_sentences_are_translated_as_before(kind: str) -> None:
     new = converted(state, PATH, config(linformer_projection=kind))
     args = new["cfg"]["model"]
     assert (args.arch, args._name) == ("linformer_transformer", "linformer_transformer")
-    model = type(toy_model()).build_model(args, toy_task())
-    model.load_state_dict(new["model"], model_cfg=args)
+    model = built(new)
     task = toy_task()
     inputs = batch(task, [sentence(task, 8), sentence(task, 3)], left_pad=True)["net_input"]
     previous = previous_tokens(task, sentence(task, 20, 1)[None].expand(2, -1))
     longer = batch(task, [sentence(task, 20)], left_pad=True)["net_input"]
     with torch.no_grad():
-        before, after = (m(**inputs, prev_output_tokens=previous)[0] for m in (toy_model("transformer"), model.eval()))
+        before, after = (m(**inputs, prev_output_tokens=previous)[0] for m in (toy_model("transformer"), model))
         torch.testing.assert_close(after, before, rtol=1e-4, atol=1e-4)
         moved = (m(**longer, prev_output_tokens=previous[:1])[0] for m in (toy_model("transformer"), model))
         assert (next(moved) - next(moved)).abs().max() > 1e-3
@@ -102,6 +101,31 @@ def test_other_models_are_refused(change: dict[str, object], said: str) -> None:
         setattr(state["cfg"]["model"], name, value)
     with pytest.raises(UserError, match=said):
         converted(state, PATH, config())
+
+
+@pytest.mark.parametrize(
+    ("trained", "flags", "said"),
+    [
+        ({"quant_noise_pq": 0.1}, {"linformer_sharing": "none", "linformer_projection": "linear"}, "--quant-noise-pq"),
+        (
+            {"quant_noise_scalar": 0.1},
+            {"linformer_attention": "decoder"},
+            "--quant-noise-scalar does not go with decoder",
+        ),
+    ],
+)
+def test_models_that_cannot_be_built_are_refused(trained: dict[str, Any], flags: dict[str, Any], said: str) -> None:
+    state = state_of()
+    vars(state["cfg"]["model"]).update(trained)
+    new = converted(state, PATH, config(**flags))
+    with pytest.raises(UserError, match=said):
+        built(new)
+
+
+def test_dictionaries_of_two_sizes() -> None:
+    state = state_of(share_all_embeddings=False)
+    state["model"]["encoder.embed_tokens.weight"] = torch.zeros(30, 16)
+    assert built(converted(state, PATH, config())).encoder.embed_tokens.num_embeddings == 30
 
 
 def test_projections_that_do_not_fit_are_refused() -> None:

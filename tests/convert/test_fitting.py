@@ -1,10 +1,13 @@
 """Fitting finds projections that attention maps were made with, and keeps what is exact."""
 
+import math
+from itertools import product
+
 import pytest
 import torch
 from torch import Tensor
 
-from linformer_fairseq.convert.fitting import _Sums, fit, learned
+from linformer_fairseq.convert.fitting import LEAST, RIDGE, _Sums, fit, learned
 from linformer_fairseq.modules import LinformerMultiheadAttention
 from tests.models.toy import previous_tokens, sentence, toy_model, toy_task
 from tests.reference import make_attention
@@ -88,22 +91,57 @@ def missed(attention: LinformerMultiheadAttention, scores: Tensor) -> float:
 
 
 @pytest.mark.parametrize("sharing", ["none", "headwise"])
-def test_keys_are_found_again(sharing: str) -> None:
-    """Scores from k + 1 tokens on that are made so that one E gives every slot what its tokens have together."""
-    attention = attention_with("linear", sharing, causal=False)
+@pytest.mark.parametrize(
+    ("kind", "causal", "window"),
+    [("linear", False, 0), ("pooled-linear", False, 0), ("linear", True, 0), ("linear", True, 2)],
+)
+def test_key_columns_are_the_least_squares_solution(kind: str, sharing: str, causal: bool, window: int) -> None:
+    """Query by query, with what the tokens of a slot have together said in full."""
+    torch.manual_seed(2)
+    attention = attention_with(kind, sharing, causal, window)
+    scores = [2 * torch.randn(2, n, n, dtype=torch.float64) for n in (3, 5, 6, 9, 9, 8, 7)]
+    systems = {head: ([], []) for head in range(2)}
+    for sentence_scores in scores:
+        for head, i in product(range(2), range(sentence_scores.size(2))):
+            for rows, row in zip(systems[head], equation(attention, sentence_scores[head, i], head, i), strict=True):
+                rows.extend(row)
     sums = _Sums(attention, of_keys=True)
-    for _ in range(40):
-        # token 3 counts to slot 0; where it has the score of token 0, the two have log 2 more than the one
-        scores = torch.randn(2, 5, 4, dtype=torch.float64)
-        scores[..., 3] = scores[..., 0]
-        sums.add(scores)
+    before = attention.key_projection.weight.detach().clone()
+    for sentence_scores in scores:
+        sums.add(sentence_scores)
     with torch.no_grad():
         sums.solve()
-    weight = attention.key_projection.weight
-    column = weight[..., 3]
-    assert torch.equal(weight[..., :K], torch.eye(K, dtype=torch.float64).expand_as(weight[..., :K]))
-    assert column.isfinite().all()
-    assert column.abs().max() < 1  # a constant is not in the reach of scores without a mean
+    change = (attention.key_projection.weight.detach() - before).expand(2, K, N)
+    assert change[..., :K].count_nonzero() == 0
+    used = sum(s.size(2) - window > K for s in scores)
+    ridge = (RIDGE * used) ** 0.5 * torch.eye(N - K, dtype=torch.float64)
+    for head, own in systems.items():
+        together = own if sharing == "none" else [systems[0][side] + systems[1][side] for side in range(2)]
+        features, wanted = (torch.stack(rows) for rows in together)
+        expected = torch.linalg.lstsq(torch.cat([features, ridge]), torch.cat([wanted, wanted.new_zeros(N - K, K)]))
+        torch.testing.assert_close(change[head, :, K:], expected.solution.mT)
+        assert expected.solution.abs().max() > 0.05
+
+
+def equation(
+    attention: LinformerMultiheadAttention, row: Tensor, head: int, i: int
+) -> tuple[list[Tensor], list[Tensor]]:
+    """What query i, of so many scores, asks of the columns from k on: its scores, and what each slot lacks."""
+    n, w = len(row), attention.window
+    old, seen = (max(i + 1 - w, 0), i + 1) if attention.causal else (n, n)
+    if n - w <= K or (attention.causal and i < K + w):
+        return [], []
+    start = attention.key_projection.matrix(n, torch.tensor([n]), torch.float64)[0]
+    start = start[head if len(start) > 1 else 0]
+    pooled = attention.key_projection.weight.count_nonzero() == 0
+    lacks = []
+    for slot in range(K):
+        members = [j for j in range(old) if (start[slot, j] > 0 if pooled else j % K == slot)]
+        together = torch.logsumexp(row[members], 0).clamp(min=torch.logsumexp(row[:seen], 0) + math.log(LEAST))
+        lacks.append(together - start[slot, :old] @ row[:old])
+    missing = torch.stack(lacks)
+    features = torch.cat([row[K:old], row.new_zeros(N - old)])
+    return [features], [missing if w else missing - missing.mean()]
 
 
 @pytest.mark.parametrize(
@@ -125,8 +163,12 @@ def test_fitted_model_is_still_exact_for_short_sentences(flags: dict[str, object
     own = {name: w for name, w in linformer.state_dict().items() if name not in transformer.state_dict()}
     linformer.load_state_dict({**transformer.state_dict(), **own})
     sentences = Sentences([4, 9, 12, 16, 14, 11, 10, 13, 15, 16, 9, 12])
-    sizes = {name: a.key_projection.weight.shape for name, a in learned(linformer).items()}
-    assert sizes
+    starts = {
+        weight: weight.detach().clone()
+        for attention in learned(linformer).values()
+        for weight in (attention.key_projection.weight, attention.value_projection.weight)
+    }
+    assert starts
 
     def distances() -> tuple[float, float]:
         """Of the predictions for a sentence of 4 tokens, and of all others."""
@@ -144,4 +186,5 @@ def test_fitted_model_is_still_exact_for_short_sentences(flags: dict[str, object
     short_fitted, long_fitted = distances()
     assert abs(short_fitted) < 1e-4
     assert long_fitted != long
+    assert all((weight != start).any() for weight, start in starts.items())
     assert not any(module._forward_pre_hooks for module in transformer.modules())
