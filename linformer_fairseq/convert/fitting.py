@@ -165,7 +165,7 @@ class _Sums:
 def _slots(projection: LinearProjection | PooledLinear, n: int) -> Tensor:
     """The slot that each token counts to, (n,)."""
     if isinstance(projection, PooledLinear):
-        return projection.windows(n, torch.tensor([n]))[0]
+        return projection.windows(n, torch.tensor([n])).slots[0]
     return torch.arange(n) % projection.projected_dim
 
 

@@ -13,16 +13,20 @@ from linformer_fairseq.modules.folded_attention import folded_attention, folding
 from linformer_fairseq.modules.key_value_slots import key_value_slots
 from linformer_fairseq.modules.once import Once
 from linformer_fairseq.modules.projected_scores import projected_scores_attention, projecting_scores_pays
-from linformer_fairseq.modules.projection import LinearProjection, MeanPool, Projection, TwoLevelPool, apply_matrix
+from linformer_fairseq.modules.projection import (
+    LinearProjection,
+    MeanPool,
+    Projection,
+    TwoLevelPool,
+    Windows,
+    apply_matrix,
+)
 from linformer_fairseq.modules.two_level import (
     Source,
-    Windows,
     means,
-    means_matrix,
     shared_evenly,
     two_level_attention,
     two_level_attention_with_weights,
-    windows_of,
 )
 
 IncrementalState = dict[str, dict[str, Tensor | None]]
@@ -68,6 +72,9 @@ class LinformerMultiheadAttention(MultiheadAttention):
     It costs O(T k) for T queries instead of O(T n). The biases come after the projection, so that the key bias
     drops out of the softmax as it does in full attention.
 
+    With a `TwoLevelPool` every query opens its best slots too, and meets their tokens one by one
+    (`linformer_fairseq.modules.two_level`): O(T (k + m n / k)), and full attention for n <= k.
+
     With `causal`, query i meets the slots of the tokens 0 ... i alone, E[:, :i+1] X[:i+1] and F[:, :i+1] X[:i+1]: no
     later token enters it, and decoding keeps two sums of the size of the slots instead of all keys and values
     (`linformer_fairseq.modules.causal`).
@@ -78,8 +85,8 @@ class LinformerMultiheadAttention(MultiheadAttention):
         key_projection: E.
         value_projection: F; None takes E for the values as well (key-value sharing).
         causal: self-attention that does not see later tokens; it needs linear projections.
-        window: of causal attention, how many tokens up to its own a query meets one by one; those before them enter its
-            slots.
+        window: of causal attention, how many tokens up to its own a query meets one by one, beside k slots of those
+            before them; decoding keeps their keys and values too.
         chunk_size: tokens that a causal attention computes at a time, by default the fastest number; it does not change
             the result.
 
@@ -252,10 +259,10 @@ class LinformerMultiheadAttention(MultiheadAttention):
         key, value, lengths = tokens.key, tokens.value, tokens.lengths
         longest = pool.projected_dim**2
         if len(key) > longest:
-            windows = windows_of(MeanPool(longest, len(key)), lengths, len(key))
+            windows = MeanPool(longest, len(key)).windows(len(key), lengths)
             key, value, lengths = means(key, windows), means(value, windows), lengths.clamp(max=longest)
-        windows = windows_of(pool, lengths, len(key))
-        matrix = means_matrix(windows, key.dtype)
+        windows = pool.windows(len(key), lengths)
+        matrix = windows.mean_matrix(key.dtype)
 
         def slots_and_tokens(linear: nn.Module, x: Tensor) -> Tensor:
             by_head = linear(x).unflatten(2, (self.num_heads, self.head_dim))
@@ -279,7 +286,7 @@ class LinformerMultiheadAttention(MultiheadAttention):
         tokens = keys.size(2) - self.key_projection.projected_dim
         if tokens <= 0:
             return None
-        windows = windows_of(self.key_projection, _lengths(mask).clamp(max=tokens), tokens)
+        windows = self.key_projection.windows(tokens, _lengths(mask).clamp(max=tokens))
         return Source(keys, cached["prev_value"], windows), mask
 
     def _attend_in_two_levels(
@@ -297,7 +304,7 @@ class LinformerMultiheadAttention(MultiheadAttention):
         n, longest = mask.size(1), min(mask.size(1), self.key_projection.max_positions)
         if weights.size(3) < longest:
             lengths = _lengths(mask)
-            weights = shared_evenly(weights, windows_of(MeanPool(weights.size(3), longest), lengths, longest))
+            weights = shared_evenly(weights, MeanPool(weights.size(3), longest).windows(longest, lengths))
         weights = F.pad(weights, (0, n - longest)).transpose(0, 1)
         return self._output(out), weights if by_head else weights.mean(0)
 
@@ -384,6 +391,8 @@ class LinformerMultiheadAttention(MultiheadAttention):
         clean_value = clean_key if value is key else _clear_padding(value, mask)
 
         length, slots, window = query.size(0), self.key_projection.projected_dim, self.window
+        if state is None:
+            window = min(window, length)
         slot_mask = None
         if self.key_projection.masks_empty_slots:
             slots = slots if state is not None else min(slots, length)  # no query meets those beyond

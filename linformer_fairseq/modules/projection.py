@@ -5,6 +5,7 @@ on the length of the sentence, but never on the batch it stands in.
 """
 
 import math
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -194,29 +195,40 @@ def _one_product(keys: Projection, values: Projection, x: Tensor, lengths: Tenso
     return apply_matrix(stacked, x).chunk(2, dim=2)
 
 
+class Windows(NamedTuple):
+    """Which token is in which slot; windows are side by side, and their sizes differ by one at most."""
+
+    slots: Tensor
+    """The slot of each token, (B, n); s for padding, which is in none."""
+    sizes: Tensor
+    """Tokens of each slot, (B, s); 0 for slots that a short sentence does not fill."""
+
+    def mean_matrix(self, dtype: torch.dtype) -> Tensor:
+        """The matrix that maps tokens to the means of their windows, (B, 1, s, n)."""
+        slots = torch.arange(self.sizes.size(1), device=self.sizes.device)
+        members = self.slots[:, None] == slots[:, None]
+        return (members.to(dtype) / self.sizes.clamp(min=1)[..., None].to(dtype))[:, None]
+
+
 class MeanPool(Projection):
     """Means over min(k, n) windows of neighbouring tokens whose sizes differ by one at most; no parameters.
 
     For n <= k every token has a slot of its own, and the attention is full attention.
     """
 
-    def windows(self, n: int, lengths: Tensor) -> Tensor:
-        """Slot of each token, (B, n); token j of a sentence of m tokens falls into slot floor(j min(k, m) / m).
+    def windows(self, n: int, lengths: Tensor) -> Windows:
+        """The windows of sentences of these lengths (B,), padded to n: token j of m is in slot floor(j min(k, m) / m).
 
-        Padded positions get a slot like any other; who uses the windows leaves those positions out.
+        An empty sentence counts as one token of padding, as its softmax would be of nothing otherwise.
         """
-        tokens = torch.arange(n, device=lengths.device)
+        tokens, slots = torch.arange(n, device=lengths.device), self.num_slots(n)
         lengths = lengths.clamp(min=1)[:, None]
-        slots = tokens * self.filled_slots(lengths) // lengths
-        return slots.clamp(max=self.num_slots(n) - 1)
+        of_tokens = (tokens * self.filled_slots(lengths) // lengths).masked_fill(tokens >= lengths, slots)
+        sizes = lengths.new_zeros(len(lengths), slots + 1).scatter_add(1, of_tokens, torch.ones_like(of_tokens))
+        return Windows(of_tokens, sizes[:, :slots])
 
     def matrix(self, n: int, lengths: Tensor, dtype: torch.dtype) -> Tensor:
-        slots = torch.arange(self.num_slots(n), device=lengths.device)
-        tokens = torch.arange(n, device=lengths.device)
-        members = self.windows(n, lengths)[:, None, :] == slots[:, None]  # (B, s, n)
-        members = members & (tokens < lengths[:, None])[:, None, :]
-        sizes = members.sum(-1, keepdim=True).clamp(min=1)
-        return (members.to(dtype) / sizes.to(dtype))[:, None]
+        return self.windows(n, lengths).mean_matrix(dtype)
 
     def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
         if len(x) <= self.projected_dim:  # every token has a slot of its own
@@ -266,9 +278,9 @@ class MaxPool(MeanPool):
         tokens = torch.arange(n, device=x.device)
         # padded rows hold zeros, which would win against negative features
         x = x.masked_fill((tokens[:, None] >= lengths)[:, :, None, None], -torch.inf)
-        index = self.windows(n, lengths).t()[:, :, None, None].expand_as(x)
-        slots = x.new_full((self.num_slots(n), batch, groups, features), -torch.inf)
-        slots = slots.scatter_reduce(0, index, x, "amax")
+        index = self.windows(n, lengths).slots.t()[:, :, None, None].expand_as(x)
+        slots = x.new_full((self.num_slots(n) + 1, batch, groups, features), -torch.inf)
+        slots = slots.scatter_reduce(0, index, x, "amax")[:-1]
         return slots.masked_fill(slots.isneginf(), 0.0).permute(1, 2, 0, 3)
 
 

@@ -27,21 +27,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from linformer_fairseq.modules.projection import MeanPool
+from linformer_fairseq.modules.projection import Windows
 
 TILED_TOKENS = 384
 """The shortest source for which tiles are faster."""
 FEW = 4
 """Slots that are found faster one after the other than by sorting."""
-
-
-class Windows(NamedTuple):
-    """Which token is in which slot; windows are side by side, and their sizes differ by one at most."""
-
-    slots: Tensor
-    """The slot of each token, (B, n); s for padding, which is in none."""
-    sizes: Tensor
-    """Tokens of each slot, (B, s); 0 for slots that a short sentence does not fill."""
 
 
 class Source(NamedTuple):
@@ -62,23 +53,6 @@ class Source(NamedTuple):
     def tokens(self) -> int:
         """n."""
         return self.windows.slots.size(1)
-
-
-def windows_of(pool: MeanPool, lengths: Tensor, n: int) -> Windows:
-    """The windows that `pool` lays over sentences of these lengths (B,), padded to n; an empty one counts as one token
-    of padding, as its softmax would be of nothing otherwise."""
-    slots, lengths = pool.num_slots(n), lengths.clamp(min=1)
-    padding = torch.arange(n, device=lengths.device) >= lengths[:, None]
-    of_tokens = pool.windows(n, lengths).masked_fill(padding, slots)
-    sizes = lengths.new_zeros(len(lengths), slots + 1).scatter_add(1, of_tokens, torch.ones_like(of_tokens))
-    return Windows(of_tokens, sizes[:, :slots])
-
-
-def means_matrix(windows: Windows, dtype: torch.dtype) -> Tensor:
-    """The matrix that maps tokens to the means of their windows, (B, 1, s, n)."""
-    slots = torch.arange(windows.sizes.size(1), device=windows.sizes.device)
-    members = windows.slots[:, None] == slots[:, None]
-    return (members.to(dtype) / windows.sizes.clamp(min=1)[..., None].to(dtype))[:, None]
 
 
 def means(x: Tensor, windows: Windows) -> Tensor:

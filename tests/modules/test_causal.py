@@ -235,7 +235,7 @@ def test_padding_never_reaches_an_output(sharing: str, poison: float) -> None:
 
 
 @everything
-@pytest.mark.parametrize("window", [0, 1, 4])
+@pytest.mark.parametrize("window", [0, 1, 4, 12])
 def test_weights_over_tokens(sharing: str, window: int) -> None:
     """They reproduce the output, lie in the past, and are the same step by step."""
     attention = make_causal(sharing, k=3, n=10, window=window)

@@ -9,7 +9,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from linformer_fairseq import LinformerMultiheadAttention
 from linformer_fairseq.modules import MeanPool, TwoLevelPool, two_level
-from linformer_fairseq.modules.two_level import means, windows_of
+from linformer_fairseq.modules.two_level import means
 from tests.reference import pooling_matrix, two_level_reference
 
 WIDTH, N = 16, 40
@@ -30,7 +30,7 @@ def padding(lengths: list[int]) -> torch.Tensor:
 @given(st.lists(st.integers(1, N), min_size=1, max_size=4), st.integers(1, N))
 def test_windows_are_those_of_the_pool(lengths: list[int], k: int) -> None:
     n = max(lengths)
-    windows = windows_of(MeanPool(k, N), torch.tensor(lengths), n)
+    windows = MeanPool(k, N).windows(n, torch.tensor(lengths))
     x = torch.randn(n, len(lengths), 3, dtype=torch.float64)
     x.masked_fill_(padding(lengths).t()[..., None], 0.0)
     pooled = means(x, windows)
