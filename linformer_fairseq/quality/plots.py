@@ -9,7 +9,7 @@ from matplotlib import pyplot as plt
 from linformer_fairseq.cli.figures import save
 
 from .report import by_k, groups
-from .results import Result
+from .results import Result, gains
 from .variants import BASELINE, VARIANTS
 
 COLOURS = dict(zip(VARIANTS, plt.get_cmap("tab10").colors, strict=False))
@@ -37,16 +37,7 @@ def against_length(results: Sequence[Result], path: Path) -> None:
         for i, group in enumerate(own_groups):
             shift = 0.08 * (i - (len(own_groups) - 1) / 2)
             colour = COLOURS[group[0]]
-            gained = numpy.array(
-                [
-                    [
-                        result.bleu(subset.within(bucket))
-                        - numpy.mean([b.bleu(subset.within(bucket)) for b in baseline])
-                        for bucket in lengths
-                    ]
-                    for result in found[group]
-                ]
-            )
+            gained = numpy.transpose([gains(found[group], baseline, subset.within(bucket)) for bucket in lengths])
             axes.plot(places + shift, gained.mean(0), marker="o", color=colour, label=group[0])
             for seed in gained:
                 axes.scatter(places + shift, seed, s=10, color=colour, alpha=0.5)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 import numpy
@@ -9,11 +10,11 @@ import numpy
 from linformer_fairseq.benchmark.report import UNKNOWN, table
 from linformer_fairseq.cli.machine import describe_machine
 from linformer_fairseq.lengths import Bucket, buckets
-from linformer_fairseq.recipe.settings import Translation
+from linformer_fairseq.recipe.settings import Text, Translation
 from linformer_fairseq.spectrum.plots import TITLES
 
 from .arguments import Study
-from .results import Difference, Result, difference
+from .results import Difference, Result, difference, gains
 from .variants import BASELINE, VARIANTS
 
 Group = tuple[str, int]
@@ -60,8 +61,7 @@ def report_text(study: Study, results: dict[str, list[Result]], pictures: dict[s
     training, translation = settings.training, settings.translation
     parts = [
         "# Quality against k",
-        f"`{settings.text.data.get('folder', 'the made corpus')}`, {settings.text.source_lang} to "
-        f"{settings.text.target_lang}. {describe_machine()}.",
+        f"{_text(settings.text)}. {describe_machine()}.",
         f"    {study.command}",
         f"Every model was trained for {training.epochs} epochs with the same settings, in {training.precision}, with "
         f"each of the seeds {', '.join(map(str, study.seeds))}, and translated with {_checkpoint(translation)} "
@@ -82,6 +82,11 @@ def report_text(study: Study, results: dict[str, list[Result]], pictures: dict[s
     return "\n\n".join(parts) + "\n"
 
 
+def _text(text: Text) -> str:
+    folder = text.data.get("folder")
+    return f"{Path(folder).name if folder else 'The made corpus'}, {text.source_lang} to {text.target_lang}"
+
+
 def _checkpoint(translation: Translation) -> str:
     return f"the mean of its last {translation.average} saves" if translation.average else "its best save"
 
@@ -100,7 +105,6 @@ def facts(study: Study, results: dict[str, list[Result]]) -> dict[str, Any]:
                 "perplexity": result.perplexity,
                 "bleu": round(result.bleu(), 2),
                 "length_ratio": round(result.length_ratio(), 3),
-                "training_seconds": result.seconds,
                 "entropy": result.entropy,
                 "by_length": [
                     {
@@ -133,10 +137,9 @@ def _overview(found: dict[Group, list[Result]]) -> str:
                 _seeds([result.bleu() for result in own], 1),
                 _difference(differ.get(group)),
                 _seeds([result.length_ratio() for result in own], 3),
-                _minutes(own),
             ]
         )
-    headers = ["Model", "Seeds", "Perplexity (valid)", "BLEU", "Against the baseline", "Length ratio", "Minutes"]
+    headers = ["Model", "Seeds", "Perplexity (valid)", "BLEU", "Against the baseline", "Length ratio"]
     return table(headers, rows)
 
 
@@ -152,7 +155,7 @@ def _by_length(found: dict[Group, list[Result]], k: int) -> str:
             chosen = subset.within(bucket)
             bleu = _mean([result.bleu(chosen) for result in own])
             ratio = _mean([result.length_ratio(chosen) for result in own])
-            gained = f" ({bleu - _mean([r.bleu(chosen) for r in baseline]):+.1f})" if baseline and group[1] else ""
+            gained = f" ({_mean(gains(own, baseline, chosen)):+.1f})" if baseline and group[1] else ""
             row.append(f"{bleu:.1f}{gained} · {ratio:.2f}")
         rows.append(row)
     headers = [f"{bucket} ({int(subset.within(bucket).sum()):,})" for bucket in lengths]
@@ -179,11 +182,6 @@ def _seeds(values: Sequence[float], digits: int) -> str:
 
 def _difference(found: Difference | None) -> str:
     return UNKNOWN if found is None else f"{found.mean:+.2f} [{found.low:+.2f}, {found.high:+.2f}]"
-
-
-def _minutes(own: Sequence[Result]) -> str:
-    known = [result.seconds for result in own if result.seconds]
-    return f"{_mean(known) / 60:.0f}" if known else UNKNOWN
 
 
 def _mean(values: Sequence[float]) -> float:

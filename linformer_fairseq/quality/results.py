@@ -10,10 +10,9 @@ from sacrebleu.metrics import BLEU
 
 from linformer_fairseq.cli.files import read_json
 from linformer_fairseq.lengths import Bucket
-from linformer_fairseq.recipe import logs, texts
+from linformer_fairseq.recipe import texts
 from linformer_fairseq.recipe.evaluate import HYPOTHESES, SCORES
-from linformer_fairseq.recipe.scores import bleu_of_counts, sentence_counts
-from linformer_fairseq.recipe.train import LOG
+from linformer_fairseq.recipe.scores import bleu_of_counts, middle, resampled, sentence_counts
 
 from .trainings import Training
 
@@ -56,8 +55,6 @@ class Result:
     """Of the validation set."""
     entropy: dict[str, float]
     """Of its attention, by place."""
-    seconds: float | None
-    """Of training; None where a killed training has lost them."""
     counts: numpy.ndarray
     """Of each sentence what BLEU is made of: lengths of translation and reference, matches and n-grams."""
 
@@ -68,13 +65,11 @@ class Result:
         if not ((folder / SCORES).exists() and (training.folder / ENTROPY).exists()):
             return None
         hypotheses = texts.read_lines(folder / HYPOTHESES)
-        log = logs.read_training((training.folder / LOG).read_text(encoding="utf-8"))
         return cls(
             training,
             subset,
             read_json(folder / SCORES)["perplexity"],
             read_json(training.folder / ENTROPY),
-            log.seconds,
             sentence_counts(subset.bleu, hypotheses, subset.references),
         )
 
@@ -89,6 +84,12 @@ class Result:
         return float(counts[:, 0].sum() / counts[:, 1].sum())
 
 
+def gains(own: Sequence[Result], baseline: Sequence[Result], chosen: numpy.ndarray) -> list[float]:
+    """How much better each is than the baseline's mean, in BLEU of some of the sentences."""
+    mean = numpy.mean([result.bleu(chosen) for result in baseline])
+    return [float(result.bleu(chosen) - mean) for result in own]
+
+
 @dataclass(frozen=True)
 class Difference:
     """How much better the mean over seeds is than the baseline's, in BLEU."""
@@ -98,25 +99,13 @@ class Difference:
     high: float
     """The middle 95 % over resamples of the sentences."""
 
-    @property
-    def is_significant(self) -> bool:
-        """Whether the interval leaves out zero."""
-        return self.low > 0 or self.high < 0
 
-
-def difference(
-    baseline: Sequence[Result], system: Sequence[Result], samples: int = 1000, seed: int = 12345
-) -> Difference:
+def difference(baseline: Sequence[Result], system: Sequence[Result]) -> Difference:
     """The paired bootstrap of Koehn (2004) for means over seeds: every resample of the sentences scores all seeds of
     both."""
-    bleu = baseline[0].subset.bleu
-    draws = numpy.random.default_rng(seed).choice(len(baseline[0].counts), size=(samples, len(baseline[0].counts)))
-
-    def means(results: Sequence[Result]) -> numpy.ndarray:
-        scores = [[bleu_of_counts(bleu, result.counts[draw].sum(0)) for draw in draws] for result in results]
-        return numpy.mean(scores, axis=0)
-
-    found = numpy.sort(means(system) - means(baseline))
+    before, after = (
+        numpy.mean([resampled(result.subset.bleu, result.counts) for result in results], axis=0)
+        for results in (baseline, system)
+    )
     mean = numpy.mean([result.bleu() for result in system]) - numpy.mean([result.bleu() for result in baseline])
-    cut = samples // 40
-    return Difference(float(mean), float(found[cut]), float(found[-1 - cut]))
+    return Difference(float(mean), *middle(after - before))

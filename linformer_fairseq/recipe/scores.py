@@ -14,6 +14,11 @@ from sacremoses import MosesTokenizer
 
 from linformer_fairseq.cli.errors import UserError
 
+SAMPLES = 1000
+"""Resamples of a test set."""
+SEED = 12345
+"""Of the resampling."""
+
 
 def score(hypotheses: list[str], references: list[str], language: str) -> dict[str, Any]:
     """Scores of a translation, in points of 100, each with sacreBLEU's signature for it.
@@ -70,8 +75,8 @@ def compare(
     system: list[str],
     references: list[str],
     language: str,
-    samples: int = 1000,
-    seed: int = 12345,
+    samples: int = SAMPLES,
+    seed: int = SEED,
 ) -> dict[str, float]:
     """How much better a system is than a baseline, by sacreBLEU's BLEU and its paired bootstrap (Koehn, 2004).
 
@@ -114,12 +119,21 @@ def _interval(
 ) -> tuple[float, float]:
     """The middle 95 % of the difference, which sacreBLEU does not tell, over the resamples that it draws."""
     counts = [sentence_counts(bleu, hypotheses, references) for hypotheses in (baseline, system)]
-    # drawn as in sacrebleu.significance, so that interval and p-value are of the same resamples
-    draws = numpy.random.default_rng(seed).choice(len(references), size=(samples, len(references)), replace=True)
-    scores = [[bleu_of_counts(bleu, side[draw].sum(0)) for draw in draws] for side in counts]
-    differences = numpy.sort(numpy.subtract(scores[1], scores[0]))
-    cut = samples // 40  # as sacreBLEU cuts off a fortieth on each side
-    return float(differences[cut]), float(differences[-1 - cut])
+    before, after = (resampled(bleu, side, samples, seed) for side in counts)
+    return middle(after - before)
+
+
+def resampled(bleu: BLEU, counts: numpy.ndarray, samples: int = SAMPLES, seed: int = SEED) -> numpy.ndarray:
+    """BLEU of resamples of the sentences that have these counts, (samples,): with one seed the same sentences, those
+    that sacreBLEU draws for its p-value."""
+    draws = numpy.random.default_rng(seed).choice(len(counts), size=(samples, len(counts)), replace=True)
+    return numpy.array([bleu_of_counts(bleu, counts[draw].sum(0)) for draw in draws])
+
+
+def middle(resamples: numpy.ndarray) -> tuple[float, float]:
+    """The bounds of the middle 95 %, as sacreBLEU cuts off a fortieth on each side."""
+    ordered, cut = numpy.sort(resamples), len(resamples) // 40
+    return float(ordered[cut]), float(ordered[-1 - cut])
 
 
 def sentence_counts(bleu: BLEU, hypotheses: list[str], references: list[str]) -> numpy.ndarray:
