@@ -53,6 +53,12 @@ def check_torch(what: str) -> None:
         )
 
 
+def check_checkpoint(path: Path) -> None:
+    """Refuses a checkpoint that is not there."""
+    if not path.is_file():
+        raise UserError(f"{path} is missing: name a checkpoint that fairseq-train saved.")
+
+
 def read_checkpoint(path: Path) -> dict[str, Any]:
     """A checkpoint without its optimiser's state.
 

@@ -12,7 +12,7 @@ from fairseq.models import BaseFairseqModel
 from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 from fairseq.tasks import FairseqTask
 
-from linformer_fairseq.checkpoints import read_checkpoint
+from linformer_fairseq.checkpoints import check_checkpoint, read_checkpoint
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.cli.progress import say
 
@@ -36,8 +36,7 @@ def load_trained(checkpoint: Path, data: Path) -> Trained:
         UserError: a file that is no checkpoint or is refused by torch's safe loader, or a folder without the
             checkpoint's dictionaries.
     """
-    if not checkpoint.is_file():
-        raise UserError(f"{checkpoint} is missing: name a checkpoint that fairseq-train saved.")
+    check_checkpoint(checkpoint)
     if not any(data.glob("dict*.txt")):
         raise UserError(f"{data} has no dictionaries: name the folder that fairseq-preprocess wrote.")
     if hasattr(torch.serialization, "add_safe_globals"):  # refuses what would run code before fairseq loads it

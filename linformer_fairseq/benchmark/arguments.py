@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from linformer_fairseq.cli.arguments import Parser, count, natural
+from linformer_fairseq.cli.arguments import Parser, check_device, check_folder, count, natural
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.cli.machine import cpu_count
 
@@ -52,14 +50,12 @@ def _add_running(parser: argparse.ArgumentParser) -> None:
 def parse(argv: Sequence[str]) -> Arguments:
     """The benchmark that a command line asks for, checked as far as it can be without measuring."""
     args = vars(build_parser().parse_args(argv))
-    if args["device"] == "cuda" and not torch.cuda.is_available():
-        raise UserError("--device cuda needs a GPU that torch sees: use --device cpu.")
+    check_device(args["device"])
     if args["dim"] < 4:
         raise UserError(f"--dim {args['dim']} is too small for fairseq's positions: use 4 or more.")
     if args["dim"] % args["heads"]:
         raise UserError(f"--dim {args['dim']} is not divisible by --heads {args['heads']}: change one of them.")
-    if args["out"].exists() and not args["out"].is_dir():
-        raise UserError(f"--out {args['out']} is a file: name a folder.")
+    check_folder("--out", args["out"])
     command = shlex.join(["python", "-m", "linformer_fairseq.benchmark", *argv])
     running = Running(command=command, **_taken(args, Running))
     settings = args["settings"](**_taken(args, args["settings"]))

@@ -2,7 +2,10 @@
 
 import argparse
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NoReturn, TypeVar
+
+import torch
 
 from .errors import UserError
 
@@ -24,6 +27,18 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise UserError(f"{message} (see --help).")
+
+
+def check_folder(flag: str, path: Path) -> None:
+    """Refuses a file where a folder for results is asked for."""
+    if path.exists() and not path.is_dir():
+        raise UserError(f"{flag} {path} is a file: name a folder.")
+
+
+def check_device(device: str) -> None:
+    """Refuses a GPU that is not there."""
+    if device == "cuda" and not torch.cuda.is_available():
+        raise UserError("--device cuda needs a GPU that torch sees: use --device cpu.")
 
 
 def number(kind: Callable[[str], Number], low: float, high: float, wanted: str) -> Callable[[str], Number]:

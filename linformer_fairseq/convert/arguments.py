@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fairseq.dataclass.utils import gen_parser_from_dataclass
 
-from linformer_fairseq.cli.arguments import Parser, ascending, count, natural
+from linformer_fairseq.cli.arguments import Parser, ascending, check_folder, count, natural
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.cli.machine import cpu_count
 from linformer_fairseq.models.config import LinformerConfig
@@ -96,7 +96,7 @@ def parse(argv: Sequence[str]) -> Conversion:
         raise UserError(f"{args['output']} is the checkpoint itself: name another OUT.")
     if args["output"].is_dir() or not args["output"].parent.is_dir():
         raise UserError(f"{args['output']} cannot be written: name a file in a folder that exists.")
-    if args["report"] is not None and args["report"].exists() and not args["report"].is_dir():
-        raise UserError(f"--report {args['report']} is a file: name a folder.")
+    if args["report"] is not None:
+        check_folder("--report", args["report"])
     command = shlex.join(["python", "-m", "linformer_fairseq.convert", *argv])
     return Conversion(command=command, flags=flags, **args)

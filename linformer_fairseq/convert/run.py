@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from linformer_fairseq.checkpoints import check_torch, read_checkpoint, write_checkpoint
+from linformer_fairseq.checkpoints import check_checkpoint, check_torch, read_checkpoint, write_checkpoint
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.cli.progress import say
 from linformer_fairseq.lengths import buckets
@@ -25,8 +25,7 @@ def run(asked: Conversion) -> None:
     """Converts, compares and fits as far as that is asked for, and writes the checkpoint last."""
     torch.set_num_threads(asked.threads)
     check_torch("Converting")
-    if not asked.checkpoint.is_file():
-        raise UserError(f"{asked.checkpoint} is missing: name a checkpoint that fairseq-train saved.")
+    check_checkpoint(asked.checkpoint)
     config = asked.config
     if asked.fit:
         _check_fit(config)

@@ -5,10 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
-
-from linformer_fairseq.cli.arguments import Parser, ascending, count, natural, number
-from linformer_fairseq.cli.errors import UserError
+from linformer_fairseq.cli.arguments import Parser, ascending, check_device, check_folder, count, natural, number
 from linformer_fairseq.cli.machine import cpu_count
 
 _share = number(float, 1e-3, 1 - 1e-3, "a number from 0.001 to 0.999")
@@ -59,8 +56,6 @@ def build_parser() -> Parser:
 def parse(argv: Sequence[str]) -> Arguments:
     """The analysis that a command line asks for, checked as far as it can be without doing anything."""
     args = vars(build_parser().parse_args(argv))
-    if args["device"] == "cuda" and not torch.cuda.is_available():
-        raise UserError("--device cuda needs a GPU that torch sees: use --device cpu.")
-    if args["out"].exists() and not args["out"].is_dir():
-        raise UserError(f"--out {args['out']} is a file: name a folder.")
+    check_device(args["device"])
+    check_folder("--out", args["out"])
     return Arguments(command=shlex.join(["python", "-m", "linformer_fairseq.spectrum", *argv]), **args)
