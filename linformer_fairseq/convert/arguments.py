@@ -86,6 +86,7 @@ def parse(argv: Sequence[str]) -> Conversion:
         if flags["linformer_init"] is None:
             linear = config.linformer_projection == "linear" or "decoder" in config.places
             flags["linformer_init"] = "identity" if linear else "xavier"
+            flags["linformer_mask_empty_slots"] = linear
         LinformerConfig.from_namespace(Namespace(**flags))
     except ValueError as error:
         raise UserError(f"{error}.") from None

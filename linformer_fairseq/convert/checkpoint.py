@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from fairseq import quantization_utils
 from fairseq.data import Dictionary
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY, BaseFairseqModel
 from fairseq.models.transformer import TransformerModel
@@ -68,13 +69,17 @@ def built(state: dict[str, Any]) -> BaseFairseqModel:
     """
     args = model_settings(state)
     ARCH_CONFIG_REGISTRY[args.arch](args)  # what an older fairseq did not know yet
+    args.encoder_embed_path = args.decoder_embed_path = None  # the words of a trained model are in its state
     words = {side: _words(len(state["model"][f"{side}.embed_tokens.weight"])) for side in ("encoder", "decoder")}
     task = Namespace(source_dictionary=words["encoder"], target_dictionary=words["decoder"])
     try:
         model = ARCH_MODEL_REGISTRY[args.arch].build_model(args, task)
+        model = quantization_utils.quantize_model_scalar(model, args)  # as fairseq's tasks do
         model.load_state_dict(state["model"], model_cfg=args)
     except SystemExit as error:
         raise UserError(f"{str(error).removeprefix('error: ')}.") from None
+    except RuntimeError as error:  # torch's, on names and sizes
+        raise UserError(f"the checkpoint's tensors are not those of its model ({error}): save it again.") from None
     return model.eval()
 
 

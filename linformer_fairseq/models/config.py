@@ -49,7 +49,8 @@ class ProjectionConfig(FairseqDataclass):
     linformer_mask_empty_slots: bool = field(
         default=False,
         metadata={
-            "help": "linear projections: slot c takes part from length c + 1 on, in causal attention from token c on"
+            "help": "linear projections: slot c takes part from length c + 1 on, in causal attention once c + 1 tokens "
+            "are older than the window"
         },
     )
     linformer_freeze_projection: bool = field(

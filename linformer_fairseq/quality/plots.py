@@ -1,6 +1,7 @@
 """Pictures of the study."""
 
 from collections.abc import Sequence
+from itertools import cycle
 from pathlib import Path
 
 import numpy
@@ -12,7 +13,7 @@ from .report import by_k, groups
 from .results import Result, gains
 from .variants import BASELINE, VARIANTS
 
-COLOURS = dict(zip(VARIANTS, plt.get_cmap("tab10").colors, strict=False))
+COLOURS = dict(zip(VARIANTS, cycle(plt.get_cmap("tab10").colors), strict=False))
 
 
 def can_be_drawn(results: Sequence[Result]) -> bool:

@@ -11,8 +11,9 @@ from sacrebleu.metrics import BLEU
 from linformer_fairseq.cli.files import read_json
 from linformer_fairseq.lengths import Bucket
 from linformer_fairseq.recipe import texts
-from linformer_fairseq.recipe.evaluate import HYPOTHESES, SCORES
+from linformer_fairseq.recipe.evaluate import HYPOTHESES
 from linformer_fairseq.recipe.scores import bleu_of_counts, middle, resampled, sentence_counts
+from linformer_fairseq.recipe.settings import SCORES
 
 from .trainings import Training
 

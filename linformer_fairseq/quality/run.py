@@ -2,9 +2,11 @@
 
 from functools import partial
 from pathlib import Path
+from threading import Lock
 
 import torch
 
+from linformer_fairseq.checkpoints import check_torch
 from linformer_fairseq.cli.files import write_json, write_text
 from linformer_fairseq.cli.processes import side_by_side
 from linformer_fairseq.cli.progress import say
@@ -26,11 +28,14 @@ from .results import ENTROPY, Result, Subset
 from .trainings import Training, trainings
 
 VALID = "valid"
+_LOADING = Lock()  # fairseq changes a module of another package while it loads
 
 
 def run(study: Study) -> None:
     """Does what is not done yet."""
     asked = trainings(study)
+    if study.settings.translation.average:
+        check_torch("Averaging")
     for training in asked:
         check_flags(training.model, training.settings, training.out)
     for training in asked:
@@ -85,6 +90,7 @@ def _train_and_translate(training: Training, subsets: list[str], study: Study) -
     for subset in subsets:
         evaluate(training.model, training.settings, training.out, study.threads, subset)
     if not (training.folder / ENTROPY).exists():
-        torch.set_num_threads(study.threads)
         checkpoint = chosen_checkpoint(training.folder, training.folder / VALID, training.settings)
-        write_json(training.folder / ENTROPY, attention_entropy(checkpoint, training.out / "bin", VALID))
+        with _LOADING:
+            torch.set_num_threads(study.threads)
+            write_json(training.folder / ENTROPY, attention_entropy(checkpoint, training.out / "bin", VALID))

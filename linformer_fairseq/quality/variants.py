@@ -16,10 +16,12 @@ class Variant:
     attention: str = ""
     flags: Callable[[int], str] = lambda k: ""
     """Further ones of the model with k slots."""
+    slots: Callable[[int], str] = lambda k: ""
+    """What `--linformer-k` says where that is not k."""
 
     def models(self, ks: list[int]) -> list[Model]:
         """One for each k; the Transformer has none."""
-        return [Model(k, self.attention) for k in ks] if self.attention else [Model()]
+        return [Model(k, self.attention, slots=self.slots(k)) for k in ks] if self.attention else [Model()]
 
     def folder(self, model: Model) -> str:
         """A name for the results of one of the models."""
@@ -64,17 +66,14 @@ _SCREENED = (
         "conv",
         "a learned convolution over pairs of neighbours",
         TWO,
-        lambda k: f"{_kind('conv')} --linformer-k {4 * k} --max-source-positions {8 * k}",
+        lambda k: f"{_kind('conv')} --max-source-positions {8 * k}",
+        lambda k: str(4 * k),
     ),
     Variant("none", "E and F for every head", TWO, lambda k: _shared("none")),
     Variant("key-value", "one E = F a layer", TWO, lambda k: _shared("key-value")),
     Variant("layerwise", "one E = F for all layers", TWO, lambda k: _shared("layerwise")),
-    Variant(
-        "falling", "more slots in lower layers", TWO, lambda k: f"{LINEAR} --linformer-k {3 * k // 2},{k},{k // 2}"
-    ),
-    Variant(
-        "rising", "more slots in higher layers", TWO, lambda k: f"{LINEAR} --linformer-k {k // 2},{k},{3 * k // 2}"
-    ),
+    Variant("falling", "more slots in lower layers", TWO, lambda k: LINEAR, lambda k: f"{3 * k // 2},{k},{k // 2}"),
+    Variant("rising", "more slots in higher layers", TWO, lambda k: LINEAR, lambda k: f"{k // 2},{k},{3 * k // 2}"),
     Variant(
         "wide-cross", "twice as many slots in cross-attention", TWO, lambda k: f"{LINEAR} --linformer-cross-k {2 * k}"
     ),

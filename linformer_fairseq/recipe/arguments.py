@@ -14,7 +14,7 @@ from fairseq.models import ARCH_MODEL_REGISTRY
 from linformer_fairseq.cli.arguments import Parser, count, counts, natural, number
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.cli.machine import cpu_count
-from linformer_fairseq.models.config import PLACES
+from linformer_fairseq.models.config import PLACES, LinformerConfig
 from linformer_fairseq.modules import KINDS
 
 from .lengths import Lengths
@@ -130,9 +130,9 @@ def build_parser() -> argparse.ArgumentParser:
     option(
         "--projection",
         type=_kinds,
-        default=[""],
+        default=LinformerConfig().linformer_projection,
         metavar="KIND[,KIND]",
-        help=f"kinds of projection to train a Linformer with, of {', '.join(KINDS)} (default: the models' own)",
+        help=f"kinds of projection to train a Linformer with, of {', '.join(KINDS)}",
     )
     option("--arch", help="fairseq architecture of the baseline, instead of the four sizes below")
     option("--layers", type=count, default=3, help="layers of the encoder and of the decoder")

@@ -16,11 +16,10 @@ from linformer_fairseq.trained import plain_encoder_flags
 from . import logs, texts
 from .fairseq_command import command_line
 from .scores import score
-from .settings import SENTENCEPIECE, Model, Settings, Text
+from .settings import SCORES, SENTENCEPIECE, Model, Settings, Text
 from .steps import build_folder, locked
 
 TEST = "test"
-SCORES = "scores.json"
 HYPOTHESES = "hypotheses.txt"
 LONGEST = ("--max-len-a", "1", "--max-len-b", "50")
 """50 subwords more than the longest source of the batch (Vaswani et al., 2017, section 6.1, say: than the source)."""

@@ -7,8 +7,8 @@ from typing import Any
 from linformer_fairseq.cli.files import read_json
 
 from . import logs, scores, texts, train
-from .evaluate import HYPOTHESES, SCORES, TEST
-from .settings import DONE, Model, Settings
+from .evaluate import HYPOTHESES, TEST
+from .settings import DONE, SCORES, Model, Settings
 
 
 @dataclass(frozen=True)

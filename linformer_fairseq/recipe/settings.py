@@ -17,6 +17,7 @@ from .steps import locked, remove_folder
 
 FILE_NAME = "settings.json"
 PREFIX = "linformer_"  # of the names of architectures with Linformer attention
+SCORES = "scores.json"  # in the folder of a split that a model has translated
 DONE = "train.json"  # in the folder of a model that has been trained to its end
 POSITION_FLAGS = ("--max-source-positions", "--max-target-positions")
 FAIRSEQ_MAX_POSITIONS = 1024  # fairseq's default for both
@@ -153,7 +154,7 @@ def keep(settings: Settings, out: Path, prepares: bool) -> None:
         models = out / "models"
         if _has_models(out):
             _refuse_change(before, now, ("text", "training"), out, "give the same, or use another --out")
-        if any(models.glob("*/test")):
+        if any(models.glob(f"*/*/{SCORES}")):
             _refuse_change(before, now, ("translation",), out, f"use another --out, or remove {models}/*/test")
         if not prepares and any((out / folder).is_dir() for folder in PREPARED_FOLDERS):
             _refuse_change(before, now, ("text",), out, "give the same, or prepare the text with it first (prepare.sh)")
@@ -188,7 +189,9 @@ class Model:
     k: int = 0
     attention: str = ""
     projection: str = ""
-    """The kind; empty where it is the default one, or further flags say it."""
+    """The kind; empty where further flags say it."""
+    slots: str = ""
+    """What `--linformer-k` says where that is not k, 12,8,4 say."""
 
     @property
     def name(self) -> str:
@@ -212,7 +215,7 @@ class Model:
             return ["--arch", training.arch, *training.size_flags]
         return [
             *("--arch", f"{PREFIX}{training.arch}", *training.size_flags),
-            *("--linformer-k", str(self.k), "--linformer-attention", self.attention),
+            *("--linformer-k", self.slots or str(self.k), "--linformer-attention", self.attention),
             *(("--linformer-projection", self.projection) if self.projection else ()),
             *training.linformer_args,
         ]

@@ -45,8 +45,9 @@ def report_text(arguments: Arguments, places: dict[str, list[Spectrum]], picture
     parts += [
         "## Suggested k",
         f"For each layer the smallest rank that holds {share} of the energy of {COVERED:.0%} of its maps, heads and "
-        "lengths together. With fewer slots something is lost whatever they hold; with as many it depends on the "
-        "slots, most of all in cross-attention, whose maps are alignments.",
+        "lengths together. With fewer slots alone (`--linformer-projection linear`) something is lost whatever they "
+        "hold; with as many it depends on the slots, most of all in cross-attention, whose maps are alignments. Two "
+        "levels, the default, open slots and need fewer.",
         "    " + suggested_flags(places),
     ]
     return "\n\n".join(parts) + "\n"

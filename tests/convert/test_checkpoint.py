@@ -122,6 +122,19 @@ def test_models_that_cannot_be_built_are_refused(trained: dict[str, Any], flags:
         built(new)
 
 
+def test_a_state_of_another_model_is_refused() -> None:
+    state = state_of()
+    del state["model"]["decoder.layers.1.fc1.weight"]
+    with pytest.raises(UserError, match="the checkpoint's tensors are not those of its model"):
+        built(converted(state, PATH, config()))
+
+
+def test_files_of_pretrained_words_are_not_needed_any_more() -> None:
+    state = state_of()
+    state["cfg"]["model"].encoder_embed_path = "gone.txt"
+    assert built(converted(state, PATH, config()))
+
+
 def test_dictionaries_of_two_sizes() -> None:
     state = state_of(share_all_embeddings=False)
     state["model"]["encoder.embed_tokens.weight"] = torch.zeros(30, 16)

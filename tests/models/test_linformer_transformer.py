@@ -163,7 +163,8 @@ def test_places_and_k_of_every_layer() -> None:
     assert all(type(layer.self_attn) is MultiheadAttention for layer in cross_only.decoder.layers)
 
 
-def test_defaults_are_the_papers_model() -> None:
+def test_linear_projections_are_the_papers() -> None:
+    """One flag makes the paper's model: the other defaults are its own."""
     model = toy_model(random=False)
     attention = model.encoder.layers[0].self_attn
     assert attention.key_projection.weight.shape == (64, 64)

@@ -23,9 +23,8 @@ def test_models_of_every_projection_attention_and_k() -> None:
     ]
 
 
-def test_without_a_projection_flags_may_choose_it() -> None:
-    run = parse(["--k", "2", "--linformer-args=--linformer-projection mean-pool"])
-    assert [model.name for model in run.models] == ["Transformer", "Linformer k=2 (encoder,cross)"]
-    arguments = run.models[1].arguments(run.settings.training)
-    assert arguments.count("--linformer-projection") == 1
-    assert arguments[-1] == "mean-pool"
+def test_the_default_projection_is_named_too() -> None:
+    """So that a later default is another row, and not this one under the same name."""
+    run = parse(["--k", "2"])
+    assert [model.name for model in run.models] == ["Transformer", "Linformer k=2 (encoder,cross; two-level)"]
+    assert run.models[1].slug == "linformer-k2-encoder-cross-two-level"

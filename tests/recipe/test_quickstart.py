@@ -49,7 +49,7 @@ def test_it_reports_on_all_its_models(tmp_path: Path) -> None:
     said, _ = process.communicate()
     assert process.returncode == 0, said
     results = json.loads((out / "results.json").read_text(encoding="utf-8"))
-    names = ["Transformer", "Linformer k=2 (encoder,cross)"]
+    names = ["Transformer", "Linformer k=2 (encoder,cross; two-level)"]
     assert [model["model"] for model in results["models"]] == names
     assert all(
         model["sentences"] == 6 and model["checkpoints"] == ["checkpoint_best.pt"] for model in results["models"]

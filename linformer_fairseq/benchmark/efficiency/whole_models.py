@@ -20,7 +20,7 @@ class Contender:
 
     name: str
     arch: str
-    flags: dict[str, str] = field(default_factory=dict)
+    flags: dict[str, str | int] = field(default_factory=dict)
 
     def build(self, sizes: ModelSizes, task: TranslationTask, positions: int) -> TransformerModelBase:
         """The model for sources and targets of `positions` tokens at most, in training mode."""

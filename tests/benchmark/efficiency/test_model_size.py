@@ -49,6 +49,12 @@ def test_every_model_for_every_n_in_order(settings: ModelSizeSettings, running: 
     assert all(row.facts()["model"] == row.model for row in rows)
 
 
+def test_a_linformer_is_the_papers_unless_it_is_named_otherwise() -> None:
+    """Whatever the models' defaults are."""
+    flags = linformer(K, "encoder,cross,decoder").flags
+    assert (flags["linformer_projection"], flags["linformer_window"]) == ("linear", 0)
+
+
 def test_k_beyond_n_is_noted(settings: ModelSizeSettings, running: Running) -> None:
     for row in measure(settings, running):
         impossible = row.k == K and row.positions == 3
