@@ -78,6 +78,8 @@ _SCREENED = (
         "wide-cross", "twice as many slots in cross-attention", TWO, lambda k: f"{LINEAR} --linformer-cross-k {2 * k}"
     ),
     Variant("two-level-1", "each query opens its best slot", TWO, lambda k: f"{TWO_LEVEL} --linformer-open-slots 1"),
+    Variant("two-level-3", "each query opens its best three", TWO, lambda k: f"{TWO_LEVEL} --linformer-open-slots 3"),
+    Variant("two-level-4", "each query opens its best four", TWO, lambda k: f"{TWO_LEVEL} --linformer-open-slots 4"),
 )
 
 
