@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 INITS = ("xavier", "normal", "identity")
-OPEN_SLOTS = 2
+OPEN_SLOTS = 3
 """Of a query in two-level attention, where nothing else is said."""
 
 

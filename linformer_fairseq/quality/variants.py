@@ -29,13 +29,14 @@ class Variant:
 
 
 TWO, THREE = "encoder,cross", "encoder,cross,decoder"
-LINEAR, TWO_LEVEL = "--linformer-projection linear", "--linformer-projection two-level"
+LINEAR = "--linformer-projection linear"
+TWO_LEVEL = "--linformer-projection two-level --linformer-open-slots 3"
 
 _MAIN = (
     Variant("transformer", "full attention"),
     Variant("paper", "the paper's: learned E and F, one each a layer", TWO, lambda k: LINEAR),
     Variant("paper-all", "the same, and the causal decoder", THREE, lambda k: f"{LINEAR} --linformer-window 0"),
-    Variant("two-level", "means of neighbours, each query opens its best two", TWO, lambda k: TWO_LEVEL),
+    Variant("two-level", "means of neighbours, each query opens its best three", TWO, lambda k: TWO_LEVEL),
     Variant(
         "two-level-all",
         "the same, and the causal decoder: k/2 slots beside the last k/2 tokens",
@@ -77,14 +78,17 @@ _SCREENED = (
     Variant(
         "wide-cross", "twice as many slots in cross-attention", TWO, lambda k: f"{LINEAR} --linformer-cross-k {2 * k}"
     ),
-    Variant("two-level-1", "each query opens its best slot", TWO, lambda k: f"{TWO_LEVEL} --linformer-open-slots 1"),
-    Variant("two-level-3", "each query opens its best three", TWO, lambda k: f"{TWO_LEVEL} --linformer-open-slots 3"),
-    Variant("two-level-4", "each query opens its best four", TWO, lambda k: f"{TWO_LEVEL} --linformer-open-slots 4"),
+    Variant("two-level-1", "each query opens its best slot", TWO, lambda k: _opening(1)),
+    Variant("two-level-2", "each query opens its best two", TWO, lambda k: _opening(2)),
 )
 
 
 def _kind(name: str) -> str:
     return f"--linformer-projection {name}"
+
+
+def _opening(slots: int) -> str:
+    return f"{_kind('two-level')} --linformer-open-slots {slots}"
 
 
 def _shared(name: str) -> str:

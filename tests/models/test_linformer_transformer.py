@@ -393,7 +393,7 @@ def test_defaults() -> None:
     for attention in (encoder.self_attn, decoder.encoder_attn):
         assert type(attention.key_projection) is TwoLevelPool
         assert attention.key_projection.projected_dim == 8
-        assert attention.key_projection.open_slots == 2
+        assert attention.key_projection.open_slots == 3
     assert type(decoder.self_attn.key_projection) is LinearProjection
     assert decoder.self_attn.key_projection.projected_dim == 4
     assert decoder.self_attn.window == 4
