@@ -64,10 +64,10 @@ def report_text(study: Study, results: dict[str, list[Result]], pictures: dict[s
         f"{_text(settings.text)}. {describe_machine()}.",
         f"    {study.command}",
         f"Every model was trained for {training.epochs} epochs with the same settings, in {training.precision}, with "
-        f"each of the seeds {', '.join(map(str, study.seeds))}, and translated with {_checkpoint(translation)} "
-        f"and beam {translation.beam}. Means over seeds; behind a mean in brackets its seeds. BLEU is sacreBLEU's. A "
-        "difference is that of means over seeds, with its 95 % interval from a paired bootstrap over sentences (Koehn, "
-        "2004), which knows nothing of how much seeds vary.",
+        f"the seed{'s' * (len(study.seeds) > 1)} {', '.join(map(str, study.seeds))}, and translated with "
+        f"{_checkpoint(translation)} and beam {translation.beam}. Means over seeds; behind a mean in brackets its "
+        "seeds. BLEU is sacreBLEU's. A difference is that of means over seeds, with its 95 % interval from a paired "
+        "bootstrap over sentences (Koehn, 2004), which knows nothing of how much seeds vary.",
         "Variants: " + "; ".join(f"*{variant.name}*: {variant.what}" for variant in study.variants) + ".",
     ]
     for subset, own in results.items():
