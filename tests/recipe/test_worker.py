@@ -21,6 +21,7 @@ from linformer_fairseq.recipe.launch import WORKER, Machines, train_command
 from linformer_fairseq.recipe.settings import PRECISIONS
 from tests.fairseq_commands import (
     ALL_PLACES,
+    PAPER,
     ROOT,
     Result,
     environment,
@@ -68,7 +69,7 @@ def words_a_batch(output: str) -> list[float]:
 @pytest.mark.slow
 def test_two_processes_train_as_one_and_resume_on_two_machines(data: Path, tmp_path: Path) -> None:
     """With layerwise sharing, so that one parameter stands in all layers on both processes."""
-    options = ["--linformer-sharing", "layerwise", "--dropout", 0, *ALL_PLACES]
+    options = [*PAPER, "--linformer-sharing", "layerwise", "--dropout", 0, *ALL_PLACES]
     two = tmp_path / "two"
     two.mkdir()
     one_process = command(Machines(), train_arguments(data, tmp_path / "one", *options, "--update-freq", 2))
