@@ -60,6 +60,11 @@ class Split:
     indices: list[int]
     """Of the sentences that the model takes; longer ones are left out, as fairseq's commands can."""
 
+    def sample(self, count: int, seed: int) -> list[int]:
+        """The indices of so many sentences, or of all where there are fewer, in random order."""
+        order = torch.randperm(len(self.indices), generator=torch.Generator().manual_seed(seed)).tolist()
+        return [self.indices[place] for place in order[:count]]
+
 
 def load_split(trained: Trained, name: str, advice: str = "name another --subset") -> Split:
     """A split of the task's data, "valid" say.

@@ -54,8 +54,7 @@ def _compare(asked: Conversion, state: dict[str, Any]) -> list[Moved]:
         if not learned(fitted):
             raise UserError("There is no E or F to fit: --fit needs --linformer-projection linear or pooled-linear.")
         text = load_split(trained, TRAINING, "--fit takes its sentences from there, so leave it out")
-        order = torch.randperm(len(text.indices), generator=torch.Generator().manual_seed(asked.seed)).tolist()
-        fit(trained.model, fitted, text.sentences, [text.indices[place] for place in order[: asked.fit]])
+        fit(trained.model, fitted, text.sentences, text.sample(asked.fit, asked.seed))
         models.append(fitted)
         weights = projection_weights(fitted.state_dict())
         state["model"] |= {name: weight.to(state["model"][name].dtype) for name, weight in weights.items()}

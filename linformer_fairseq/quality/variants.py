@@ -28,9 +28,16 @@ class Variant:
         return f"{self.name}-k{model.k}" if model.k else self.name
 
 
+def _kind(name: str) -> str:
+    return f"--linformer-projection {name}"
+
+
+def _opening(slots: int) -> str:
+    return f"{_kind('two-level')} --linformer-open-slots {slots}"
+
+
 TWO, THREE = "encoder,cross", "encoder,cross,decoder"
-LINEAR = "--linformer-projection linear"
-TWO_LEVEL = "--linformer-projection two-level --linformer-open-slots 3"
+LINEAR, TWO_LEVEL = _kind("linear"), _opening(3)
 
 _MAIN = (
     Variant("transformer", "full attention"),
@@ -81,14 +88,6 @@ _SCREENED = (
     Variant("two-level-1", "each query opens its best slot", TWO, lambda k: _opening(1)),
     Variant("two-level-2", "each query opens its best two", TWO, lambda k: _opening(2)),
 )
-
-
-def _kind(name: str) -> str:
-    return f"--linformer-projection {name}"
-
-
-def _opening(slots: int) -> str:
-    return f"{_kind('two-level')} --linformer-open-slots {slots}"
 
 
 def _shared(name: str) -> str:

@@ -22,8 +22,7 @@ def run(arguments: Arguments) -> None:
     torch.set_num_threads(arguments.threads)
     trained = load_trained(arguments.checkpoint, arguments.data)
     split = load_split(trained, arguments.subset)
-    order = torch.randperm(len(split.indices), generator=torch.Generator().manual_seed(arguments.seed)).tolist()
-    chosen = [split.indices[place] for place in order[: arguments.sentences or None]]
+    chosen = split.sample(arguments.sentences or len(split.indices), arguments.seed)
     found = measure(trained, split.sentences, chosen, buckets(arguments.lengths), arguments.energy, arguments.device)
     places = {place: list(own) for place, own in groupby(found, lambda spectrum: spectrum.place)}
     arguments.out.mkdir(parents=True, exist_ok=True)
