@@ -33,6 +33,8 @@ IncrementalState = dict[str, dict[str, Tensor | None]]
 
 _STATE = ("key_sums", "value_sums", "recent_keys", "recent_values")
 """The names of a `CausalState`'s parts in fairseq's cache."""
+_WINDOWS = ("token_slots", "slot_sizes")
+"""Those of `Windows`."""
 
 
 class _Tokens(NamedTuple):
@@ -59,6 +61,18 @@ class _Slots(NamedTuple):
     """(B, n or more), true at padded positions; None where there are none and nobody asks for weights."""
     lengths: Tensor
     """(B,)."""
+
+
+class _TwoLevels(NamedTuple):
+    """What queries of B sentences meet in two levels."""
+
+    source: Source
+    padding_mask: Tensor
+    """(B, n or more), true at padded positions."""
+
+    @property
+    def keys(self) -> Tensor:
+        return self.source.keys
 
 
 class LinformerMultiheadAttention(MultiheadAttention):
@@ -224,37 +238,23 @@ class LinformerMultiheadAttention(MultiheadAttention):
 
         dropping = self.training or self.dropout_module.apply_during_inference
         dropout = self.dropout_module.p if dropping else 0.0
-        two_level = self._cached_source(incremental_state)
-        if two_level is not None:
-            return self._attend_in_two_levels(query, *two_level, dropout, need_weights, need_head_weights)
-        slots = self._cached_slots(incremental_state)
-        if slots is None:
+        met = self._cached(incremental_state)
+        if met is None:
             tokens = self._tokens(query, key, value, key_padding_mask)
             if isinstance(self.key_projection, TwoLevelPool) and len(tokens.key) > self.key_projection.projected_dim:
-                two_level = self._source(tokens, incremental_state)
-                return self._attend_in_two_levels(query, *two_level, dropout, need_weights, need_head_weights)
-            if not need_weights and incremental_state is None and self._projecting_scores_pays(query, tokens):
+                met = self._two_levels(tokens, incremental_state)
+            elif not need_weights and incremental_state is None and self._projecting_scores_pays(query, tokens):
                 return self.out_proj(self._attend_by_projected_scores(query, tokens, dropout)), None
-            slots = self._slots(tokens, incremental_state, need_weights)
+            else:
+                met = self._slots(tokens, incremental_state, need_weights)
             del tokens  # copies, where there is padding
-        copies = query.size(1) // slots.keys.size(0)  # hypotheses of one sentence that share its keys (set_beam_size)
-        if copies > 1:
-            slots = _Slots(*(x if x is None else x.repeat_interleave(copies, 0) for x in slots))
-        slot_mask = None if slots.padding_mask is None else self._slot_mask(slots.keys.size(2), slots.lengths)
-        if need_weights:
-            out, weights = self._attend_with_weights(self._queries(query), slots, slot_mask, need_head_weights)
-            return self._output(out), weights
-        if self._folding_pays(query, slots.keys.size(2)):
-            return folded_attention(
-                query, slots.keys, slots.values, slot_mask, self.q_proj, self.out_proj, self.dropout_module
-            ), None
-        out = F.scaled_dot_product_attention(
-            self._queries(query), slots.keys, slots.values, attn_mask=slot_mask, dropout_p=dropout
-        )
-        return self._output(out), None
+        attend = self._attend_to_slots if isinstance(met, _Slots) else self._attend_in_two_levels
+        hypotheses = query.size(1) // len(met.keys)  # that share the keys of their sentence (set_beam_size)
+        out, weights = attend(_side_by_side(query, hypotheses), met, dropout, need_weights, need_head_weights)
+        return _apart(out, hypotheses), None if weights is None else _weights_apart(weights, hypotheses)
 
-    def _source(self, tokens: _Tokens, incremental_state: IncrementalState | None) -> tuple[Source, Tensor]:
-        """What queries meet in two levels, and the padding mask; kept in the cache if there is one."""
+    def _two_levels(self, tokens: _Tokens, incremental_state: IncrementalState | None) -> _TwoLevels:
+        """What queries meet in two levels; kept in the cache if there is one."""
         pool = self.key_projection
         key, value, lengths = tokens.key, tokens.value, tokens.lengths
         longest = pool.projected_dim**2
@@ -272,48 +272,48 @@ class LinformerMultiheadAttention(MultiheadAttention):
         mask = _no_padding(tokens.key) if tokens.padding_mask is None else tokens.padding_mask
         if incremental_state is not None:
             buffer = {"prev_key": keys, "prev_value": values, "prev_key_padding_mask": mask}
-            self._set_input_buffer(incremental_state, buffer)
-        return Source(keys, values, windows), mask
-
-    def _cached_source(self, incremental_state: IncrementalState | None) -> tuple[Source, Tensor] | None:
-        """That of an earlier step of the search; None where there are slots alone."""
-        if incremental_state is None or not isinstance(self.key_projection, TwoLevelPool):
-            return None
-        cached = self._get_input_buffer(incremental_state)
-        if not cached:
-            return None
-        mask, keys = cached["prev_key_padding_mask"], cached["prev_key"]
-        tokens = keys.size(2) - self.key_projection.projected_dim
-        if tokens <= 0:
-            return None
-        windows = self.key_projection.windows(tokens, _lengths(mask).clamp(max=tokens))
-        return Source(keys, cached["prev_value"], windows), mask
+            self._set_input_buffer(incremental_state, {**buffer, **dict(zip(_WINDOWS, windows, strict=True))})
+        return _TwoLevels(Source(keys, values, windows), mask)
 
     def _attend_in_two_levels(
-        self, query: Tensor, source: Source, mask: Tensor, dropout: float, need_weights: bool, by_head: bool
+        self, query: Tensor, met: _TwoLevels, dropout: float, need_weights: bool, by_head: bool
     ) -> tuple[Tensor, Tensor | None]:
         """The output (T, B, C), and the weights over tokens if they are needed."""
-        copies = query.size(1) // len(source.keys)  # hypotheses of one sentence that share its keys (set_beam_size)
-        if copies > 1:
-            source = _repeated(source, copies)
-            mask = mask.repeat_interleave(copies, 0)
         q, opened = self._queries(query), self.key_projection.open_slots
         if not need_weights:
-            return self._output(two_level_attention(q, source, opened, dropout)), None
-        out, weights = two_level_attention_with_weights(q, source, opened, dropout)
-        n, longest = mask.size(1), min(mask.size(1), self.key_projection.max_positions)
+            return self._output(two_level_attention(q, met.source, opened, dropout)), None
+        out, weights = two_level_attention_with_weights(q, met.source, opened, dropout)
+        n = met.padding_mask.size(1)
+        longest = min(n, self.key_projection.max_positions)
         if weights.size(3) < longest:
-            lengths = _lengths(mask)
-            weights = shared_evenly(weights, MeanPool(weights.size(3), longest).windows(longest, lengths))
+            windows = MeanPool(weights.size(3), longest).windows(longest, _lengths(met.padding_mask))
+            weights = shared_evenly(weights, windows)
         weights = F.pad(weights, (0, n - longest)).transpose(0, 1)
         return self._output(out), weights if by_head else weights.mean(0)
+
+    def _attend_to_slots(
+        self, query: Tensor, slots: _Slots, dropout: float, need_weights: bool, by_head: bool
+    ) -> tuple[Tensor, Tensor | None]:
+        """The output (T, B, C), and the weights over tokens if they are needed."""
+        slot_mask = None if slots.padding_mask is None else self._slot_mask(slots.keys.size(2), slots.lengths)
+        if need_weights:
+            out, weights = self._attend_with_weights(self._queries(query), slots, slot_mask, by_head)
+            return self._output(out), weights
+        if self._folding_pays(query, slots.keys.size(2)):
+            return folded_attention(
+                query, slots.keys, slots.values, slot_mask, self.q_proj, self.out_proj, self.dropout_module
+            ), None
+        out = F.scaled_dot_product_attention(
+            self._queries(query), slots.keys, slots.values, attn_mask=slot_mask, dropout_p=dropout
+        )
+        return self._output(out), None
 
     def _folding_pays(self, query: Tensor, slots: int) -> bool:
         return folding_pays(query.size(0), slots, self.num_heads, self.q_proj, self.out_proj)
 
     def _projecting_scores_pays(self, query: Tensor, tokens: _Tokens) -> bool:
-        n, batch = tokens.key.shape[:2]
-        if batch != query.size(1) or self._folding_pays(query, self.key_projection.num_slots(n)):
+        n, sentences = tokens.key.shape[:2]
+        if sentences != query.size(1) or self._folding_pays(query, self.key_projection.num_slots(n)):
             return False
         return projecting_scores_pays(
             (self.key_projection, self.value_projection),
@@ -489,13 +489,15 @@ class LinformerMultiheadAttention(MultiheadAttention):
             )
         return key, value, mask
 
-    def _cached_slots(self, incremental_state: IncrementalState | None) -> _Slots | None:
-        """Those of an earlier step of the search."""
+    def _cached(self, incremental_state: IncrementalState | None) -> _Slots | _TwoLevels | None:
+        """What queries met at an earlier step of the search."""
         cached = {} if incremental_state is None else self._get_input_buffer(incremental_state)
         if "prev_key" not in cached:
             return None
-        mask = cached["prev_key_padding_mask"]
-        return _Slots(cached["prev_key"], cached["prev_value"], mask, _lengths(mask))
+        keys, values, mask = (cached[name] for name in ("prev_key", "prev_value", "prev_key_padding_mask"))
+        if _WINDOWS[0] in cached:
+            return _TwoLevels(Source(keys, values, Windows(*(cached[name] for name in _WINDOWS))), mask)
+        return _Slots(keys, values, mask, _lengths(mask))
 
     def _tokens(self, query: Tensor, key: Tensor | None, value: Tensor | None, mask: Tensor | None) -> _Tokens:
         """Keys and values with zeros for what stands in padding, and without what is padding beyond N."""
@@ -555,10 +557,19 @@ class LinformerMultiheadAttention(MultiheadAttention):
         return out, F.pad(weights, (0, n - longest))
 
 
-def _repeated(source: Source, copies: int) -> Source:
-    """Every sentence so many times."""
-    windows = Windows(*(x.repeat_interleave(copies, 0) for x in source.windows))
-    return Source(*(x.repeat_interleave(copies, 0) for x in source[:2]), windows)
+def _side_by_side(query: Tensor, hypotheses: int) -> Tensor:
+    """The hypotheses of one sentence as queries of one row: (T, B h, C) to (T h, B, C)."""
+    return query if hypotheses == 1 else query.unflatten(1, (-1, hypotheses)).transpose(1, 2).flatten(0, 1)
+
+
+def _apart(out: Tensor, hypotheses: int) -> Tensor:
+    """(T h, B, C) back to (T, B h, C)."""
+    return out if hypotheses == 1 else out.unflatten(0, (-1, hypotheses)).transpose(1, 2).flatten(1, 2)
+
+
+def _weights_apart(weights: Tensor, hypotheses: int) -> Tensor:
+    """(..., B, T h, n) to (..., B h, T, n)."""
+    return weights if hypotheses == 1 else weights.unflatten(-2, (-1, hypotheses)).transpose(-3, -2).flatten(-4, -3)
 
 
 def _over_tokens(probabilities: Tensor, matrix: Tensor, by_head: bool) -> Tensor:

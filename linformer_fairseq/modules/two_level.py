@@ -69,11 +69,10 @@ def two_level_attention(query: Tensor, source: Source, opened: int, dropout: flo
         opened: m.
         dropout: the share of probabilities that are dropped.
     """
-    best = _best_slots(query, source, opened)
-    if in_tiles_pays(source.tokens, source.slots, best.size(3)):
-        return _in_tiles(query, source, best, dropout)
-    mask = _score_offsets(best, source.windows, query.dtype)
-    return F.scaled_dot_product_attention(query, source.keys, source.values, attn_mask=mask, dropout_p=dropout)
+    if in_tiles_pays(source.tokens, source.slots, opened):
+        return _in_tiles(query, source, opened, dropout)
+    out, _ = _dense(query, source, opened, dropout)
+    return out
 
 
 def two_level_attention_with_weights(
@@ -81,12 +80,9 @@ def two_level_attention_with_weights(
 ) -> tuple[Tensor, Tensor]:
     """The output (B, H, T, d), and the weights over tokens (B, H, T, n), in float32 or better: a closed slot's weight
     is shared evenly by its tokens."""
-    best, slots = _best_slots(query, source, opened), source.slots
-    scores = (query * query.size(3) ** -0.5) @ source.keys.transpose(2, 3)
-    scores = scores + _score_offsets(best, source.windows, query.dtype)
-    probabilities = torch.softmax(scores, -1, dtype=torch.promote_types(scores.dtype, torch.float32))
-    out = F.dropout(probabilities.type_as(query), dropout) @ source.values
-    return out, probabilities[..., slots:] + shared_evenly(probabilities[..., :slots], source.windows)
+    out, probabilities = _dense(query, source, opened, dropout)
+    of_slots = shared_evenly(probabilities[..., : source.slots], source.windows)
+    return out, probabilities[..., source.slots :] + of_slots
 
 
 def shared_evenly(weights: Tensor, windows: Windows) -> Tensor:
@@ -100,12 +96,26 @@ def in_tiles_pays(n: int, slots: int, opened: int) -> bool:
     return n >= TILED_TOKENS and 4 * opened <= slots
 
 
+def _dense(query: Tensor, source: Source, opened: int, dropout: float) -> tuple[Tensor, Tensor]:
+    """The output, and the probabilities of slots and tokens, (B, H, T, s + n).
+
+    Spelt out, as a fused attention would have to be given the mask, for which the scores of slots are needed first.
+    """
+    scores = (query * query.size(3) ** -0.5) @ source.keys.transpose(2, 3)
+    best = _best_slots(scores[..., : source.slots], source.windows, opened)
+    probabilities = _probabilities(scores + _score_offsets(best, source.windows, query.dtype))
+    return F.dropout(probabilities.type_as(query), dropout) @ source.values, probabilities
+
+
+def _probabilities(scores: Tensor) -> Tensor:
+    return torch.softmax(scores, -1, dtype=torch.promote_types(scores.dtype, torch.float32))
+
+
 @torch.no_grad()
-def _best_slots(query: Tensor, source: Source, opened: int) -> Tensor:
+def _best_slots(slot_scores: Tensor, windows: Windows, opened: int) -> Tensor:
     """The slots that each query opens, (B, H, T, m), each once: a choice, which has no gradient."""
-    scores = (query * query.size(3) ** -0.5) @ source.keys[:, :, : source.slots].transpose(2, 3)
-    sizes = source.windows.sizes.to(scores.dtype).log().clamp(min=torch.finfo(scores.dtype).min)  # of 0, too
-    scores = scores.add_(sizes[:, None, None])
+    lowest = torch.finfo(slot_scores.dtype).min / 2  # of an empty slot, still above those found once a score is added
+    scores = slot_scores + windows.sizes.to(slot_scores.dtype).log().clamp(min=lowest)[:, None, None]
     opened = min(opened, scores.size(3))
     if opened > FEW:
         return scores.topk(opened, dim=3).indices
@@ -130,10 +140,12 @@ def _score_offsets(best: Tensor, windows: Windows, dtype: torch.dtype) -> Tensor
     return torch.cat([closed, opened], 3).gather(3, index[:, None, None].expand(*shape, -1))
 
 
-def _in_tiles(query: Tensor, source: Source, best: Tensor, dropout: float) -> Tensor:
-    batch, heads, queries, opened = best.shape
+def _in_tiles(query: Tensor, source: Source, opened: int, dropout: float) -> Tensor:
     slots, head_dim, sizes = source.slots, query.size(3), source.windows.sizes
     query = query * head_dim**-0.5
+    slot_scores = query @ source.keys[:, :, :slots].transpose(2, 3)
+    best = _best_slots(slot_scores, source.windows, opened)
+    batch, heads, queries, opened = best.shape
     tiles = _tiles(best.flatten(0, 1).flatten(1), slots)
     of_slots = slots + _window_tokens(source.windows)  # (B, s, w), where keys and values have them
     width = of_slots.size(2)
@@ -152,8 +164,8 @@ def _in_tiles(query: Tensor, source: Source, best: Tensor, dropout: float) -> Te
     scores = scores.masked_fill(beyond, -torch.inf).flatten(3)
 
     offsets = sizes.to(query.dtype).log()[:, None, None].expand(-1, heads, queries, -1).scatter(3, best, -torch.inf)
-    slot_scores = query @ source.keys[:, :, :slots].transpose(2, 3) + offsets
-    probabilities = F.dropout(torch.softmax(torch.cat([slot_scores, scores], 3), 3), dropout)
+    probabilities = _probabilities(torch.cat([slot_scores + offsets, scores], 3))
+    probabilities = F.dropout(probabilities.type_as(query), dropout)
     of_pairs = probabilities[..., slots:].unflatten(3, (opened, width)).flatten(2, 3).flatten(0, 1)
     out = tiles.collect(tiles.spread(of_pairs) @ of_tiles(source.values))  # (B H, T m, d)
     out = out.unflatten(0, (batch, heads)).unflatten(2, (queries, opened)).sum(3)

@@ -177,17 +177,31 @@ def test_static_keys_are_projected_once_and_reordered() -> None:
     torch.testing.assert_close(out, whole[:1, order])
 
 
-def test_beams_may_share_their_sentence() -> None:
-    attention = make_attention(k=4, encoder_decoder_attention=True)
-    key = torch.randn(9, 2, 8, dtype=torch.float64).repeat_interleave(3, 1)
-    query = torch.randn(1, 6, 8, dtype=torch.float64)
-    mask = padding_mask([9, 4]).repeat_interleave(3, 0)
-    expected = attention(query, key, key, mask, {}, static_kv=True)
-    attention.set_beam_size(3)
-    state: dict = {}
-    out = attention(query, key, key, mask, state, static_kv=True)
-    torch.testing.assert_close(out, expected)
-    assert next(iter(state.values()))["prev_key"].size(0) == 2
+@every_kind
+@pytest.mark.parametrize("options", [{"need_weights": False}, {}, {"need_head_weights": True}])
+@pytest.mark.parametrize("length", [1, 3])
+def test_beams_may_share_their_sentence(kind: str, options: dict, length: int) -> None:
+    """As where each has keys of its own, at the first step and after a sentence has ended."""
+    alone = make_attention(kind, k=4, encoder_decoder_attention=True)
+    key = torch.randn(9, 3, 8, dtype=torch.float64).repeat_interleave(3, 1)
+    mask = padding_mask([9, 4, 7]).repeat_interleave(3, 0)
+    shared = make_attention(kind, k=4, encoder_decoder_attention=True)
+    shared.load_state_dict(alone.state_dict())
+    shared.set_beam_size(3)
+    ends = torch.tensor([2, 1, 1, 7, 6, 8])  # the second sentence; hypotheses change places
+    states: tuple[dict, dict] = ({}, {})
+    for given, order in ((key, torch.arange(9)), (None, ends)):
+        query = torch.randn(length, len(order), 8, dtype=torch.float64)
+        if given is None:
+            for attention, state in zip((alone, shared), states, strict=True):
+                attention.reorder_incremental_state(state, order)
+        expected, out = (
+            attention(query, given, given, mask if given is not None else None, state, static_kv=True, **options)
+            for attention, state in zip((alone, shared), states, strict=True)
+        )
+        torch.testing.assert_close(out, expected)
+    sizes = [next(iter(state.values()))["prev_key"].size(0) for state in states]
+    assert sizes == [6, 2]
 
 
 @pytest.mark.parametrize("need_weights", [False, True])

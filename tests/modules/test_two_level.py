@@ -166,6 +166,13 @@ def test_an_empty_sentence_harms_no_other(way: str, monkeypatch: pytest.MonkeyPa
     assert all(gradient is None or gradient.isfinite().all() for gradient in gradients)
 
 
+def test_each_slot_is_opened_once_in_half_precision() -> None:
+    """Where a sentence has fewer tokens than slots are opened, its empty slots are: never one slot twice."""
+    windows = MeanPool(5, N).windows(9, torch.tensor([2]))
+    scores = torch.full((1, 1, 1, 5), -100.0, dtype=torch.float16)
+    assert sorted(two_level._best_slots(scores, windows, 4).flatten().tolist()) == [0, 1, 2, 3]
+
+
 def test_no_query(monkeypatch: pytest.MonkeyPatch) -> None:
     key = torch.randn(9, 2, WIDTH).double()
     for tiles in (False, True):
