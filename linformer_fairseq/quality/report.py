@@ -83,8 +83,10 @@ def report_text(study: Study, results: dict[str, list[Result]], pictures: dict[s
 
 
 def _text(text: Text) -> str:
-    folder = text.data.get("folder")
-    return f"{Path(folder).name if folder else 'The made corpus'}, {text.source_lang} to {text.target_lang}"
+    origin = (
+        "WMT14" if "wmt14" in text.data else Path(text.data["folder"]).name if "folder" in text.data else "Made text"
+    )
+    return f"{origin}, {text.source_lang} to {text.target_lang}"
 
 
 def _checkpoint(translation: Translation) -> str:

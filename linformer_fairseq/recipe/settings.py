@@ -139,7 +139,7 @@ def _has_models(out: Path) -> bool:
 def keep(settings: Settings, out: Path, prepares: bool) -> None:
     """Store the settings with the results, and refuse to mix results of different settings.
 
-    They bind from the first saved checkpoint on, those of the translation from the first translated test set on; what
+    They bind from the first saved checkpoint on, those of the translation from the first translated set on; what
     was only prepared with other settings is removed by a command that prepares the text, and otherwise binds it too.
     A folder that holds anything but results is refused, as nothing in it is ours to replace.
 
@@ -155,7 +155,8 @@ def keep(settings: Settings, out: Path, prepares: bool) -> None:
         if _has_models(out):
             _refuse_change(before, now, ("text", "training"), out, "give the same, or use another --out")
         if any(models.glob(f"*/*/{SCORES}")):
-            _refuse_change(before, now, ("translation",), out, f"use another --out, or remove {models}/*/test")
+            remedy = f"use another --out, or remove the folders of {models}/*/ that hold {SCORES}"
+            _refuse_change(before, now, ("translation",), out, remedy)
         if not prepares and any((out / folder).is_dir() for folder in PREPARED_FOLDERS):
             _refuse_change(before, now, ("text",), out, "give the same, or prepare the text with it first (prepare.sh)")
         same_text = before["text"] == now["text"]
