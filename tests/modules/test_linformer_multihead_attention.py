@@ -190,13 +190,14 @@ def test_beams_may_share_their_sentence(kind: str, options: dict, length: int) -
     shared.set_beam_size(3)
     ends = torch.tensor([2, 1, 1, 7, 6, 8])  # the second sentence; hypotheses change places
     states: tuple[dict, dict] = ({}, {})
-    for given, order in ((key, torch.arange(9)), (None, ends)):
+    for tokens, order in ((key, torch.arange(9)), (None, ends)):
         query = torch.randn(length, len(order), 8, dtype=torch.float64)
-        if given is None:
+        if tokens is None:
+            mask = None
             for attention, state in zip((alone, shared), states, strict=True):
                 attention.reorder_incremental_state(state, order)
         expected, out = (
-            attention(query, given, given, mask if given is not None else None, state, static_kv=True, **options)
+            attention(query, tokens, tokens, mask, state, static_kv=True, **options)
             for attention, state in zip((alone, shared), states, strict=True)
         )
         torch.testing.assert_close(out, expected)

@@ -1,7 +1,10 @@
 """The study from end to end, in a tiny size, and its refusals."""
 
 import json
+import os
 import random
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,9 +14,11 @@ from linformer_fairseq.quality.arguments import parse
 from linformer_fairseq.quality.trainings import trainings
 from linformer_fairseq.quality.variants import VARIANTS
 from linformer_fairseq.recipe.flags import check_flags
-from tests.fairseq_commands import run_module
+from tests.fairseq_commands import ROOT, run_module
 
 AVERAGE = 2 if hasattr(torch.serialization, "add_safe_globals") else 0  # needs torch 2.4
+TURNED = ("encoder,cross", "encoder,cross,decoder")
+"""What the recipe of conversions converts."""
 pytestmark = pytest.mark.slow
 
 
@@ -81,6 +86,34 @@ def test_report_and_resumption(text: Path, tmp_path: Path) -> None:
     assert "Translating the test set with" in again
     assert "## The test set" in (tmp_path / "report.md").read_text()
     assert {path.name for path in tmp_path.glob("*.png")} == {"valid.png", "test.png"}
+
+
+@pytest.mark.skipif(not AVERAGE, reason="converting needs torch 2.4")
+def test_conversion_recipe(text: Path, tmp_path: Path) -> None:
+    """Converted, fine-tuned, translated and scored; nothing of it twice."""
+    run_module("linformer_fairseq.quality", *arguments(text, tmp_path, "--variants", "transformer", "--seeds", 2)).ok()
+
+    def convert() -> str:
+        settings = {"STUDY": tmp_path, "SEEDS": 2, "K": 4, "FIT": 5, "THREADS": 1, "LINFORMER_VENV": sys.prefix}
+        environment = os.environ | {name: str(value) for name, value in settings.items()}
+        done = subprocess.run([ROOT / "examples/quality/convert.sh"], env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    said = convert()
+    folder = tmp_path / "converted/k4/seed-2"
+    for name in ("transformer", *TURNED, *(f"{name}-tuned" for name in TURNED)):
+        assert len((folder / "valid" / name).read_text().splitlines()) == 12
+        assert f"{name} " in said
+    for name in TURNED:
+        before = torch.load(folder / f"{name}.pt", weights_only=True)["model"]
+        after = torch.load(folder / f"{name}-tuned" / "checkpoint_last.pt", weights_only=True)
+        assert after["cfg"]["model"].linformer_attention == name
+        assert before.keys() == after["model"].keys()
+        assert any(not torch.equal(weight, after["model"][key]) for key, weight in before.items())
+    kept = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+    assert said.endswith(convert())
+    assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == kept
 
 
 def test_refusals(text: Path, tmp_path: Path) -> None:

@@ -1,0 +1,72 @@
+#!/usr/bin/env bash
+# Turns the Transformers of the study (run.sh) into Linformers, translates with them, fine-tunes each for one epoch and
+# translates again; prints sacreBLEU with a paired bootstrap against the Transformer, seed by seed. Finished steps are
+# not repeated.
+#   STUDY=results/quality K=8 SEEDS='1 2 3' SUBSET=valid   what is converted, and what is translated
+#   FIT=1000 EPOCHS=1 THREADS=2                            sentences for fitting, epochs of fine-tuning, threads
+set -euo pipefail
+# shellcheck source-path=SCRIPTDIR source=../recipe.sh
+source "$(dirname "${BASH_SOURCE[0]}")/../recipe.sh"
+prepare_environment
+
+study="${STUDY:-$root/results/quality}"
+k="${K:-8}"
+seeds="${SEEDS:-1 2 3}"
+subset="${SUBSET:-valid}"
+text="$study/text"
+plugin="$root/linformer_fairseq"
+export OMP_NUM_THREADS="${THREADS:-2}"
+everything='encoder,cross,decoder'
+cpu=()
+"$bin/python" -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' || cpu=(--cpu)
+command_of='import json, sys; print(*json.load(open(sys.argv[1]))["command"], sep="\0", end="\0")'
+
+translate() { # CHECKPOINT FILE: detokenised translations, one a line
+  if [ ! -f "$2" ]; then
+    "$bin/fairseq-generate" "$text/bin" --user-dir "$plugin" --path "$1" --gen-subset "$subset" \
+      --source-lang en --target-lang de --beam 4 --max-len-a 1 --max-len-b 50 --max-tokens 1024 \
+      --required-batch-size-multiple 1 --num-workers 0 --tokenizer moses --remove-bpe "${cpu[@]}" >"$2.log"
+    grep '^D-' "$2.log" | sort -V | cut -f3 >"$2.part"
+    mv "$2.part" "$2"
+  fi
+}
+
+tune() { # CHECKPOINT FOLDER FLAGS...: to FOLDER/checkpoint_last.pt
+  if [ ! -f "$2/done" ]; then
+    mapfile -d '' -t as_before < <("$bin/python" -c "$command_of" "$model/train.json")
+    # the Transformer's own command; where a flag is there twice, the last one counts
+    "${as_before[@]}" --arch linformer_transformer --finetune-from-model "$1" --save-dir "$2" --log-format simple \
+      --lr 5e-4 --warmup-updates 100 --max-epoch "${EPOCHS:-1}" --max-update 0 "${@:3}" >"$2.log"
+    touch "$2/done"
+  fi
+}
+
+for seed in $seeds; do
+  model="$study/runs/transformer/seed-$seed/models/transformer"
+  trained="$model/valid/averaged.pt"
+  if [ ! -f "$trained" ]; then
+    echo "error: $trained is missing: let run.sh train the Transformer with seed $seed first" >&2
+    exit 2
+  fi
+  folder="$study/converted/k$k/seed-$seed"
+  mkdir -p "$folder/$subset"
+  translate "$trained" "$folder/$subset/transformer"
+  shown=("$folder/$subset/transformer")
+  for attention in encoder,cross "$everything"; do
+    flags=(--linformer-k "$k" --linformer-attention "$attention")
+    fit=()
+    if [ "$attention" = "$everything" ]; then
+      fit=(--data "$text/bin" --fit "${FIT:-1000}") # E and F of the decoder; encoder and cross have nothing to fit
+    fi
+    start="$folder/$attention.pt"
+    if [ ! -f "$start" ]; then
+      "$bin/python" -m linformer_fairseq.convert "$trained" "$start" "${flags[@]}" "${fit[@]}"
+    fi
+    translate "$start" "$folder/$subset/$attention"
+    tune "$start" "$folder/$attention-tuned" "${flags[@]}"
+    translate "$folder/$attention-tuned/checkpoint_last.pt" "$folder/$subset/$attention-tuned"
+    shown+=("$folder/$subset/$attention" "$folder/$subset/$attention-tuned")
+  done
+  echo "seed $seed, k = $k, $subset set:"
+  "$bin/sacrebleu" "$text/raw/$subset.de" --input "${shown[@]}" --metrics bleu --paired-bs --width 2 --format text
+done
