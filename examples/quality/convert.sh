@@ -1,9 +1,8 @@
 #!/usr/bin/env bash
 # Turns the Transformers of the study (run.sh) into Linformers, translates with them, fine-tunes each for one epoch and
 # translates again; prints sacreBLEU with a paired bootstrap against the Transformer, seed by seed. Finished steps are
-# not repeated.
-#   STUDY=results/quality K=8 SEEDS='1 2 3' SUBSET=valid   what is converted, and what is translated
-#   FIT=1000 EPOCHS=1 THREADS=2                            sentences for fitting, epochs of fine-tuning, threads
+# not repeated. For a study with run.sh's own settings of text and translation.
+#   STUDY=results/quality K=8 SEEDS='1 2 3' SUBSET=valid THREADS=2
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=../recipe.sh
 source "$(dirname "${BASH_SOURCE[0]}")/../recipe.sh"
@@ -16,7 +15,6 @@ subset="${SUBSET:-valid}"
 text="$study/text"
 plugin="$root/linformer_fairseq"
 export OMP_NUM_THREADS="${THREADS:-2}"
-everything='encoder,cross,decoder'
 cpu=()
 "$bin/python" -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' || cpu=(--cpu)
 command_of='import json, sys; print(*json.load(open(sys.argv[1]))["command"], sep="\0", end="\0")'
@@ -33,10 +31,11 @@ translate() { # CHECKPOINT FILE: detokenised translations, one a line
 
 tune() { # CHECKPOINT FOLDER FLAGS...: to FOLDER/checkpoint_last.pt
   if [ ! -f "$2/done" ]; then
+    rm -rf "$2"
     mapfile -d '' -t as_before < <("$bin/python" -c "$command_of" "$model/train.json")
     # the Transformer's own command; where a flag is there twice, the last one counts
     "${as_before[@]}" --arch linformer_transformer --finetune-from-model "$1" --save-dir "$2" --log-format simple \
-      --lr 5e-4 --warmup-updates 100 --max-epoch "${EPOCHS:-1}" --max-update 0 "${@:3}" >"$2.log"
+      --lr 5e-4 --warmup-updates 100 --max-epoch 1 --max-update 0 "${@:3}" >"$2.log"
     touch "$2/done"
   fi
 }
@@ -52,15 +51,17 @@ for seed in $seeds; do
   mkdir -p "$folder/$subset"
   translate "$trained" "$folder/$subset/transformer"
   shown=("$folder/$subset/transformer")
-  for attention in encoder,cross "$everything"; do
+  for attention in encoder,cross encoder,cross,decoder; do
     flags=(--linformer-k "$k" --linformer-attention "$attention")
     fit=()
-    if [ "$attention" = "$everything" ]; then
-      fit=(--data "$text/bin" --fit "${FIT:-1000}") # E and F of the decoder; encoder and cross have nothing to fit
+    if [ "$attention" = encoder,cross,decoder ]; then # its E and F; those of the others have nothing to learn
+      flags+=(--linformer-init identity --linformer-mask-empty-slots)
+      fit=(--data "$text/bin" --fit 1000)
     fi
     start="$folder/$attention.pt"
     if [ ! -f "$start" ]; then
-      "$bin/python" -m linformer_fairseq.convert "$trained" "$start" "${flags[@]}" "${fit[@]}"
+      "$bin/python" -m linformer_fairseq.convert "$trained" "$start" "${flags[@]}" "${fit[@]}" \
+        --threads "$OMP_NUM_THREADS"
     fi
     translate "$start" "$folder/$subset/$attention"
     tune "$start" "$folder/$attention-tuned" "${flags[@]}"

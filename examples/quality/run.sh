@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The study of quality (docs/quality.md): trains and translates every model with three seeds, then the screened ones with
-# one, and writes results/quality/report.md; DATA holds train, valid and test as .en and .de, plain or .gz.
+# The study of quality (docs/quality.md): trains and translates the main models with three seeds, or what --variants and
+# --seeds name, and writes results/quality/report.md; DATA holds train, valid and test as .en and .de, plain or .gz.
 # It goes on where it was stopped. Further arguments go to `python -m linformer_fairseq.quality`; --help lists them.
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=../recipe.sh

@@ -33,8 +33,6 @@ IncrementalState = dict[str, dict[str, Tensor | None]]
 
 _STATE = ("key_sums", "value_sums", "recent_keys", "recent_values")
 """The names of a `CausalState`'s parts in fairseq's cache."""
-_WINDOWS = ("token_slots", "slot_sizes")
-"""Those of `Windows`."""
 
 
 class _Tokens(NamedTuple):
@@ -272,7 +270,7 @@ class LinformerMultiheadAttention(MultiheadAttention):
         mask = _no_padding(tokens.key) if tokens.padding_mask is None else tokens.padding_mask
         if incremental_state is not None:
             buffer = {"prev_key": keys, "prev_value": values, "prev_key_padding_mask": mask}
-            self._set_input_buffer(incremental_state, {**buffer, **dict(zip(_WINDOWS, windows, strict=True))})
+            self._set_input_buffer(incremental_state, {**buffer, **windows._asdict()})
         return _TwoLevels(Source(keys, values, windows), mask)
 
     def _attend_in_two_levels(
@@ -495,8 +493,8 @@ class LinformerMultiheadAttention(MultiheadAttention):
         if "prev_key" not in cached:
             return None
         keys, values, mask = (cached[name] for name in ("prev_key", "prev_value", "prev_key_padding_mask"))
-        if _WINDOWS[0] in cached:
-            return _TwoLevels(Source(keys, values, Windows(*(cached[name] for name in _WINDOWS))), mask)
+        if Windows._fields[0] in cached:
+            return _TwoLevels(Source(keys, values, Windows(*(cached[name] for name in Windows._fields))), mask)
         return _Slots(keys, values, mask, _lengths(mask))
 
     def _tokens(self, query: Tensor, key: Tensor | None, value: Tensor | None, mask: Tensor | None) -> _Tokens:

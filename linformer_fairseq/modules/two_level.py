@@ -11,8 +11,8 @@ more than one token, or all are opened, this is full attention.
 
 Two forms of the same sum, of which `in_tiles_pays` chooses one:
 
-    dense       all scores of tokens, those of closed slots masked: T (k + n) d multiplications and a T x (k + n) mask,
-                the fastest for short sources, and where a large part of the slots is opened
+    dense       all scores of tokens, those of closed slots masked: T (k + n) d multiplications, T x (k + n) scores and
+                probabilities, the fastest for short sources, and where a large part of the slots is opened
     in tiles    queries sorted by the slots that they open, so that a slot's tokens meet them in one product:
                 T (k + 2 m n / k) d multiplications, about, and no T x n matrix
 
@@ -30,7 +30,7 @@ from torch import Tensor
 from linformer_fairseq.modules.projection import Windows
 
 TILED_TOKENS = 384
-"""The shortest source for which tiles are faster."""
+"""The shortest source for which tiles are faster: the two are even there at k = 32 and 64."""
 FEW = 4
 """Slots that are found faster one after the other than by sorting."""
 

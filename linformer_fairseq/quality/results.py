@@ -17,8 +17,9 @@ from linformer_fairseq.recipe.settings import SCORES
 
 from .trainings import Training
 
-ENTROPY = "entropy.json"
-"""In the folder of a model."""
+VALID = "valid"
+ENTROPY = f"{VALID}/entropy.json"
+"""In the folder of a model, with the translation whose checkpoint it is about."""
 
 
 @dataclass(frozen=True)

@@ -24,10 +24,9 @@ from .arguments import Study
 from .entropy import attention_entropy
 from .plots import against_length, can_be_drawn
 from .report import facts, report_text
-from .results import ENTROPY, Result, Subset
+from .results import ENTROPY, VALID, Result, Subset
 from .trainings import Training, trainings
 
-VALID = "valid"
 _LOADING = Lock()  # fairseq changes a module of another package while it loads
 
 

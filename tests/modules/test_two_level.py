@@ -182,7 +182,7 @@ def test_no_query(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_tiles_multiply_less_for_long_sources() -> None:
-    """Counted by torch: at 4,096 tokens, 64 slots and 2 opened ones less than a sixth of full attention."""
+    """Counted by torch: at 4,096 tokens, 64 slots and 3 opened ones less than a sixth of full attention."""
     n, k = 4096, 64
     pool = TwoLevelPool(k, n)
     attention = LinformerMultiheadAttention(WIDTH, 2, encoder_decoder_attention=True, key_projection=pool).eval()

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -94,23 +95,27 @@ def test_conversion_recipe(text: Path, tmp_path: Path) -> None:
     run_module("linformer_fairseq.quality", *arguments(text, tmp_path, "--variants", "transformer", "--seeds", 2)).ok()
 
     def convert() -> str:
-        settings = {"STUDY": tmp_path, "SEEDS": 2, "K": 4, "FIT": 5, "THREADS": 1, "LINFORMER_VENV": sys.prefix}
+        settings = {"STUDY": tmp_path, "SEEDS": 2, "K": 4, "THREADS": 1, "LINFORMER_VENV": sys.prefix}
         environment = os.environ | {name: str(value) for name, value in settings.items()}
         done = subprocess.run([ROOT / "examples/quality/convert.sh"], env=environment, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
     said = convert()
+    *_, table = said.rpartition("seed 2, k = 4, valid set:")
     folder = tmp_path / "converted/k4/seed-2"
     for name in ("transformer", *TURNED, *(f"{name}-tuned" for name in TURNED)):
         assert len((folder / "valid" / name).read_text().splitlines()) == 12
-        assert f"{name} " in said
+        assert re.search(f"/{name} .*[0-9]", table)
     for name in TURNED:
-        before = torch.load(folder / f"{name}.pt", weights_only=True)["model"]
+        before = torch.load(folder / f"{name}.pt", weights_only=True)
         after = torch.load(folder / f"{name}-tuned" / "checkpoint_last.pt", weights_only=True)
-        assert after["cfg"]["model"].linformer_attention == name
-        assert before.keys() == after["model"].keys()
-        assert any(not torch.equal(weight, after["model"][key]) for key, weight in before.items())
+        settings = [vars(state["cfg"]["model"]) for state in (before, after)]
+        of_linformer = [{key: value for key, value in s.items() if key.startswith("linformer_")} for s in settings]
+        assert of_linformer[0] == of_linformer[1]
+        assert of_linformer[0]["linformer_attention"] == name
+        assert before["model"].keys() == after["model"].keys()
+        assert any(not torch.equal(weight, after["model"][key]) for key, weight in before["model"].items())
     kept = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
     assert said.endswith(convert())
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == kept
