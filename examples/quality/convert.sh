@@ -19,11 +19,19 @@ cpu=()
 "$bin/python" -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' || cpu=(--cpu)
 command_of='import json, sys; print(*json.load(open(sys.argv[1]))["command"], sep="\0", end="\0")'
 
+logged() { # LOG COMMAND...
+  if ! "${@:2}" >"$1" 2>&1; then
+    tail "$1" >&2
+    echo "error: $2 failed; all that it said is in $1" >&2
+    exit 1
+  fi
+}
+
 translate() { # CHECKPOINT FILE: detokenised translations, one a line
   if [ ! -f "$2" ]; then
-    "$bin/fairseq-generate" "$text/bin" --user-dir "$plugin" --path "$1" --gen-subset "$subset" \
+    logged "$2.log" "$bin/fairseq-generate" "$text/bin" --user-dir "$plugin" --path "$1" --gen-subset "$subset" \
       --source-lang en --target-lang de --beam 4 --max-len-a 1 --max-len-b 50 --max-tokens 1024 \
-      --required-batch-size-multiple 1 --num-workers 0 --tokenizer moses --remove-bpe "${cpu[@]}" >"$2.log"
+      --required-batch-size-multiple 1 --num-workers 0 --tokenizer moses --remove-bpe "${cpu[@]}"
     grep '^D-' "$2.log" | sort -V | cut -f3 >"$2.part"
     mv "$2.part" "$2"
   fi
@@ -34,8 +42,8 @@ tune() { # CHECKPOINT FOLDER FLAGS...: to FOLDER/checkpoint_last.pt
     rm -rf "$2"
     mapfile -d '' -t as_before < <("$bin/python" -c "$command_of" "$model/train.json")
     # the Transformer's own command; where a flag is there twice, the last one counts
-    "${as_before[@]}" --arch linformer_transformer --finetune-from-model "$1" --save-dir "$2" --log-format simple \
-      --lr 5e-4 --warmup-updates 100 --max-epoch 1 --max-update 0 "${@:3}" >"$2.log"
+    logged "$2.log" "${as_before[@]}" --arch linformer_transformer --finetune-from-model "$1" --save-dir "$2" \
+      --lr 5e-4 --warmup-updates 100 --max-epoch 1 --max-update 0 "${@:3}"
     touch "$2/done"
   fi
 }
