@@ -27,6 +27,7 @@ from linformer_fairseq.models.decoder import LinformerTransformerDecoder
 from linformer_fairseq.models.encoder import LinformerTransformerEncoder
 from linformer_fairseq.models.errors import one_sentence
 from linformer_fairseq.models.loading import ChecksProjections
+from linformer_fairseq.modules import LinformerMultiheadAttention
 
 
 @register_model("linformer_transformer")
@@ -56,6 +57,13 @@ class LinformerTransformerModel(ChecksProjections, TransformerModel):
         model = super().build_model(args, task)
         model.decoder.trains_alignments = bool(getattr(settings, "load_alignments", False))
         return model
+
+    def set_beam_size(self, beam_size: int) -> None:
+        """What fairseq's search calls: projected cross-attention then keeps its keys once a sentence, not once a
+        hypothesis."""
+        for module in self.modules():
+            if isinstance(module, LinformerMultiheadAttention):
+                module.set_beam_size(beam_size)
 
     @classmethod
     def build_encoder(

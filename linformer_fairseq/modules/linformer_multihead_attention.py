@@ -33,6 +33,8 @@ IncrementalState = dict[str, dict[str, Tensor | None]]
 
 _STATE = ("key_sums", "value_sums", "recent_keys", "recent_values")
 """The names of a `CausalState`'s parts in fairseq's cache."""
+_HYPOTHESES = "hypotheses"
+"""There, a tensor with a row for each sentence and a column for each of its hypotheses."""
 
 
 class _Tokens(NamedTuple):
@@ -71,6 +73,10 @@ class _TwoLevels(NamedTuple):
     @property
     def keys(self) -> Tensor:
         return self.source.keys
+
+    @property
+    def values(self) -> Tensor:
+        return self.source.values
 
 
 class LinformerMultiheadAttention(MultiheadAttention):
@@ -238,21 +244,24 @@ class LinformerMultiheadAttention(MultiheadAttention):
         dropout = self.dropout_module.p if dropping else 0.0
         met = self._cached(incremental_state)
         if met is None:
-            tokens = self._tokens(query, key, value, key_padding_mask)
+            searching = incremental_state is not None
+            tokens = self._tokens(query, key, value, key_padding_mask, searching)
             if isinstance(self.key_projection, TwoLevelPool) and len(tokens.key) > self.key_projection.projected_dim:
-                met = self._two_levels(tokens, incremental_state)
-            elif not need_weights and incremental_state is None and self._projecting_scores_pays(query, tokens):
+                met = self._two_levels(tokens)
+            elif not need_weights and not searching and self._projecting_scores_pays(query, tokens):
                 return self.out_proj(self._attend_by_projected_scores(query, tokens, dropout)), None
             else:
-                met = self._slots(tokens, incremental_state, need_weights)
+                met = self._slots(tokens, searching or need_weights)
             del tokens  # copies, where there is padding
+            if searching:
+                met = self._kept(incremental_state, met, query.size(1))
         attend = self._attend_to_slots if isinstance(met, _Slots) else self._attend_in_two_levels
-        hypotheses = query.size(1) // len(met.keys)  # that share the keys of their sentence (set_beam_size)
+        hypotheses = query.size(1) // len(met.keys)  # that share the keys of their sentence
         out, weights = attend(_side_by_side(query, hypotheses), met, dropout, need_weights, need_head_weights)
         return _apart(out, hypotheses), None if weights is None else _weights_apart(weights, hypotheses)
 
-    def _two_levels(self, tokens: _Tokens, incremental_state: IncrementalState | None) -> _TwoLevels:
-        """What queries meet in two levels; kept in the cache if there is one."""
+    def _two_levels(self, tokens: _Tokens) -> _TwoLevels:
+        """What queries meet in two levels."""
         pool = self.key_projection
         key, value, lengths = tokens.key, tokens.value, tokens.lengths
         longest = pool.projected_dim**2
@@ -268,9 +277,6 @@ class LinformerMultiheadAttention(MultiheadAttention):
 
         keys, values = slots_and_tokens(self.k_proj, key), slots_and_tokens(self.v_proj, value)
         mask = _no_padding(tokens.key) if tokens.padding_mask is None else tokens.padding_mask
-        if incremental_state is not None:
-            buffer = {"prev_key": keys, "prev_value": values, "prev_key_padding_mask": mask}
-            self._set_input_buffer(incremental_state, {**buffer, **windows._asdict()})
         return _TwoLevels(Source(keys, values, windows), mask)
 
     def _attend_in_two_levels(
@@ -452,15 +458,21 @@ class LinformerMultiheadAttention(MultiheadAttention):
         self, incremental_state: IncrementalState | None, new_order: Tensor
     ) -> IncrementalState | None:
         """For causal attention notes the new order of hypotheses: the next token copies the sums in that order, and can
-        then be added to the copies in place."""
-        if not self.causal:
-            return super().reorder_incremental_state(incremental_state, new_order)
+        then be added to the copies in place. In cross-attention hypotheses change places within their sentence, so that
+        there is something to do only where sentences come or go."""
         buffer = self._get_input_buffer(incremental_state)
-        if buffer:
+        if not buffer:
+            return incremental_state
+        if self.causal:
             order = buffer.get("order")
             order = new_order if order is None else order.index_select(0, new_order)
-            incremental_state = self._set_input_buffer(incremental_state, {**buffer, "order": order})
-        return incremental_state
+            return self._set_input_buffer(incremental_state, {**buffer, "order": order})
+        sentences, hypotheses = buffer[_HYPOTHESES].shape
+        if new_order.size(0) == sentences * hypotheses:
+            return incremental_state
+        rows = new_order[::hypotheses] // hypotheses
+        buffer = {name: x.index_select(0, rows) for name, x in buffer.items()}
+        return self._set_input_buffer(incremental_state, buffer)
 
     def _key_value_mask(
         self, query: Tensor, key: Tensor | None, value: Tensor | None, mask: Tensor | None, position: int = 0
@@ -472,9 +484,6 @@ class LinformerMultiheadAttention(MultiheadAttention):
             key = query
         if value is None:
             value = key
-        if self.encoder_decoder_attention and self.beam_size > 1 and key.size(1) == query.size(1):
-            key, value = key[:, :: self.beam_size], value[:, :: self.beam_size]
-            mask = None if mask is None else mask[:: self.beam_size]
         n, positions = key.size(0), self.key_projection.max_positions
         longest = max(0, positions - position)
         mask = None if mask is None else mask.bool()
@@ -497,9 +506,32 @@ class LinformerMultiheadAttention(MultiheadAttention):
             return _TwoLevels(Source(keys, values, Windows(*(cached[name] for name in Windows._fields))), mask)
         return _Slots(keys, values, mask, _lengths(mask))
 
-    def _tokens(self, query: Tensor, key: Tensor | None, value: Tensor | None, mask: Tensor | None) -> _Tokens:
-        """Keys and values with zeros for what stands in padding, and without what is padding beyond N."""
+    def _kept(self, incremental_state: IncrementalState, met: _Slots | _TwoLevels, queries: int) -> _Slots | _TwoLevels:
+        """Put into the cache, for the next steps of so many hypotheses."""
+        windows = {}
+        if isinstance(met, _TwoLevels):
+            windows = met.source.windows._asdict()
+        else:  # every step reads them head by head, and as projected the slots of a head lie far apart
+            met = met._replace(keys=met.keys.contiguous(), values=met.values.contiguous())
+        sentences = len(met.keys)
+        buffer = {"prev_key": met.keys, "prev_value": met.values, "prev_key_padding_mask": met.padding_mask, **windows}
+        buffer[_HYPOTHESES] = met.padding_mask.new_ones(sentences, queries // sentences)  # for its shape alone
+        self._set_input_buffer(incremental_state, buffer)
+        return met
+
+    def _tokens(
+        self, query: Tensor, key: Tensor | None, value: Tensor | None, mask: Tensor | None, searching: bool
+    ) -> _Tokens:
+        """Keys and values with zeros for what stands in padding, and without what is padding beyond N.
+
+        A search has those of each sentence once, where all its hypotheses come with the same: fairseq repeats them.
+        """
         key, value, mask = self._key_value_mask(query, key, value, mask)
+        if searching and self.beam_size > 1:
+            one_key = self.once_for_source("one key", key, self._one_of_each_beam)
+            one_value = one_key if value is key else self.once_for_source("one value", value, self._one_of_each_beam)
+            if one_key is not key and one_value is not value:
+                key, value, mask = one_key, one_value, None if mask is None else mask[:: self.beam_size]
         lengths = torch.full((key.size(1),), key.size(0), device=key.device) if mask is None else _lengths(mask)
         longest = self.key_projection.max_positions
 
@@ -510,8 +542,8 @@ class LinformerMultiheadAttention(MultiheadAttention):
         clean_value = clean_key if value is key else self.once_for_source("clean value", value, clean)
         return _Tokens(clean_key, clean_value, mask, lengths)
 
-    def _slots(self, tokens: _Tokens, incremental_state: IncrementalState | None, need_weights: bool) -> _Slots:
-        """Projects the tokens, and keeps the slots in the cache if there is one."""
+    def _slots(self, tokens: _Tokens, need_mask: bool) -> _Slots:
+        """Projects the tokens."""
         mask = tokens.padding_mask
         slot_keys, slot_values = key_value_slots(
             (self.key_projection, self.value_projection),
@@ -522,14 +554,14 @@ class LinformerMultiheadAttention(MultiheadAttention):
             tokens.lengths,
             self.once_for_slots,
         )
-        if mask is None and (need_weights or incremental_state is not None):
+        if mask is None and need_mask:
             mask = _no_padding(tokens.key)
-        if incremental_state is not None:
-            # every step reads them head by head, and as projected the slots of a head lie far apart
-            slot_keys, slot_values = slot_keys.contiguous(), slot_values.contiguous()
-            buffer = {"prev_key": slot_keys, "prev_value": slot_values, "prev_key_padding_mask": mask}
-            self._set_input_buffer(incremental_state, buffer)
         return _Slots(slot_keys, slot_values, mask, tokens.lengths)
+
+    def _one_of_each_beam(self, x: Tensor) -> Tensor:
+        """(n, B h, D) to (n, B, D) where all h = beam_size of each sentence are the same, else `x`."""
+        one = x[:, :: self.beam_size]
+        return one if torch.equal(one.repeat_interleave(self.beam_size, 1), x) else x
 
     def _slot_mask(self, slots: int, lengths: Tensor) -> Tensor | None:
         """(B, 1, 1, s), true where a slot takes part in the softmax; None where all do."""

@@ -89,6 +89,30 @@ def test_ensembles() -> None:
     check_scores(task, models, [12, 5], beam_size=4, max_len_b=20)
 
 
+@pytest.mark.parametrize("projection", ["linear", "two-level"])
+def test_the_search_keeps_a_source_once_for_all_its_hypotheses(projection: str) -> None:
+    task = toy_task()
+    model = causal_model(task, linformer_projection=projection)
+    kept = []
+
+    def look(attention: torch.nn.Module, args: tuple, options: dict) -> None:
+        state = attention._get_input_buffer(options["incremental_state"])
+        kept.append((len(state["prev_key"]) if state else None, options["query"].size(1)))
+
+    model.decoder.layers[0].encoder_attn.register_forward_pre_hook(look, with_kwargs=True)
+    check_scores(task, [model], [12, 5, 30], beam_size=4, max_len_b=20)
+    searching = [(rows, queries) for rows, queries in kept if rows]
+    assert searching
+    assert all(queries == 4 * rows for rows, queries in searching)
+
+
+def test_a_beam_is_for_projected_attention_alone() -> None:
+    """Fairseq's own, where it has been told of a beam, would take a batch in training for one."""
+    model = toy_model(linformer_attention="encoder")
+    model.set_beam_size(4)
+    assert {layer.encoder_attn.beam_size for layer in model.decoder.layers} == {1}
+
+
 def test_diverse_beam_search() -> None:
     task = toy_task()
     strategy = DiverseBeamSearch(task.target_dictionary, num_groups=2, diversity_strength=0.0)

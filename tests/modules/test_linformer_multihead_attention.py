@@ -205,6 +205,23 @@ def test_beams_may_share_their_sentence(kind: str, options: dict, length: int) -
     assert sizes == [6, 2]
 
 
+def test_a_beam_of_another_search_does_no_harm() -> None:
+    """Fairseq's search sets it and leaves it set: for whatever comes after, in training and in steps of its own."""
+    attention = make_attention(k=4, encoder_decoder_attention=True)
+    key, query = torch.randn(9, 6, 8, dtype=torch.float64), torch.randn(2, 6, 8, dtype=torch.float64)
+    mask, order = padding_mask([9, 4, 7, 5, 9, 1]), torch.tensor([5, 3, 3])
+    expected, _ = attention(query, key, key, mask, static_kv=True)
+    attention.set_beam_size(3)
+    out, _ = attention(query, key, key, mask, static_kv=True)
+    torch.testing.assert_close(out, expected)
+    state: dict = {}
+    out, _ = attention(query[:1], key, key, mask, state, static_kv=True)
+    torch.testing.assert_close(out, expected[:1])
+    attention.reorder_incremental_state(state, order)
+    out, _ = attention(query[1:, order], None, None, None, state, static_kv=True)
+    torch.testing.assert_close(out, expected[1:, order])
+
+
 @pytest.mark.parametrize("need_weights", [False, True])
 def test_dropout_falls_on_the_weights(need_weights: bool) -> None:
     torch.manual_seed(0)
