@@ -522,16 +522,11 @@ class LinformerMultiheadAttention(MultiheadAttention):
     def _tokens(
         self, query: Tensor, key: Tensor | None, value: Tensor | None, mask: Tensor | None, searching: bool
     ) -> _Tokens:
-        """Keys and values with zeros for what stands in padding, and without what is padding beyond N.
-
-        A search has those of each sentence once, where all its hypotheses come with the same: fairseq repeats them.
-        """
+        """Keys and values with zeros for what stands in padding, and without what is padding beyond N; in a search each
+        sentence's once."""
         key, value, mask = self._key_value_mask(query, key, value, mask)
         if searching and self.beam_size > 1:
-            one_key = self.once_for_source("one key", key, self._one_of_each_beam)
-            one_value = one_key if value is key else self.once_for_source("one value", value, self._one_of_each_beam)
-            if one_key is not key and one_value is not value:
-                key, value, mask = one_key, one_value, None if mask is None else mask[:: self.beam_size]
+            key, value, mask = self._once_a_sentence(key, value, mask)
         lengths = torch.full((key.size(1),), key.size(0), device=key.device) if mask is None else _lengths(mask)
         longest = self.key_projection.max_positions
 
@@ -558,10 +553,21 @@ class LinformerMultiheadAttention(MultiheadAttention):
             mask = _no_padding(tokens.key)
         return _Slots(slot_keys, slot_values, mask, tokens.lengths)
 
-    def _one_of_each_beam(self, x: Tensor) -> Tensor:
-        """(n, B h, D) to (n, B, D) where all h = beam_size of each sentence are the same, else `x`."""
-        one = x[:, :: self.beam_size]
-        return one if torch.equal(one.repeat_interleave(self.beam_size, 1), x) else x
+    def _once_a_sentence(self, key: Tensor, value: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+        """(n, B h, D) to (n, B, D), and (B h, n) to (B, n), if all h = beam_size hypotheses of each sentence come
+        with the same, as fairseq's search repeats it for them."""
+
+        def one(x: Tensor) -> Tensor:
+            first = x[:, :: self.beam_size]
+            return first if torch.equal(first.repeat_interleave(self.beam_size, 1), x) else x
+
+        one_key = self.once_for_source("one key", key, one)
+        one_value = one_key if value is key else self.once_for_source("one value", value, one)
+        one_mask = None if mask is None else one(mask.t()).t()
+        sentences = one_key.size(1)
+        if one_value.size(1) == sentences and (mask is None or len(one_mask) == sentences):
+            return one_key, one_value, one_mask
+        return key, value, mask
 
     def _slot_mask(self, slots: int, lengths: Tensor) -> Tensor | None:
         """(B, 1, 1, s), true where a slot takes part in the softmax; None where all do."""

@@ -220,6 +220,10 @@ def test_a_beam_of_another_search_does_no_harm() -> None:
     attention.reorder_incremental_state(state, order)
     out, _ = attention(query[1:, order], None, None, None, state, static_kv=True)
     torch.testing.assert_close(out, expected[1:, order])
+    one_key = key[:, :1].expand(-1, 6, -1)  # whose padding differs
+    expected, _ = attention(query, one_key, one_key, mask, static_kv=True)
+    out, _ = attention(query, one_key, one_key, mask, {}, static_kv=True)
+    torch.testing.assert_close(out, expected)
 
 
 @pytest.mark.parametrize("need_weights", [False, True])
