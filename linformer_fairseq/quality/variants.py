@@ -87,6 +87,7 @@ _SCREENED = (
     ),
     Variant("two-level-1", "each query opens its best slot", TWO, lambda k: _opening(1)),
     Variant("two-level-2", "each query opens its best two", TWO, lambda k: _opening(2)),
+    Variant("two-level-6", "each query opens its best six", TWO, lambda k: _opening(6)),
 )
 
 
