@@ -127,13 +127,19 @@ def _best_slots(slot_scores: Tensor, windows: Windows, opened: int) -> Tensor:
     return torch.cat(found, 3)
 
 
+def _closed_offsets(best: Tensor, windows: Windows, dtype: torch.dtype) -> Tensor:
+    """What is added to the scores of slots, (B, H, T, s): log w, and -inf for an opened one."""
+    sizes = windows.sizes.to(dtype).log()[:, None, None]
+    return sizes.expand(*best.shape[:3], -1).scatter(3, best, -torch.inf)
+
+
 @torch.no_grad()
 def _score_offsets(best: Tensor, windows: Windows, dtype: torch.dtype) -> Tensor:
     """What is added to the scores of slots and tokens, (B, H, T, s + n): log w for a slot that stays closed, 0 for a
     token of an opened one, and -inf for everything else."""
     batch, slots = windows.sizes.shape
     shape = best.shape[:3]
-    closed = windows.sizes.to(dtype).log()[:, None, None].expand(*shape, -1).scatter(3, best, -torch.inf)
+    closed = _closed_offsets(best, windows, dtype)
     opened = torch.full((*shape, slots + 1), -torch.inf, dtype=dtype, device=best.device).scatter_(3, best, 0.0)
     every_slot = torch.arange(slots, device=best.device).expand(batch, -1)
     index = torch.cat([every_slot, slots + windows.slots], 1)  # in both one after the other
@@ -163,8 +169,8 @@ def _in_tiles(query: Tensor, source: Source, opened: int, dropout: float) -> Ten
     beyond = torch.arange(width, device=best.device) >= own_sizes[..., None]
     scores = scores.masked_fill(beyond, -torch.inf).flatten(3)
 
-    offsets = sizes.to(query.dtype).log()[:, None, None].expand(-1, heads, queries, -1).scatter(3, best, -torch.inf)
-    probabilities = _probabilities(torch.cat([slot_scores + offsets, scores], 3))
+    slot_scores = slot_scores + _closed_offsets(best, source.windows, query.dtype)
+    probabilities = _probabilities(torch.cat([slot_scores, scores], 3))
     probabilities = F.dropout(probabilities.type_as(query), dropout)
     of_pairs = probabilities[..., slots:].unflatten(3, (opened, width)).flatten(2, 3).flatten(0, 1)
     out = tiles.collect(tiles.spread(of_pairs) @ of_tiles(source.values))  # (B H, T m, d)

@@ -83,9 +83,10 @@ def report_text(study: Study, results: dict[str, list[Result]], pictures: dict[s
 
 
 def _text(text: Text) -> str:
-    origin = (
-        "WMT14" if "wmt14" in text.data else Path(text.data["folder"]).name if "folder" in text.data else "Made text"
-    )
+    if "wmt14" in text.data:
+        origin = "WMT14"
+    else:
+        origin = Path(text.data["folder"]).name if "folder" in text.data else "Made text"
     return f"{origin}, {text.source_lang} to {text.target_lang}"
 
 
