@@ -1,7 +1,5 @@
 """Multi-head attention over projected keys and values."""
 
-from typing import NamedTuple
-
 import torch
 import torch.nn.functional as F
 from fairseq.data import Dictionary
@@ -10,17 +8,21 @@ from torch import Tensor, nn
 
 from linformer_fairseq.modules.causal import CausalState, causal_attention
 from linformer_fairseq.modules.folded_attention import folded_attention, folding_pays
+from linformer_fairseq.modules.hypotheses import apart, once_a_sentence, side_by_side, weights_apart
 from linformer_fairseq.modules.key_value_slots import key_value_slots
+from linformer_fairseq.modules.met import Slots, Tokens, TwoLevels, from_cache, reordered, to_cache
 from linformer_fairseq.modules.once import Once
+from linformer_fairseq.modules.padding import clear_padding, no_padding
+from linformer_fairseq.modules.padding import lengths as padding_lengths
 from linformer_fairseq.modules.projected_scores import projected_scores_attention, projecting_scores_pays
 from linformer_fairseq.modules.projection import (
     LinearProjection,
     MeanPool,
     Projection,
     TwoLevelPool,
-    Windows,
     apply_matrix,
 )
+from linformer_fairseq.modules.token_weights import weights_of_slots, weights_of_window
 from linformer_fairseq.modules.two_level import (
     Source,
     means,
@@ -33,50 +35,6 @@ IncrementalState = dict[str, dict[str, Tensor | None]]
 
 _STATE = ("key_sums", "value_sums", "recent_keys", "recent_values")
 """The names of a `CausalState`'s parts in fairseq's cache."""
-_HYPOTHESES = "hypotheses"
-"""There, a tensor with a row for each sentence and a column for each of its hypotheses."""
-
-
-class _Tokens(NamedTuple):
-    """The keys and values of B sentences, before any projection."""
-
-    key: Tensor
-    """(n, B, kdim), zero at padded positions."""
-    value: Tensor
-    """(n, B, vdim), likewise; the same tensor where the keys are the values."""
-    padding_mask: Tensor | None
-    """(B, n or more), true at padded positions."""
-    lengths: Tensor
-    """(B,)."""
-
-
-class _Slots(NamedTuple):
-    """The projected keys and values of B sentences, and the tokens that they come from."""
-
-    keys: Tensor
-    """(B, H, s, d)."""
-    values: Tensor
-    """(B, H, s, d)."""
-    padding_mask: Tensor | None
-    """(B, n or more), true at padded positions; None where there are none and nobody asks for weights."""
-    lengths: Tensor
-    """(B,)."""
-
-
-class _TwoLevels(NamedTuple):
-    """What queries of B sentences meet in two levels."""
-
-    source: Source
-    padding_mask: Tensor
-    """(B, n or more), true at padded positions."""
-
-    @property
-    def keys(self) -> Tensor:
-        return self.source.keys
-
-    @property
-    def values(self) -> Tensor:
-        return self.source.values
 
 
 class LinformerMultiheadAttention(MultiheadAttention):
@@ -242,8 +200,10 @@ class LinformerMultiheadAttention(MultiheadAttention):
 
         dropping = self.training or self.dropout_module.apply_during_inference
         dropout = self.dropout_module.p if dropping else 0.0
-        met = self._cached(incremental_state)
-        if met is None:
+        cached = {} if incremental_state is None else self._get_input_buffer(incremental_state)
+        if cached:
+            met = from_cache(cached)
+        else:
             searching = incremental_state is not None
             tokens = self._tokens(query, key, value, key_padding_mask, searching)
             if isinstance(self.key_projection, TwoLevelPool) and len(tokens.key) > self.key_projection.projected_dim:
@@ -254,13 +214,15 @@ class LinformerMultiheadAttention(MultiheadAttention):
                 met = self._slots(tokens, searching or need_weights)
             del tokens  # copies, where there is padding
             if searching:
-                met = self._kept(incremental_state, met, query.size(1))
-        attend = self._attend_to_slots if isinstance(met, _Slots) else self._attend_in_two_levels
+                cached = to_cache(met, query.size(1))
+                self._set_input_buffer(incremental_state, cached)
+                met = from_cache(cached)
+        attend = self._attend_to_slots if isinstance(met, Slots) else self._attend_in_two_levels
         hypotheses = query.size(1) // len(met.keys)  # that share the keys of their sentence
-        out, weights = attend(_side_by_side(query, hypotheses), met, dropout, need_weights, need_head_weights)
-        return _apart(out, hypotheses), None if weights is None else _weights_apart(weights, hypotheses)
+        out, weights = attend(side_by_side(query, hypotheses), met, dropout, need_weights, need_head_weights)
+        return apart(out, hypotheses), None if weights is None else weights_apart(weights, hypotheses)
 
-    def _two_levels(self, tokens: _Tokens) -> _TwoLevels:
+    def _two_levels(self, tokens: Tokens) -> TwoLevels:
         """What queries meet in two levels."""
         pool = self.key_projection
         key, value, lengths = tokens.key, tokens.value, tokens.lengths
@@ -276,11 +238,11 @@ class LinformerMultiheadAttention(MultiheadAttention):
             return torch.cat([apply_matrix(matrix, by_head), by_head.permute(1, 2, 0, 3)], 2)
 
         keys, values = slots_and_tokens(self.k_proj, key), slots_and_tokens(self.v_proj, value)
-        mask = _no_padding(tokens.key) if tokens.padding_mask is None else tokens.padding_mask
-        return _TwoLevels(Source(keys, values, windows), mask)
+        mask = no_padding(tokens.key) if tokens.padding_mask is None else tokens.padding_mask
+        return TwoLevels(Source(keys, values, windows), mask)
 
     def _attend_in_two_levels(
-        self, query: Tensor, met: _TwoLevels, dropout: float, need_weights: bool, by_head: bool
+        self, query: Tensor, met: TwoLevels, dropout: float, need_weights: bool, by_head: bool
     ) -> tuple[Tensor, Tensor | None]:
         """The output (T, B, C), and the weights over tokens if they are needed."""
         q, opened = self._queries(query), self.key_projection.open_slots
@@ -290,13 +252,13 @@ class LinformerMultiheadAttention(MultiheadAttention):
         n = met.padding_mask.size(1)
         longest = min(n, self.key_projection.max_positions)
         if weights.size(3) < longest:
-            windows = MeanPool(weights.size(3), longest).windows(longest, _lengths(met.padding_mask))
+            windows = MeanPool(weights.size(3), longest).windows(longest, padding_lengths(met.padding_mask))
             weights = shared_evenly(weights, windows)
         weights = F.pad(weights, (0, n - longest)).transpose(0, 1)
         return self._output(out), weights if by_head else weights.mean(0)
 
     def _attend_to_slots(
-        self, query: Tensor, slots: _Slots, dropout: float, need_weights: bool, by_head: bool
+        self, query: Tensor, slots: Slots, dropout: float, need_weights: bool, by_head: bool
     ) -> tuple[Tensor, Tensor | None]:
         """The output (T, B, C), and the weights over tokens if they are needed."""
         slot_mask = None if slots.padding_mask is None else self._slot_mask(slots.keys.size(2), slots.lengths)
@@ -315,7 +277,7 @@ class LinformerMultiheadAttention(MultiheadAttention):
     def _folding_pays(self, query: Tensor, slots: int) -> bool:
         return folding_pays(query.size(0), slots, self.num_heads, self.q_proj, self.out_proj)
 
-    def _projecting_scores_pays(self, query: Tensor, tokens: _Tokens) -> bool:
+    def _projecting_scores_pays(self, query: Tensor, tokens: Tokens) -> bool:
         n, sentences = tokens.key.shape[:2]
         if sentences != query.size(1) or self._folding_pays(query, self.key_projection.num_slots(n)):
             return False
@@ -328,7 +290,7 @@ class LinformerMultiheadAttention(MultiheadAttention):
             tokens.value is tokens.key,
         )
 
-    def _attend_by_projected_scores(self, query: Tensor, tokens: _Tokens, dropout: float) -> Tensor:
+    def _attend_by_projected_scores(self, query: Tensor, tokens: Tokens, dropout: float) -> Tensor:
         """What the output layer takes, (T, B, C), without slot keys and slot values."""
         n, mask = len(tokens.key), tokens.padding_mask
         projections = self.key_projection, self.value_projection
@@ -391,8 +353,8 @@ class LinformerMultiheadAttention(MultiheadAttention):
             raise ValueError(
                 f"causal Linformer attention needs a key for every query, not {key.size(0)} for {query.size(0)}"
             )
-        clean_key = _clear_padding(key, mask)
-        clean_value = clean_key if value is key else _clear_padding(value, mask)
+        clean_key = clear_padding(key, mask)
+        clean_value = clean_key if value is key else clear_padding(value, mask)
 
         length, slots, window = query.size(0), self.key_projection.projected_dim, self.window
         if state is None:
@@ -431,9 +393,9 @@ class LinformerMultiheadAttention(MultiheadAttention):
         if probabilities is not None:
             probabilities = probabilities.permute(1, 2, 0, 3).to(torch.promote_types(query.dtype, torch.float32))
             columns = self.value_projection.columns(0, position + length)[:, :slots]
-            weights = _over_tokens(probabilities[..., :slots], columns[None], by_head).tril(position - window)
+            weights = weights_of_slots(probabilities[..., :slots], columns[None], by_head).tril(position - window)
             if window:
-                weights = weights + _of_window(probabilities[..., slots:], position, by_head)
+                weights = weights + weights_of_window(probabilities[..., slots:], position, by_head)
             if mask is not None:
                 weights = weights.masked_fill(F.pad(mask, (position, 0))[:, None], 0.0)
         return self.out_proj(out), weights
@@ -467,12 +429,7 @@ class LinformerMultiheadAttention(MultiheadAttention):
             order = buffer.get("order")
             order = new_order if order is None else order.index_select(0, new_order)
             return self._set_input_buffer(incremental_state, {**buffer, "order": order})
-        sentences, hypotheses = buffer[_HYPOTHESES].shape
-        if new_order.size(0) == sentences * hypotheses:
-            return incremental_state
-        rows = new_order[::hypotheses] // hypotheses
-        buffer = {name: x.index_select(0, rows) for name, x in buffer.items()}
-        return self._set_input_buffer(incremental_state, buffer)
+        return self._set_input_buffer(incremental_state, reordered(buffer, new_order))
 
     def _key_value_mask(
         self, query: Tensor, key: Tensor | None, value: Tensor | None, mask: Tensor | None, position: int = 0
@@ -489,55 +446,32 @@ class LinformerMultiheadAttention(MultiheadAttention):
         mask = None if mask is None else mask.bool()
         if n > longest and (mask is None or not mask[:, longest:].all()):
             side = "target" if self.causal else "source"
-            tokens = position + (n if mask is None else int(_lengths(mask).max()))
+            tokens = position + (n if mask is None else int(padding_lengths(mask).max()))
             raise ValueError(
                 f"a {side} of {tokens} tokens is longer than the {positions} positions that the Linformer projection "
                 f"was built for; shorten it or train with a larger --max-{side}-positions"
             )
         return key, value, mask
 
-    def _cached(self, incremental_state: IncrementalState | None) -> _Slots | _TwoLevels | None:
-        """What queries met at an earlier step of the search."""
-        cached = {} if incremental_state is None else self._get_input_buffer(incremental_state)
-        if "prev_key" not in cached:
-            return None
-        keys, values, mask = (cached[name] for name in ("prev_key", "prev_value", "prev_key_padding_mask"))
-        if Windows._fields[0] in cached:
-            return _TwoLevels(Source(keys, values, Windows(*(cached[name] for name in Windows._fields))), mask)
-        return _Slots(keys, values, mask, _lengths(mask))
-
-    def _kept(self, incremental_state: IncrementalState, met: _Slots | _TwoLevels, queries: int) -> _Slots | _TwoLevels:
-        """Put into the cache, for the next steps of so many hypotheses."""
-        windows = {}
-        if isinstance(met, _TwoLevels):
-            windows = met.source.windows._asdict()
-        else:  # every step reads them head by head, and as projected the slots of a head lie far apart
-            met = met._replace(keys=met.keys.contiguous(), values=met.values.contiguous())
-        sentences = len(met.keys)
-        buffer = {"prev_key": met.keys, "prev_value": met.values, "prev_key_padding_mask": met.padding_mask, **windows}
-        buffer[_HYPOTHESES] = met.padding_mask.new_ones(sentences, queries // sentences)  # for its shape alone
-        self._set_input_buffer(incremental_state, buffer)
-        return met
-
     def _tokens(
         self, query: Tensor, key: Tensor | None, value: Tensor | None, mask: Tensor | None, searching: bool
-    ) -> _Tokens:
+    ) -> Tokens:
         """Keys and values with zeros for what stands in padding, and without what is padding beyond N; in a search each
         sentence's once."""
         key, value, mask = self._key_value_mask(query, key, value, mask)
         if searching and self.beam_size > 1:
             key, value, mask = self._once_a_sentence(key, value, mask)
-        lengths = torch.full((key.size(1),), key.size(0), device=key.device) if mask is None else _lengths(mask)
+        lengths = torch.full((key.size(1),), key.size(0), device=key.device) if mask is None else padding_lengths(mask)
         longest = self.key_projection.max_positions
 
         def clean(x: Tensor) -> Tensor:
-            return x if mask is None else _clear_padding(x[:longest], mask[:, :longest])
+            return x if mask is None else clear_padding(x[:longest], mask[:, :longest])
 
         clean_key = self.once_for_source("clean key", key, clean)
         clean_value = clean_key if value is key else self.once_for_source("clean value", value, clean)
-        return _Tokens(clean_key, clean_value, mask, lengths)
+        return Tokens(clean_key, clean_value, mask, lengths)
 
-    def _slots(self, tokens: _Tokens, need_mask: bool) -> _Slots:
+    def _slots(self, tokens: Tokens, need_mask: bool) -> Slots:
         """Projects the tokens."""
         mask = tokens.padding_mask
         slot_keys, slot_values = key_value_slots(
@@ -550,20 +484,18 @@ class LinformerMultiheadAttention(MultiheadAttention):
             self.once_for_slots,
         )
         if mask is None and need_mask:
-            mask = _no_padding(tokens.key)
-        return _Slots(slot_keys, slot_values, mask, tokens.lengths)
+            mask = no_padding(tokens.key)
+        return Slots(slot_keys, slot_values, mask, tokens.lengths)
 
     def _once_a_sentence(self, key: Tensor, value: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
         """(n, B h, D) to (n, B, D), and (B h, n) to (B, n), if all h = beam_size hypotheses of each sentence come
-        with the same, as fairseq's search repeats it for them."""
-
-        def one(x: Tensor) -> Tensor:
-            first = x[:, :: self.beam_size]
-            return first if torch.equal(first.repeat_interleave(self.beam_size, 1), x) else x
-
-        one_key = self.once_for_source("one key", key, one)
-        one_value = one_key if value is key else self.once_for_source("one value", value, one)
-        one_mask = None if mask is None else one(mask.t()).t()
+        with the same."""
+        hypotheses = self.beam_size
+        one_key = self.once_for_source("one key", key, lambda x: once_a_sentence(x, hypotheses, 1))
+        one_value = one_key
+        if value is not key:
+            one_value = self.once_for_source("one value", value, lambda x: once_a_sentence(x, hypotheses, 1))
+        one_mask = None if mask is None else once_a_sentence(mask, hypotheses, 0)
         sentences = one_key.size(1)
         if one_value.size(1) == sentences and (mask is None or len(one_mask) == sentences):
             return one_key, one_value, one_mask
@@ -577,7 +509,7 @@ class LinformerMultiheadAttention(MultiheadAttention):
         return (torch.arange(slots, device=lengths.device) < filled[:, None])[:, None, None]
 
     def _attend_with_weights(
-        self, q: Tensor, slots: _Slots, slot_mask: Tensor | None, by_head: bool
+        self, q: Tensor, slots: Slots, slot_mask: Tensor | None, by_head: bool
     ) -> tuple[Tensor, Tensor]:
         """The explicit softmax; weights over tokens are in float32 or better, as fairseq's."""
         scores = (q * self.scaling) @ slots.keys.transpose(2, 3)
@@ -588,49 +520,9 @@ class LinformerMultiheadAttention(MultiheadAttention):
         n = slots.padding_mask.size(1)
         longest = min(n, self.value_projection.max_positions)
         matrix = self.value_projection.matrix(longest, slots.lengths, probabilities.dtype)
-        weights = _over_tokens(probabilities, matrix, by_head)
+        weights = weights_of_slots(probabilities, matrix, by_head)
         weights = weights.masked_fill(slots.padding_mask[:, None, :longest], 0.0)
         return out, F.pad(weights, (0, n - longest))
-
-
-def _side_by_side(query: Tensor, hypotheses: int) -> Tensor:
-    """The hypotheses of one sentence as queries of one row: (T, B h, C) to (T h, B, C)."""
-    return query if hypotheses == 1 else query.unflatten(1, (-1, hypotheses)).transpose(1, 2).flatten(0, 1)
-
-
-def _apart(out: Tensor, hypotheses: int) -> Tensor:
-    """(T h, B, C) back to (T, B h, C)."""
-    return out if hypotheses == 1 else out.unflatten(0, (-1, hypotheses)).transpose(1, 2).flatten(1, 2)
-
-
-def _weights_apart(weights: Tensor, hypotheses: int) -> Tensor:
-    """(..., B, T h, n) to (..., B h, T, n)."""
-    return weights if hypotheses == 1 else weights.unflatten(-2, (-1, hypotheses)).transpose(-3, -2).flatten(-4, -3)
-
-
-def _over_tokens(probabilities: Tensor, matrix: Tensor, by_head: bool) -> Tensor:
-    """The weights P̄ F over tokens, as fairseq returns them: (H, B, T, n), or their mean over heads (B, T, n).
-
-    Args:
-        probabilities: of the slots, (B, H, T, s).
-        matrix: F, (1 or B, G, s, n).
-    """
-    matrix = matrix.to(probabilities.dtype)
-    if by_head:
-        return (probabilities @ matrix).transpose(0, 1)
-    if matrix.size(1) == 1:  # one product for all heads
-        return probabilities.mean(1) @ matrix[:, 0]
-    return (probabilities @ matrix).mean(1)
-
-
-def _of_window(probabilities: Tensor, position: int, by_head: bool) -> Tensor:
-    """Those of the window's tokens (B, H, T, w), the oldest first, by token: (H, B, T, n) or their mean (B, T, n)."""
-    length, window = probabilities.shape[2:]
-    rows = torch.arange(length, device=probabilities.device)[:, None]
-    places = rows + torch.arange(1, window + 1, device=probabilities.device)  # of tokens, w places on
-    weights = probabilities.new_zeros(*probabilities.shape[:3], window + position + length)
-    weights = weights.scatter(3, (places + position).expand(probabilities.shape), probabilities)[..., window:]
-    return weights.transpose(0, 1) if by_head else weights.mean(1)
 
 
 def _check_causal(projection: Projection, self_attention: bool, q_noise: float, chunk_size: int | None) -> None:
@@ -653,18 +545,3 @@ def _is_future_mask(mask: Tensor, length: int) -> bool:
     hidden = mask if mask.dtype == torch.bool else mask.isneginf()
     future = torch.ones(length, length, dtype=torch.bool, device=mask.device).triu(1)
     return torch.equal(hidden, future) and not mask.tril().any()
-
-
-def _clear_padding(x: Tensor, mask: Tensor | None) -> Tensor:
-    """`x` (n, B, C) with zeros where its mask (B, n) is true."""
-    return x if mask is None else x.masked_fill(mask.t()[:, :, None], 0.0)
-
-
-def _no_padding(key: Tensor) -> Tensor:
-    """The mask (B, n) of keys (n, B, C) that are all tokens."""
-    return key.new_zeros(key.size(1), key.size(0), dtype=torch.bool)
-
-
-def _lengths(mask: Tensor) -> Tensor:
-    """Tokens of each sentence, (B,), by its padding mask (B, n)."""
-    return mask.size(1) - mask.sum(1)
