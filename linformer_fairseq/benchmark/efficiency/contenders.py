@@ -4,15 +4,17 @@ import torch.nn.functional as F
 from fairseq.modules import MultiheadAttention
 from torch import Tensor, nn
 
-from linformer_fairseq.modules import LinearProjection, LinformerMultiheadAttention
+from linformer_fairseq.modules import LinearProjection, LinformerMultiheadAttention, TwoLevelPool
 
-from .peers import PEERS, Peer
+from .peers import PEERS, Peer, check_slots
 from .sizes import Sizes
 
 EAGER = "full, n x n softmax (fairseq, need_weights=True)"
 FAIRSEQ = "full (fairseq, need_weights=False)"
 FUSED = "full, fused (torch)"
 OURS = "Linformer (linformer_fairseq)"
+"""The paper's, with learned E and F."""
+TWO_LEVELS = "Linformer, two levels (linformer_fairseq)"
 
 
 class SelfAttention(nn.Module):
@@ -58,8 +60,7 @@ def _fused(sizes: Sizes) -> nn.Module:
 
 
 def _ours(sizes: Sizes) -> nn.Module:
-    if sizes.k > sizes.length:
-        raise ValueError(f"k = {sizes.k} is larger than the length of {sizes.length:,} tokens")
+    check_slots(sizes)
     return SelfAttention(
         LinformerMultiheadAttention(
             sizes.dim,
@@ -71,11 +72,23 @@ def _ours(sizes: Sizes) -> nn.Module:
     )
 
 
+def _two_levels(sizes: Sizes) -> nn.Module:
+    check_slots(sizes)
+    pool = TwoLevelPool(sizes.k, sizes.length)
+    return SelfAttention(LinformerMultiheadAttention(sizes.dim, sizes.heads, self_attention=True, key_projection=pool))
+
+
 FULL = (
     Peer(EAGER, "fairseq", False, _eager, time_first=True),
     Peer(FAIRSEQ, "fairseq", False, _fairseq, time_first=True),
     Peer(FUSED, "torch", False, _fused),
 )
-CONTENDERS = (*FULL, Peer(OURS, "linformer_fairseq", True, _ours, time_first=True), *PEERS)
+OWN = (
+    Peer(OURS, "linformer_fairseq", True, _ours, time_first=True),
+    Peer(TWO_LEVELS, "linformer_fairseq", True, _two_levels, time_first=True),
+)
+CONTENDERS = (*FULL, *OWN, *PEERS)
 LINFORMERS = tuple(contender.name for contender in CONTENDERS if contender.takes_k)
 """There is one of these for every k."""
+PEER_LINFORMERS = tuple(name for name in LINFORMERS if name not in (OURS, TWO_LEVELS))
+"""Those of other packages."""

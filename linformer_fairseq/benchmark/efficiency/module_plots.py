@@ -10,13 +10,13 @@ from matplotlib.colors import to_rgb
 from linformer_fairseq.cli.figures import BASELINE_STYLE
 
 from ..plots import dress, lines, save_with_legend
-from .contenders import CONTENDERS, EAGER, FUSED, OURS
+from .contenders import CONTENDERS, EAGER, FUSED, OURS, TWO_LEVELS
 from .module_grid import BACKWARD, FORWARD, ModuleRow
 from .settings import EfficiencySettings
 from .targets import peak, seconds, slope
 
 FILES = {FORWARD: "modules-forward.png", BACKWARD: "modules-backward.png"}
-MARKERS = "^vhoDsPX*d<>p"
+MARKERS = "^vhosDPX*d<>pH"
 RED = "C3"
 COLOURS = [colour for colour in colormaps["tab20"].colors if colour != to_rgb(RED)]
 STYLES = {
@@ -26,6 +26,7 @@ STYLES = {
     EAGER: {"marker": "^", **BASELINE_STYLE},
     FUSED: {"marker": "v", **BASELINE_STYLE, "color": "dimgrey"},
     OURS: {"marker": "o", "color": RED, "linewidth": 3.0},
+    TWO_LEVELS: {"marker": "s", "color": RED, "linewidth": 3.0, "linestyle": ":"},
 }
 
 

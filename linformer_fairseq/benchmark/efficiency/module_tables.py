@@ -43,8 +43,9 @@ def grid(rows: Sequence[ModuleRow], settings: EfficiencySettings) -> list[str]:
             "over all lengths that the row has: 1 is linear, 2 quadratic.",
             _everybody(own, k, lambda row: milliseconds(row.time), settings, with_slope=True),
             _everybody(own, k, lambda row: megabytes(row.peak_bytes), settings, with_slope=False),
-            f"### Other packages' Linformers, {passes}",
-            "Their time, and their peak memory, as multiples of ours with the same k.",
+            f"### Other Linformers, {passes}",
+            "Time, and peak memory, of two levels and of other packages' Linformers as multiples of ours with the same "
+            "k.",
             _other_linformers(own, settings),
         ]
     parts += [

@@ -63,7 +63,7 @@ def _linformer(sizes: Sizes) -> nn.Module:
     """E and F that the heads share, applied after the linear layers of keys and values; an explicit softmax."""
     from linformer import LinformerSelfAttention
 
-    _check_slots(sizes)
+    check_slots(sizes)
     return LinformerSelfAttention(sizes.dim, sizes.length, k=sizes.k, heads=sizes.heads)
 
 
@@ -84,7 +84,7 @@ def _linformer_pytorch(sizes: Sizes) -> nn.Module:
     """One head after the other, each with linear layers of its own; E and F, which the heads share, have biases."""
     from linformer_pytorch import MHAttention
 
-    _check_slots(sizes)
+    check_slots(sizes)
     return MHAttention(
         sizes.length,
         sizes.dim // sizes.heads,
@@ -128,7 +128,7 @@ def _fairseq_linformer(sizes: Sizes) -> nn.Module:
     """E and F that the heads share, before the linear layers of keys and values; an explicit softmax in float32."""
     from fairseq.examples.linformer.linformer_src.modules.multihead_linear_attention import MultiheadLinearAttention
 
-    _check_slots(sizes)
+    check_slots(sizes)
     if sizes.length % sizes.k:
         raise ValueError(
             f"fairseq's Linformer takes a k that divides the length, not k = {sizes.k} for {sizes.length:,} tokens"
@@ -268,7 +268,8 @@ def _local(sizes: Sizes) -> nn.Module:
     )
 
 
-def _check_slots(sizes: Sizes) -> None:
+def check_slots(sizes: Sizes) -> None:
+    """Refuses more slots than tokens."""
     if sizes.k > sizes.length:
         raise ValueError(f"k = {sizes.k} is larger than the length of {sizes.length:,} tokens")
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from ..models import TRANSFORMER
 from ..targets import Target
-from .contenders import EAGER, FAIRSEQ, FUSED, LINFORMERS, OURS
+from .contenders import EAGER, FAIRSEQ, FUSED, OURS, PEER_LINFORMERS
 from .module_grid import FORWARD, Key, ModuleRow
 from .training import TrainingRow, describe
 
@@ -80,7 +80,7 @@ def _against_full(rows: Measured) -> Iterator[Target]:
 def _against_other_linformers(rows: Measured) -> Iterator[Target]:
     """The smallest ratio of time and of memory over all lengths and ks, for each of them and each pass."""
     rows = {key: row for key, row in rows.items() if row.time}
-    for name in (name for name in LINFORMERS if name != OURS):
+    for name in PEER_LINFORMERS:
         for passes in dict.fromkeys(passes for _, passes, _ in rows):
             pairs = [
                 (f"k = {key.k}, {length:,} tokens", row, rows[Key(OURS, key.k), passes, length])

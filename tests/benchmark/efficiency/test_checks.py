@@ -1,21 +1,22 @@
 """Every contender passes the check, and one that computes something else is noticed."""
 
 from collections.abc import Callable
+from types import ModuleType
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 from linformer_fairseq.benchmark.efficiency.checks import check
-from linformer_fairseq.benchmark.efficiency.contenders import CONTENDERS, FULL, OURS
+from linformer_fairseq.benchmark.efficiency.contenders import CONTENDERS, FULL, OURS, OWN
 from linformer_fairseq.benchmark.efficiency.peers import NotInstalledError, Peer
 from linformer_fairseq.benchmark.efficiency.sizes import Sizes
 from linformer_fairseq.cli.errors import UserError
-from linformer_fairseq.modules import linformer_multihead_attention
+from linformer_fairseq.modules import linformer_multihead_attention, two_level
 
 SIZES = Sizes(dim=16, heads=2, length=8, k=4)
 ADOPTING = [contender.name for contender in CONTENDERS if contender.adopt]
-CHECKED = [*(contender.name for contender in FULL), OURS, *ADOPTING]
+CHECKED = [*(contender.name for contender in (*FULL, *OWN)), *ADOPTING]
 
 
 def changed(name: str, change: Callable[[nn.Module], object]) -> tuple[Peer, ...]:
@@ -93,19 +94,20 @@ def test_ours_with_its_projections_swapped_is_noticed() -> None:
 def test_ours_is_checked_in_every_order_of_products(monkeypatch: pytest.MonkeyPatch) -> None:
     taken = {}
 
-    def record(name: str) -> None:
-        right, taken[name] = getattr(linformer_multihead_attention, name), set()
+    def record(module: ModuleType, name: str) -> None:
+        right, taken[name] = getattr(module, name), set()
 
         def recording(*arguments: object) -> bool:
             taken[name].add(right(*arguments))
             return right(*arguments)
 
-        monkeypatch.setattr(linformer_multihead_attention, name, recording)
+        monkeypatch.setattr(module, name, recording)
 
-    for name in ("folding_pays", "projecting_scores_pays"):
-        record(name)
+    record(linformer_multihead_attention, "folding_pays")
+    record(linformer_multihead_attention, "projecting_scores_pays")
+    record(two_level, "in_tiles_pays")
     check()
-    assert taken == {"folding_pays": {True, False}, "projecting_scores_pays": {True, False}}
+    assert taken == {name: {True, False} for name in taken}
 
 
 @pytest.mark.parametrize("name", ADOPTING)
