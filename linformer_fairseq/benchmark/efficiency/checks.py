@@ -115,7 +115,7 @@ def _two_levels(attention: LinformerMultiheadAttention, x: Tensor) -> tuple[Tens
     means = windows / sizes[:, None]
 
     def head(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        scores = q @ k.t() * q.size(1) ** -0.5
+        scores = _scores(q, k)
         of_slots = scores @ means.t() + sizes.log()
         is_open = torch.zeros_like(of_slots).scatter(1, of_slots.topk(min(opened, len(windows))).indices, 1.0)
         of_slots = of_slots.masked_fill(is_open > 0, -torch.inf)
@@ -135,8 +135,12 @@ def _as_it_is(x: Tensor) -> Tensor:
     return x
 
 
+def _scores(q: Tensor, k: Tensor) -> Tensor:
+    return q @ k.t() * q.size(1) ** -0.5
+
+
 def _softmax_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    return torch.softmax(q @ k.t() * q.size(1) ** -0.5, dim=-1) @ v
+    return torch.softmax(_scores(q, k), dim=-1) @ v
 
 
 class _Formula(nn.Module):

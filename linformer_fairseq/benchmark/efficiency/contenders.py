@@ -90,5 +90,5 @@ OWN = (
 CONTENDERS = (*FULL, *OWN, *PEERS)
 LINFORMERS = tuple(contender.name for contender in CONTENDERS if contender.takes_k)
 """There is one of these for every k."""
-PEER_LINFORMERS = tuple(name for name in LINFORMERS if name not in (OURS, TWO_LEVELS))
+PEER_LINFORMERS = tuple(peer.name for peer in PEERS if peer.takes_k)
 """Those of other packages."""
