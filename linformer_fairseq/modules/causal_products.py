@@ -17,6 +17,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from linformer_fairseq.modules.precision import at_least_float32
+
 
 def tokens_to_slots(
     rows: Tensor, tokens: Tensor, matrix: Tensor, start: Tensor | None = None
@@ -133,7 +135,7 @@ def _running_sums(x: Tensor, start: Tensor | None, reverse: bool = False) -> tup
     overwritten.
     """
     if start is None:
-        start = x.new_zeros(x.shape[1:], dtype=torch.promote_types(x.dtype, torch.float32))
+        start = x.new_zeros(x.shape[1:], dtype=at_least_float32(x.dtype))
     # on a CPU cumsum along the first dimension takes four times as long as a loop
     return (_looped_sums if x.device.type == "cpu" else _cumsums)(x, start, reverse)
 

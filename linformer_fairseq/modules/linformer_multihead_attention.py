@@ -14,6 +14,7 @@ from linformer_fairseq.modules.met import Slots, Tokens, TwoLevels, from_cache, 
 from linformer_fairseq.modules.once import Once
 from linformer_fairseq.modules.padding import clear_padding, no_padding
 from linformer_fairseq.modules.padding import lengths as padding_lengths
+from linformer_fairseq.modules.precision import at_least_float32, softmax
 from linformer_fairseq.modules.projected_scores import projected_scores_attention, projecting_scores_pays
 from linformer_fairseq.modules.projection import (
     LinearProjection,
@@ -178,7 +179,7 @@ class LinformerMultiheadAttention(MultiheadAttention):
 
         Raises:
             ValueError: for another `attn_mask`, `before_softmax`, an `incremental_state` that is neither of `static_kv`
-                nor of causal attention, `static_kv` in causal attention, and keys longer than N.
+                nor of causal attention, `static_kv` in causal attention, keys longer than N, and keys of another batch.
         """
         if attn_mask is not None and not (self.causal and _is_future_mask(attn_mask, query.size(0))):
             raise ValueError(
@@ -391,7 +392,7 @@ class LinformerMultiheadAttention(MultiheadAttention):
             out = out + bias
         weights = None
         if probabilities is not None:
-            probabilities = probabilities.permute(1, 2, 0, 3).to(torch.promote_types(query.dtype, torch.float32))
+            probabilities = probabilities.permute(1, 2, 0, 3).to(at_least_float32(query.dtype))
             columns = self.value_projection.columns(0, position + length)[:, :slots]
             weights = weights_of_slots(probabilities[..., :slots], columns[None], by_head).tril(position - window)
             if window:
@@ -406,7 +407,7 @@ class LinformerMultiheadAttention(MultiheadAttention):
         if not buffer:
             shape = (query.size(1), self.num_heads, self.head_dim, self.key_projection.projected_dim)
             shapes = [shape] * 2 + [(*shape[:2], self.window, self.head_dim)] * (2 if self.window else 0)
-            dtype = torch.promote_types(query.dtype, torch.float32)
+            dtype = at_least_float32(query.dtype)
             return 0, CausalState(*(query.new_zeros(shape, dtype=dtype) for shape in shapes)), True
         state, order = CausalState(*(buffer.get(name) for name in _STATE)), buffer.get("order")
         if order is not None:
@@ -441,6 +442,11 @@ class LinformerMultiheadAttention(MultiheadAttention):
             key = query
         if value is None:
             value = key
+        if key.size(1) != query.size(1):
+            raise ValueError(
+                f"Linformer attention needs keys for every sentence of the queries, not for {key.size(1)} of "
+                f"{query.size(1)}"
+            )
         n, positions = key.size(0), self.key_projection.max_positions
         longest = max(0, positions - position)
         mask = None if mask is None else mask.bool()
@@ -511,11 +517,11 @@ class LinformerMultiheadAttention(MultiheadAttention):
     def _attend_with_weights(
         self, q: Tensor, slots: Slots, slot_mask: Tensor | None, by_head: bool
     ) -> tuple[Tensor, Tensor]:
-        """The explicit softmax; weights over tokens are in float32 or better, as fairseq's."""
+        """The explicit softmax."""
         scores = (q * self.scaling) @ slots.keys.transpose(2, 3)
         if slot_mask is not None:
             scores = scores.masked_fill(~slot_mask, -torch.inf)
-        probabilities = torch.softmax(scores, dim=-1, dtype=torch.promote_types(scores.dtype, torch.float32))
+        probabilities = softmax(scores)
         out = self.dropout_module(probabilities.type_as(q)) @ slots.values
         n = slots.padding_mask.size(1)
         longest = min(n, self.value_projection.max_positions)

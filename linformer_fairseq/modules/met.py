@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
+from linformer_fairseq.modules.hypotheses import once_a_sentence
 from linformer_fairseq.modules.padding import lengths
 from linformer_fairseq.modules.projection import Windows
 from linformer_fairseq.modules.two_level import Source
@@ -83,5 +84,8 @@ def reordered(cache: Cache, new_order: Tensor) -> Cache:
     sentences, hypotheses = cache[_HYPOTHESES].shape
     if new_order.size(0) == sentences * hypotheses:
         return cache
-    rows = new_order[::hypotheses] // hypotheses
-    return {name: x.index_select(0, rows) for name, x in cache.items()}
+    rows = once_a_sentence(new_order // hypotheses, hypotheses, 0)
+    kept = {name: x.index_select(0, rows) for name, x in cache.items()}
+    if len(rows) == len(new_order):  # not all of a sentence's go together: from here on each has a row of its own
+        kept[_HYPOTHESES] = kept[_HYPOTHESES][:, :1]
+    return kept

@@ -27,6 +27,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from linformer_fairseq.modules.precision import at_least_float32, softmax
 from linformer_fairseq.modules.projection import Windows
 
 TILED_TOKENS = 384
@@ -57,9 +58,10 @@ class Source(NamedTuple):
 
 def means(x: Tensor, windows: Windows) -> Tensor:
     """The mean of every window of `x` (n, B, D), without a product: (s, B, D), zero where a slot is empty."""
-    sums = x.new_zeros(windows.sizes.size(1) + 1, *x.shape[1:])
-    sums = sums.scatter_add(0, windows.slots.t()[..., None].expand_as(x), x)[:-1]
-    return sums / windows.sizes.t().clamp(min=1)[..., None].to(x.dtype)
+    dtype = at_least_float32(x.dtype)  # the sum of a long window may be beyond half precision
+    sums = x.new_zeros(windows.sizes.size(1) + 1, *x.shape[1:], dtype=dtype)
+    sums = sums.scatter_add(0, windows.slots.t()[..., None].expand_as(x), x.to(dtype))[:-1]
+    return (sums / windows.sizes.t().clamp(min=1)[..., None]).to(x.dtype)
 
 
 def two_level_attention(query: Tensor, source: Source, opened: int, dropout: float) -> Tensor:
@@ -103,19 +105,16 @@ def _dense(query: Tensor, source: Source, opened: int, dropout: float) -> tuple[
     """
     scores = (query * query.size(3) ** -0.5) @ source.keys.transpose(2, 3)
     best = _best_slots(scores[..., : source.slots], source.windows, opened)
-    probabilities = _probabilities(scores + _score_offsets(best, source.windows, query.dtype))
+    probabilities = softmax(scores + _score_offsets(best, source.windows, query.dtype))
     return F.dropout(probabilities.type_as(query), dropout) @ source.values, probabilities
-
-
-def _probabilities(scores: Tensor) -> Tensor:
-    return torch.softmax(scores, -1, dtype=torch.promote_types(scores.dtype, torch.float32))
 
 
 @torch.no_grad()
 def _best_slots(slot_scores: Tensor, windows: Windows, opened: int) -> Tensor:
     """The slots that each query opens, (B, H, T, m), each once: a choice, which has no gradient."""
-    lowest = torch.finfo(slot_scores.dtype).min / 2  # of an empty slot, still above those found once a score is added
-    scores = slot_scores + windows.sizes.to(slot_scores.dtype).log().clamp(min=lowest)[:, None, None]
+    dtype = at_least_float32(slot_scores.dtype)
+    lowest = torch.finfo(dtype).min / 2  # of an empty slot, still above those found once a score is added
+    scores = slot_scores + windows.sizes.to(dtype).log().clamp(min=lowest)[:, None, None]
     opened = min(opened, scores.size(3))
     if opened > FEW:
         return scores.topk(opened, dim=3).indices
@@ -170,7 +169,7 @@ def _in_tiles(query: Tensor, source: Source, opened: int, dropout: float) -> Ten
     scores = scores.masked_fill(beyond, -torch.inf).flatten(3)
 
     slot_scores = slot_scores + _closed_offsets(best, source.windows, query.dtype)
-    probabilities = _probabilities(torch.cat([slot_scores, scores], 3))
+    probabilities = softmax(torch.cat([slot_scores, scores], 3))
     probabilities = F.dropout(probabilities.type_as(query), dropout)
     of_pairs = probabilities[..., slots:].unflatten(3, (opened, width)).flatten(2, 3).flatten(0, 1)
     out = tiles.collect(tiles.spread(of_pairs) @ of_tiles(source.values))  # (B H, T m, d)

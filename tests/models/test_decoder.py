@@ -16,7 +16,7 @@ from linformer_fairseq import LinformerMultiheadAttention
 from linformer_fairseq.models.config import SHARINGS
 from linformer_fairseq.modules import KINDS
 from linformer_fairseq.modules.once import Once
-from tests.models.toy import batch, each_hypothesis, previous_tokens, sentence, toy_model, toy_task
+from tests.models.toy import batch, each_hypothesis, previous_tokens, sentence, toy_model, toy_task, translate
 
 every_sharing = pytest.mark.parametrize("sharing", SHARINGS)
 every_place = pytest.mark.parametrize("places", ["decoder", "encoder,decoder", "encoder,cross,decoder"])
@@ -131,6 +131,23 @@ def test_sampling() -> None:
     # fairseq gives the scores of the words among which it drew, so what it drew is asked for: likely words
     drawn = torch.cat([scored(task, [model], source, hypothesis["tokens"]) for hypothesis in hypotheses])
     assert drawn.exp().min() > 1e-3
+
+
+@pytest.mark.parametrize("projection", ["linear", "two-level"])
+def test_sampling_several_of_a_sentence_after_a_beam(projection: str) -> None:
+    """Copies of a sentence in a row look like the beam of the search before, but end one by one."""
+    task = toy_task()
+    torch.manual_seed(0)
+    model = toy_model(task=task, linformer_k="4", linformer_projection=projection)
+    sources = [sentence(task, 12, 1)] * 4 + [sentence(task, 9, 2)] * 4
+    translate(task, model, batch(task, sources[::4], left_pad=True), beam=4)
+    strategy = Sampling(task.target_dictionary)
+    generator = SequenceGenerator([model], task.target_dictionary, beam_size=1, max_len_b=20, search_strategy=strategy)
+    for _ in range(3):
+        hypotheses = generator.generate([model], batch(task, sources, left_pad=True))
+        for index, hypothesis in each_hypothesis(hypotheses):
+            expected = scored(task, [model], sources[index], hypothesis["tokens"])
+            torch.testing.assert_close(hypothesis["positional_scores"], expected, rtol=1e-5, atol=1e-4)
 
 
 def test_prefixes() -> None:

@@ -300,6 +300,14 @@ def test_refuses_to_be_called_with(name: str, options: dict[str, object]) -> Non
         attention(x, x, x, **options)
 
 
+@pytest.mark.parametrize("causal", [False, True])
+def test_refuses_keys_of_another_batch(causal: bool) -> None:
+    attention = make_attention(causal=causal)
+    x = torch.randn(9, 4, 8, dtype=torch.float64)
+    with pytest.raises(ValueError, match="keys for every sentence of the queries, not for 2 of 4"):
+        attention(x, x[:, :2], x[:, :2])
+
+
 def test_refuses_projections_that_do_not_fit() -> None:
     with pytest.raises(ValueError, match="made for 3 heads, but the attention has 2"):
         LinformerMultiheadAttention(8, 2, key_projection=LinearProjection(4, 8, num_heads=3))

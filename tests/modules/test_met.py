@@ -45,5 +45,17 @@ def test_hypotheses_that_change_places_move_nothing_and_sentences_that_go_are_go
         assert torch.equal(x[[2, 0]], y)
 
 
+@pytest.mark.parametrize("make", [slots, two_levels])
+def test_hypotheses_that_do_not_go_together_have_rows_of_their_own(make: type) -> None:
+    """Equal sentences in a row pass for a beam, and are decoded one by one: of the first 2 of 2 go on, of the second 1
+    and of the third none; then the first of them all ends."""
+    met = make()
+    cache = reordered(to_cache(met, 6), torch.tensor([0, 1, 3]))
+    for x, y in zip(tensors(met), tensors(from_cache(cache)), strict=True):
+        assert torch.equal(x[[0, 0, 1]], y)
+    for x, y in zip(tensors(met), tensors(from_cache(reordered(cache, torch.tensor([1, 2])))), strict=True):
+        assert torch.equal(x[[0, 1]], y)
+
+
 def test_slots_are_kept_head_by_head() -> None:
     assert from_cache(to_cache(slots(), 3)).values.is_contiguous()

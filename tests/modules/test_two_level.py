@@ -169,8 +169,9 @@ def test_an_empty_sentence_harms_no_other(way: str, monkeypatch: pytest.MonkeyPa
 def test_each_slot_is_opened_once_in_half_precision() -> None:
     """Where a sentence has fewer tokens than slots are opened, its empty slots are: never one slot twice."""
     windows = MeanPool(5, N).windows(9, torch.tensor([2]))
-    scores = torch.full((1, 1, 1, 5), -100.0, dtype=torch.float16)
-    assert sorted(two_level._best_slots(scores, windows, 4).flatten().tolist()) == [0, 1, 2, 3]
+    for score in (-100.0, -60000.0):
+        scores = torch.full((1, 1, 1, 5), score, dtype=torch.float16)
+        assert sorted(two_level._best_slots(scores, windows, 4).flatten().tolist()) == [0, 1, 2, 3]
 
 
 def test_no_query(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -267,6 +268,14 @@ def test_half_precision(dtype: torch.dtype, tiles: bool, monkeypatch: pytest.Mon
             mixed, _ = exact.float()(query, key, key, mask, static_kv=True, need_weights=weights)
         torch.testing.assert_close(mixed.double(), expected, rtol=0.1, atol=0.3)
         exact.double()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_means_of_long_windows_stay_in_half_precision(dtype: torch.dtype) -> None:
+    """Whose sums do not."""
+    windows = MeanPool(2, 4000).windows(4000, torch.tensor([4000, 3000]))
+    x = torch.full((4000, 2, 1), 100.0, dtype=dtype)
+    assert torch.equal(means(x, windows), torch.full((2, 2, 1), 100.0, dtype=dtype))
 
 
 def test_refusals() -> None:
