@@ -17,6 +17,9 @@ plugin="$root/linformer_fairseq"
 export OMP_NUM_THREADS="${THREADS:-2}"
 cpu=()
 "$bin/python" -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' || cpu=(--cpu)
+plain_encoder_of='from linformer_fairseq.cli.main import quiet_libraries; quiet_libraries()
+from linformer_fairseq.trained import plain_encoder_flags; print("\0".join(plain_encoder_flags()), end="")'
+mapfile -d '' -t plain_encoder < <("$bin/python" -c "$plain_encoder_of")
 command_of='import json, sys; print(*json.load(open(sys.argv[1]))["command"], sep="\0", end="\0")'
 
 logged() { # LOG COMMAND...
@@ -31,7 +34,8 @@ translate() { # CHECKPOINT FILE: detokenised translations, one a line
   if [ ! -f "$2" ]; then
     logged "$2.log" "$bin/fairseq-generate" "$text/bin" --user-dir "$plugin" --path "$1" --gen-subset "$subset" \
       --source-lang en --target-lang de --beam 4 --max-len-a 1 --max-len-b 50 --max-tokens 1024 \
-      --required-batch-size-multiple 1 --num-workers 0 --tokenizer moses --remove-bpe "${cpu[@]}"
+      --required-batch-size-multiple 1 --num-workers 0 --tokenizer moses --remove-bpe "${plain_encoder[@]}" \
+      "${cpu[@]}"
     grep '^D-' "$2.log" | sort -V | cut -f3 >"$2.part"
     mv "$2.part" "$2"
   fi

@@ -42,7 +42,7 @@ def _variants(text: str) -> list[Variant]:
     unknown = [name for name in names if name not in VARIANTS]
     if unknown:
         raise argparse.ArgumentTypeError(f"{unknown[0]!r} is not a variant: choose of {', '.join(VARIANTS)}")
-    return [VARIANTS[name] for name in names]
+    return [VARIANTS[name] for name in dict.fromkeys(names)]
 
 
 def build_parser() -> Parser:
@@ -80,8 +80,8 @@ def parse(argv: Sequence[str]) -> Study:
         out=run.out,
         settings=run.settings,
         variants=own.variants,
-        ks=own.k,
-        seeds=own.seeds,
+        ks=list(dict.fromkeys(own.k)),
+        seeds=list(dict.fromkeys(own.seeds)),
         test=own.test,
         threads=run.threads,
         jobs=run.jobs,

@@ -1,8 +1,10 @@
 """How widely a trained model spreads its attention: the mean entropy of its maps' rows."""
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import torch
+from fairseq.models import BaseFairseqModel
 from torch import Tensor
 
 from linformer_fairseq.spectrum.attention_maps import PLACES, find_attentions, recorded_maps
@@ -21,16 +23,26 @@ def row_entropy(maps: Tensor) -> Tensor:
     return -torch.xlogy(shares, shares).sum(-1)
 
 
-@torch.no_grad()
 def attention_entropy(checkpoint: Path, data: Path, subset: str) -> dict[str, float]:
-    """The mean over layers, heads, queries and the first sentences of a split, for every place of attention."""
+    """`mean_entropy` of a trained model over the first sentences of a split."""
     trained = load_trained(checkpoint, data)
     split = load_split(trained, subset)
-    attentions = find_attentions(trained.model)
+    chosen = split.indices[:SENTENCES]
+    return mean_entropy(trained.model, (split.sentences.collater([split.sentences[index]]) for index in chosen))
+
+
+@torch.no_grad()
+def mean_entropy(model: BaseFairseqModel, samples: Iterable[dict]) -> dict[str, float]:
+    """The mean over layers, heads, queries and sentences, for every place of attention.
+
+    Args:
+        samples: of one sentence each.
+    """
+    attentions = find_attentions(model)
     sums, rows = dict.fromkeys(PLACES, 0.0), dict.fromkeys(PLACES, 0)
     with recorded_maps(attentions) as maps:
-        for index in split.indices[:SENTENCES]:
-            trained.model(**split.sentences.collater([split.sentences[index]])["net_input"])
+        for sample in samples:
+            model(**sample["net_input"])
             for attention in attentions:
                 entropy = row_entropy(maps[attention].double())
                 sums[attention.place] += entropy.sum().item()

@@ -78,7 +78,8 @@ def report_text(study: Study, results: dict[str, list[Result]], pictures: dict[s
         for k in sorted({group[1] for group in found} - {0}):
             parts += [f"BLEU by the length n of the source, k = {k}:", _by_length(found, k)]
     parts += ["## Entropy of attention", *_entropies(next(iter(results.values())))]
-    parts += ["## Plots", *(f"![{what}]({file})" for what, file in pictures.items())]
+    if pictures:
+        parts += ["## Plots", *(f"![{what}]({file})" for what, file in pictures.items())]
     return "\n\n".join(parts) + "\n"
 
 

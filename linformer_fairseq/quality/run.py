@@ -1,5 +1,6 @@
 """The order of the study: one text, then every training with its translations, then the report."""
 
+import os
 from functools import partial
 from pathlib import Path
 from threading import Lock
@@ -7,7 +8,7 @@ from threading import Lock
 import torch
 
 from linformer_fairseq.checkpoints import check_torch
-from linformer_fairseq.cli.files import write_json, write_text
+from linformer_fairseq.cli.files import replacing, write_json, write_text
 from linformer_fairseq.cli.processes import side_by_side
 from linformer_fairseq.cli.progress import say
 from linformer_fairseq.recipe.evaluate import TEST, chosen_checkpoint, evaluate
@@ -52,18 +53,22 @@ def run(study: Study) -> None:
 
 
 def write_report(study: Study, subsets: list[str]) -> None:
-    """report.md, results.json and the pictures, of all that is finished."""
+    """report.md, results.json and the pictures, of what was asked for and is finished."""
     settings, text = study.settings.text, study.out / "text"
     results = {}
     for name in subsets:
         subset = Subset.read(name, text, settings.source_lang, settings.target_lang)
         results[name] = [result for training in trainings(study) if (result := Result.read(training, subset))]
-    pictures = {name: f"{name}.png" for name, found in results.items() if can_be_drawn(found)}
+    pictures = {}
+    for name in (VALID, TEST):
+        picture = study.out / f"{name}.png"
+        if can_be_drawn(results.get(name, [])):
+            against_length(results[name], picture)
+            pictures[f"BLEU against length, {name} set"] = picture.name
+        else:
+            picture.unlink(missing_ok=True)  # an earlier report's
     write_json(study.out / "results.json", facts(study, results))
-    shown = {f"BLEU against length, {name} set": file for name, file in pictures.items()}
-    write_text(study.out / "report.md", report_text(study, results, shown))
-    for name, file in pictures.items():
-        against_length(results[name], study.out / file)
+    write_text(study.out / "report.md", report_text(study, results, pictures))
     say(f"The report is in {study.out / 'report.md'}.")
 
 
@@ -71,16 +76,18 @@ def _make_folder(training: Training) -> None:
     """Refuses to mix results of different settings, before anything is made anew."""
     make_writable(training.out)
     with locked(training.out):
-        for name in PREPARED_FOLDERS:
-            (training.out / name).unlink(missing_ok=True)
-        keep(training.settings, training.out, prepares=False)
+        keep(training.settings, training.out, prepares=True)
 
 
 def _link(out: Path, text: Path) -> None:
-    """Lets the recipe's steps find the text as if they had made it in `out`."""
+    """Lets the recipe's steps find the text as if they had made it in `out`; a link that is there may be in use."""
     with locked(out):
         for name in PREPARED_FOLDERS:
-            (out / name).symlink_to(text / name)
+            link, target = out / name, Path(os.path.relpath(text / name, out))
+            if not (link.is_symlink() and link.readlink() == target):
+                with replacing(link) as part:
+                    part.unlink(missing_ok=True)  # of a killed run
+                    part.symlink_to(target)
 
 
 def _train_and_translate(training: Training, subsets: list[str], study: Study) -> None:

@@ -42,11 +42,16 @@ LINEAR, TWO_LEVEL = _kind("linear"), _opening(3)
 _MAIN = (
     Variant("transformer", "full attention"),
     Variant("paper", "the paper's: learned E and F, one each a layer", TWO, lambda k: LINEAR),
-    Variant("paper-all", "the same, and the causal decoder", THREE, lambda k: f"{LINEAR} --linformer-window 0"),
+    Variant(
+        "paper-all",
+        "the paper's, and its causal form in the decoder",
+        THREE,
+        lambda k: f"{LINEAR} --linformer-window 0",
+    ),
     Variant("two-level", "means of neighbours, each query opens its best three", TWO, lambda k: TWO_LEVEL),
     Variant(
         "two-level-all",
-        "the same, and the causal decoder: k/2 slots beside the last k/2 tokens",
+        "two-level, and in the decoder k/2 causal slots beside the last k/2 tokens",
         THREE,
         lambda k: f"{TWO_LEVEL} --linformer-window {k // 2}",
     ),

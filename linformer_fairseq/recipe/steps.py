@@ -42,8 +42,10 @@ def build_folder(target: Path, what: str, build: Callable[[Path], None]) -> None
 
 
 def remove_folder(target: Path) -> None:
-    """Remove what a step has made; killed on the way, it leaves nothing under the step's name."""
-    if target.is_dir():
+    """Remove what a step has made; killed on the way, it leaves nothing under the step's name. Of a link the link."""
+    if target.is_symlink():
+        target.unlink()
+    elif target.is_dir():
         part = target.with_name(target.name + ".part")
         shutil.rmtree(part, ignore_errors=True)
         target.rename(part)

@@ -2,7 +2,6 @@
 
 import json
 import os
-import random
 import re
 import subprocess
 import sys
@@ -21,19 +20,6 @@ AVERAGE = 2 if hasattr(torch.serialization, "add_safe_globals") else 0  # needs 
 TURNED = ("encoder,cross", "encoder,cross,decoder")
 """What the recipe of conversions converts."""
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Sentences of 2 to 9 words whose translation is the words in capitals."""
-    folder = tmp_path_factory.mktemp("text")
-    generator = random.Random(3)
-    words = [f"w{i}" for i in range(12)]
-    for split, size in (("train", 60), ("valid", 12), ("test", 10)):
-        lines = [" ".join(generator.choices(words, k=generator.randint(2, 9))) for _ in range(size)]
-        (folder / f"{split}.en").write_text("".join(line + "\n" for line in lines))
-        (folder / f"{split}.de").write_text("".join(line.upper() + "\n" for line in lines))
-    return folder
 
 
 def arguments(text: Path, out: Path, *more: object) -> list[object]:
@@ -87,6 +73,20 @@ def test_report_and_resumption(text: Path, tmp_path: Path) -> None:
     assert "Translating the test set with" in again
     assert "## The test set" in (tmp_path / "report.md").read_text()
     assert {path.name for path in tmp_path.glob("*.png")} == {"valid.png", "test.png"}
+
+    folder = tmp_path / "runs/transformer/seed-2"
+    links = {path: path.lstat().st_mtime_ns for path in folder.iterdir() if path.is_symlink()}
+    assert {path.name: path.readlink() for path in links} == {
+        name: Path("../../../text", name) for name in ("bin", "bpe", "raw", "tok")
+    }
+    refused = run_module("linformer_fairseq.quality", *arguments(text, tmp_path, *asked, "--dropout", 0.5))
+    assert "was made with dropout = " in refused.sentence()
+    alone = ["--variants", "two-level-all", "--seeds", "2"]
+    run_module("linformer_fairseq.quality", *arguments(text, tmp_path, *alone)).ok()
+    assert not list(tmp_path.glob("*.png"))
+    assert "## Plots" not in (tmp_path / "report.md").read_text()
+    # a training that is under way finds its text
+    assert {path: path.lstat().st_mtime_ns for path in folder.iterdir() if path.is_symlink()} == links
 
 
 @pytest.mark.skipif(not AVERAGE, reason="converting needs torch 2.4")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from linformer_fairseq.cli.errors import CommandError, UserError
-from linformer_fairseq.recipe.steps import build_folder
+from linformer_fairseq.recipe.steps import build_folder, remove_folder
 
 
 def failing(error: UserError) -> Callable[[Path], None]:
@@ -32,3 +32,15 @@ def test_what_is_wrong_with_the_text_is_said_on_a_full_disk_too(small_disk: Path
     with pytest.raises(UserError, match=r"^No pair is left\.$"):
         build_folder(small_disk / "bpe", "Learning", failing(UserError("No pair is left.")))
     assert not (small_disk / "bpe").exists()
+
+
+def test_of_a_link_the_link_is_removed(tmp_path: Path) -> None:
+    folder, link = tmp_path / "folder", tmp_path / "link"
+    folder.mkdir()
+    (folder / "text").touch()
+    link.symlink_to(folder)
+    remove_folder(link)
+    assert not link.is_symlink()
+    assert (folder / "text").exists()
+    remove_folder(folder)
+    assert not list(tmp_path.iterdir())
