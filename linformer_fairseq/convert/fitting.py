@@ -19,10 +19,10 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from fairseq.data import FairseqDataset
 from fairseq.models import BaseFairseqModel
 from fairseq.modules import MultiheadAttention
 from torch import Tensor
-from torch.utils.data import Dataset
 
 from linformer_fairseq.cli.progress import bar
 from linformer_fairseq.modules import LinearProjection, LinformerMultiheadAttention, PooledLinear
@@ -44,12 +44,15 @@ def learned(model: BaseFairseqModel) -> dict[str, LinformerMultiheadAttention]:
 
 
 @torch.no_grad()
-def fit(transformer: BaseFairseqModel, linformer: BaseFairseqModel, sentences: Dataset, chosen: Sequence[int]) -> None:
+def fit(
+    transformer: BaseFairseqModel, linformer: BaseFairseqModel, sentences: FairseqDataset, chosen: Sequence[int]
+) -> None:
     """Fits all learned projections of `linformer`, which are each a layer's own, to the maps of `transformer`."""
+    longest = max(sentences.num_tokens(index) for index in chosen)
     attentions = learned(linformer)
     names = dict(transformer.named_modules())
     for of_keys in (True, False):
-        sums = {name: _Sums(attention, of_keys) for name, attention in attentions.items()}
+        sums = {name: _Sums(attention, of_keys, longest) for name, attention in attentions.items()}
         inputs: dict[str, tuple[Tensor, Tensor]] = {}
         handles = [
             names[name].register_forward_pre_hook(_keeper(name, inputs), with_kwargs=True) for name in attentions
@@ -85,14 +88,18 @@ def _scores(attention: MultiheadAttention, query: Tensor, key: Tensor) -> Tensor
 
 
 class _Sums:
-    """What the columns from k on of one attention's E, or of its F, are found from."""
+    """What the columns from k on of one attention's E, or of its F, are found from.
 
-    def __init__(self, attention: LinformerMultiheadAttention, of_keys: bool) -> None:
+    Args:
+        longest: the length of the longest sentence; nothing is known of columns beyond, and they stay as they are.
+    """
+
+    def __init__(self, attention: LinformerMultiheadAttention, of_keys: bool, longest: int) -> None:
         self.attention = attention
         self.of_keys = of_keys
         self.projection = attention.key_projection if of_keys else attention.value_projection
         k, groups = self.projection.projected_dim, self.projection.groups
-        free = self.projection.max_positions - k
+        free = max(0, min(self.projection.max_positions, longest) - k)
         self.sentences = 0
         # of all free columns together, or of the k shares of the slots for each of them
         product = (groups, free, free) if of_keys else (groups, free, k, k)
@@ -155,10 +162,10 @@ class _Sums:
         ridge = RIDGE * max(1, self.sentences)
         products = self.products + ridge * torch.eye(self.products.size(-1), dtype=torch.float64)
         if self.of_keys:
-            found = torch.linalg.solve(products, self.targets)  # (G, N - k, k)
+            found = torch.linalg.solve(products, self.targets)  # (G, free, k)
         else:
             found = torch.linalg.solve(products, self.targets[..., None])[..., 0]
-        columns = weight[..., k:] if weight.dim() == 3 else weight[None, :, k:]
+        columns = (weight if weight.dim() == 3 else weight[None])[..., k : k + self.targets.size(1)]
         columns += found.mT.to(weight.dtype)
 
 

@@ -1,6 +1,7 @@
 """Fitting finds projections that attention maps were made with, and keeps what is exact."""
 
 import math
+from copy import deepcopy
 from itertools import product
 
 import pytest
@@ -27,6 +28,9 @@ class Sentences:
         target = sentence(self.task, self.lengths[index], index + 100)[None]
         return {"net_input": {"src_tokens": source, "prev_output_tokens": previous_tokens(self.task, target)}}
 
+    def num_tokens(self, index: int) -> int:
+        return self.lengths[index]
+
     def collater(self, samples: list[dict]) -> dict:
         (sample,) = samples
         tokens = sample["net_input"]["src_tokens"]
@@ -48,7 +52,7 @@ def test_value_columns_are_the_best_there_are(kind: str, sharing: str, causal: b
     """No other F of a few tried is nearer to the maps, in the sum of squares over sentences; a little ridge apart."""
     attention = attention_with(kind, sharing, causal, window)
     scores = [2 * torch.randn(2, n, n, dtype=torch.float64) for n in (4, 6, 9, 9, 8, 7)]
-    sums = _Sums(attention, of_keys=False)
+    sums = _Sums(attention, of_keys=False, longest=N)
     for sentence_scores in scores:
         sums.add(sentence_scores)
     before = attention.value_projection.weight.detach().clone()
@@ -105,7 +109,7 @@ def test_key_columns_are_the_least_squares_solution(kind: str, sharing: str, cau
         for head, i in product(range(2), range(sentence_scores.size(2))):
             for rows, row in zip(systems[head], equation(attention, sentence_scores[head, i], head, i), strict=True):
                 rows.extend(row)
-    sums = _Sums(attention, of_keys=True)
+    sums = _Sums(attention, of_keys=True, longest=N + 2)
     before = attention.key_projection.weight.detach().clone()
     for sentence_scores in scores:
         sums.add(sentence_scores)
@@ -121,6 +125,26 @@ def test_key_columns_are_the_least_squares_solution(kind: str, sharing: str, cau
         expected = torch.linalg.lstsq(torch.cat([features, ridge]), torch.cat([wanted, wanted.new_zeros(N - K, K)]))
         torch.testing.assert_close(change[head, :, K:], expected.solution.mT)
         assert expected.solution.abs().max() > 0.05
+
+
+@pytest.mark.parametrize("of_keys", [True, False])
+@pytest.mark.parametrize("longest", [2, 6])
+def test_columns_that_no_sentence_has_cost_nothing_and_stay(of_keys: bool, longest: int) -> None:
+    start = attention_with("linear", "headwise", causal=False)
+    scores = [2 * torch.randn(2, n, n, dtype=torch.float64) for n in (2, 4, 6) if n <= longest]
+    found = []
+    for asked in (longest, N):
+        attention = deepcopy(start)
+        sums = _Sums(attention, of_keys, asked)
+        assert sums.targets.size(1) == max(0, asked - K)
+        for sentence_scores in scores:
+            sums.add(sentence_scores)
+        with torch.no_grad():
+            sums.solve()
+        found.append([attention.key_projection.weight, attention.value_projection.weight])
+    torch.testing.assert_close(*found)
+    moved = (found[0][not of_keys] != (start.key_projection if of_keys else start.value_projection).weight).any(0)
+    assert moved.tolist() == [K <= column < longest for column in range(N)]
 
 
 def equation(
