@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from linformer_fairseq.checkpoints import read_checkpoint
 from tests.fairseq_commands import PLUGIN, Result, generate_arguments, run, run_module, train_arguments, valid_losses
 
 needs_torch = pytest.mark.skipif(
@@ -77,7 +78,7 @@ def test_fitting(trained_transformer: Path, data: Path, tmp_path: Path) -> None:
     rows = [line.split("|") for line in said.splitlines() if " tokens " in line]
     assert len(rows) == 2
     assert all(len(row) == len(rows[0]) == 13 for row in rows)
-    plain, fitted = (torch.load(path, weights_only=True)["model"] for path in (trained_transformer, out))
+    plain, fitted = (read_checkpoint(path)["model"] for path in (trained_transformer, out))
     weight = fitted["decoder.layers.0.self_attn.key_projection.weight"]
     assert torch.equal(weight[:, :4], torch.eye(4))
     assert all(torch.equal(fitted[name], tensor) for name, tensor in plain.items())
