@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from linformer_fairseq.recipe.settings import Model
+from linformer_fairseq.recipe.settings import FAIRSEQ_MAX_POSITIONS, Model
 
 
 @dataclass(frozen=True)
@@ -77,10 +77,10 @@ _SCREENED = (
     Variant("mean-pool", "means of neighbours", TWO, lambda k: _kind("mean-pool")),
     Variant(
         "conv",
-        "a learned convolution over pairs of neighbours",
+        "a learned convolution over pairs of neighbours: n/2 slots",
         TWO,
-        lambda k: f"{_kind('conv')} --max-source-positions {8 * k}",
-        lambda k: str(4 * k),
+        lambda k: _kind("conv"),
+        lambda k: str(FAIRSEQ_MAX_POSITIONS // 2),
     ),
     Variant("none", "E and F for every head", TWO, lambda k: _shared("none")),
     Variant("key-value", "one E = F a layer", TWO, lambda k: _shared("key-value")),

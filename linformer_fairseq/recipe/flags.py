@@ -33,6 +33,9 @@ def _check_unchanged(args: Namespace, model: Model, settings: Settings, out: Pat
     for name in sorted(names | {"--no-save", "--fp16", "--amp", "--bf16"}):
         if getattr(args, name[2:].replace("-", "_"), None) != own.get(name[2:].replace("-", "_")):
             raise ValueError(f"{name} is set by the recipe, so leave it out of --linformer-args and of what follows --")
+    for flag, longest in training.longest.items():
+        if getattr(args, flag[2:].replace("-", "_"), longest) != longest:
+            raise ValueError(f"{flag} is for all models alike: give it after --, not in --linformer-args")
     check_arguments(training.train_args + training.linformer_args)
 
 

@@ -263,6 +263,13 @@ def test_flags_that_the_recipe_sets(capsys, data, tmp_path, arguments, flag):
     assert f"{flag} is set by the recipe" in sentence
 
 
+def test_limits_are_not_for_linformers_alone(capsys, data, tmp_path):
+    """All models are evaluated with the same."""
+    flags = "--linformer-args=--max-source-positions 64"
+    sentence = refuse(capsys, "--data", data, "--out", tmp_path / "out", "--k", "8", flags)
+    assert "--max-source-positions is for all models alike: give it after --, not in --linformer-args" in sentence
+
+
 def test_damaged_gzip(capsys, data, tmp_path):
     whole = gzip.compress((data / "train.en").read_bytes())
     (data / "train.en").unlink()
