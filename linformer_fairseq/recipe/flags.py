@@ -31,12 +31,17 @@ def _check_unchanged(args: Namespace, model: Model, settings: Settings, out: Pat
     own = vars(_parse(arguments))
     names = {argument for argument in arguments if argument.startswith("--")} - FREE - {"--cpu"}
     for name in sorted(names | {"--no-save", "--fp16", "--amp", "--bf16"}):
-        if getattr(args, name[2:].replace("-", "_"), None) != own.get(name[2:].replace("-", "_")):
+        if getattr(args, _attribute(name), None) != own.get(_attribute(name)):
             raise ValueError(f"{name} is set by the recipe, so leave it out of --linformer-args and of what follows --")
     for flag, longest in training.longest.items():
-        if getattr(args, flag[2:].replace("-", "_"), longest) != longest:
+        if getattr(args, _attribute(flag), longest) != longest:
             raise ValueError(f"{flag} is for all models alike: give it after --, not in --linformer-args")
     check_arguments(training.train_args + training.linformer_args)
+
+
+def _attribute(flag: str) -> str:
+    """Where the parser keeps a flag's value."""
+    return flag[2:].replace("-", "_")
 
 
 def _parse(arguments: list[str]) -> Namespace:
