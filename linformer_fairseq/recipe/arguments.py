@@ -15,7 +15,7 @@ from linformer_fairseq.cli.arguments import Parser, count, counts, natural, numb
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.cli.machine import cpu_count
 from linformer_fairseq.models.config import PLACES
-from linformer_fairseq.modules import KINDS
+from linformer_fairseq.modules.registry import KINDS
 
 from . import datasets
 from .length_timing import Lengths
