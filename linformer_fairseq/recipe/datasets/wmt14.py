@@ -2,7 +2,7 @@
 
 from argparse import Namespace, _ArgumentGroup
 from collections import Counter
-from collections.abc import Iterator, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
@@ -109,27 +109,38 @@ class Wmt14(Dataset):
         self, langs: tuple[str, str], archives: Path, work: Path, dropped: Counter[str]
     ) -> Iterator[tuple[str, Pair]]:
         self.download(archives)
-        yield from self.unpack(langs, archives, work, dropped)
-
-    def unpack(
-        self, langs: tuple[str, str], archives: Path, work: Path, dropped: Counter[str]
-    ) -> Iterator[tuple[str, Pair]]:
-        """Yields what `pairs` does, from the archives that `download` has left in a folder."""
-        sets = {TEST: ("test", _test_set)} | ({DEV: ("valid", _valid_set)} if self.valid == NEWSTEST2013 else {})
-        for archive, (split, read) in sets.items():  # first, as these are soon read and refused
-            sides = read(archives, work, langs)
-            if self.is_official and len(sides[0]) != OFFICIAL_LINES[split]:
-                raise SourceError(
-                    f"The {split} set in {archives / archive.name} has {len(sides[0]):,} lines, not "
-                    f"{OFFICIAL_LINES[split]:,}",
-                    "remove that archive and run the same command again to fetch it anew",
-                )
-            yield from ((split, pair) for pair in zip(*sides, strict=True))
+        stem = "test-full/newstest2014-deen"  # all 3,003 lines, as sacreBLEU's `wmt14/full` has it
+        test = (f"{stem}-src.{langs[0]}.sgm", f"{stem}-ref.{langs[1]}.sgm")
+        yield from self.held_out("test", archives / TEST.name, test, work, read_sgm)  # first: soon read, and refused
+        if self.valid == NEWSTEST2013:
+            valid = (f"dev/newstest2013.{langs[0]}", f"dev/newstest2013.{langs[1]}")
+            yield from self.held_out("valid", archives / DEV.name, valid, work, read_lines)
         number = 0
         for archive, stem in TRAINING.items():
             for pair in _training_pairs(archives / archive.name, work, stem, langs, dropped):
                 number += 1
                 yield ("valid" if self.valid == EVERY_100TH and number % 100 == 0 else "train"), pair
+
+    def held_out(
+        self, split: str, archive: Path, members: tuple[str, str], work: Path, read: Callable[[Path], list[str]]
+    ) -> Iterator[tuple[str, Pair]]:
+        """Yields the pairs of the validation or the test set.
+
+        Args:
+            members: the files in the archive, source and target.
+            read: returns the lines of one.
+        """
+        files = {member: work / Path(member).name for member in members}
+        extract(archive, files)
+        sides = [read(path) for path in files.values()]
+        if len(sides[0]) != len(sides[1]):
+            raise _unequal(archive, members, list(map(len, sides)))
+        if self.is_official and len(sides[0]) != OFFICIAL_LINES[split]:
+            raise SourceError(
+                f"The {split} set in {archive} has {len(sides[0]):,} lines, not {OFFICIAL_LINES[split]:,}",
+                "remove that archive and run the same command again to fetch it anew",
+            )
+        yield from ((split, pair) for pair in zip(*sides, strict=True))
 
     def download(self, folder: Path) -> None:
         """Fetches what is not there yet. From statmt.org, archives must have their published sizes and digests, also
@@ -158,11 +169,11 @@ def _training_pairs(
     files = {f"{stem}.{lang}": work / f"training.{lang}" for lang in langs}
     extract(archive, files)
     paths = list(files.values())
-    total = count_lines(paths[0])
-    with open(paths[0], "rb") as source, open(paths[1], "rb") as target, bar(total, archive.name, " pairs") as progress:
+    lines = count_lines(paths[0])
+    with open(paths[0], "rb") as source, open(paths[1], "rb") as target, bar(lines, archive.name, " pairs") as progress:
         for sides in zip_longest(source, target):
             if None in sides:
-                raise _unequal(archive, list(files), [count_lines(path) for path in paths])
+                raise _unequal(archive, list(files), list(map(count_lines, paths)))
             progress.update()
             try:
                 left, right = (side.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8") for side in sides)
@@ -174,31 +185,7 @@ def _training_pairs(
         path.unlink()
 
 
-def _valid_set(archives: Path, work: Path, langs: tuple[str, str]) -> list[list[str]]:
-    """Returns both sides of newstest2013."""
-    archive = archives / DEV.name
-    files = {f"dev/newstest2013.{lang}": work / f"newstest2013.{lang}" for lang in langs}
-    extract(archive, files)
-    return _equal(archive, list(files), [read_lines(path) for path in files.values()])
-
-
-def _test_set(archives: Path, work: Path, langs: tuple[str, str]) -> list[list[str]]:
-    """Returns both sides of newstest2014, all 3,003 lines, as sacreBLEU's `wmt14/full` has it."""
-    archive = archives / TEST.name
-    names = [f"newstest2014-deen-{side}.{lang}.sgm" for side, lang in zip(("src", "ref"), langs, strict=True)]
-    files = {f"test-full/{name}": work / name for name in names}
-    extract(archive, files)
-    return _equal(archive, list(files), [read_sgm(path) for path in files.values()])
-
-
-def _equal(archive: Path, members: list[str], sides: list[list[str]]) -> list[list[str]]:
-    counts = [len(side) for side in sides]
-    if counts[0] != counts[1]:
-        raise _unequal(archive, members, counts)
-    return sides
-
-
-def _unequal(archive: Path, members: list[str], counts: list[int]) -> SourceError:
+def _unequal(archive: Path, members: Sequence[str], counts: list[int]) -> SourceError:
     return SourceError(
         f"{archive}: {members[0]} has {counts[0]:,} lines but {members[1]} has {counts[1]:,}, so they are no "
         "translations of each other",
