@@ -43,6 +43,7 @@ def test_every_pair_once_and_in_order(
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_no_more_than_a_window_is_read_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """However slow the reader of the results is."""
     monkeypatch.setattr(pairs, "CHUNK", 1)
