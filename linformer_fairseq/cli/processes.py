@@ -37,7 +37,7 @@ def run_command(
     on_line: Callable[[str], None] | None = None,
     what: str = "",
 ) -> None:
-    """Run one command to its end, appending all it says to `log` and handing each line to `on_line`.
+    """Runs one command to its end, appends all it says to `log` and hands each line to `on_line`.
 
     Args:
         name: what to call it when it fails.
@@ -113,7 +113,7 @@ def run_in_parallel(tasks: Sequence[Callable[[], None]], jobs: int) -> None:
 
 
 def kill_running() -> None:
-    """End the commands that other threads run."""
+    """Ends the commands that other threads run."""
     for process in tuple(_running):
         process.kill()
 
