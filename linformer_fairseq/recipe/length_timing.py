@@ -82,7 +82,7 @@ def measure_lengths(wanted: Lengths, models: list[Model], settings: Settings, ou
 def _rows(
     shape: tuple[int, int], built: dict[Model, TransformerModelBase], repeats: int, device: torch.device
 ) -> list[dict[str, Any]]:
-    """Returns the times of all models at one length, of the encoder alone and of the whole, as lengths.json has them."""
+    """Returns the times of all models at one length, of encoder and whole model, as lengths.json has them."""
     length, sentences = shape
     words = next(iter(built.values())).encoder.dictionary
     tokens = random_tokens(words, sentences, length, device)
