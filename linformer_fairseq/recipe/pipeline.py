@@ -10,12 +10,13 @@ from linformer_fairseq.cli.processes import side_by_side
 from linformer_fairseq.cli.progress import say
 
 from .arguments import Run
-from .evaluate import evaluate, summary
+from .evaluate import evaluate
 from .flags import check_flags
 from .launch import Machines, machines_from, update_freq
 from .lengths import measure_lengths
 from .prepare import check_lengths, prepare, prepared
 from .report import write_report
+from .report_text import summary
 from .rows import finished_models
 from .settings import keep
 from .steps import locked

@@ -3,13 +3,17 @@
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from tabulate import tabulate
 
+from linformer_fairseq.cli.files import read_json
+
 from . import lengths
+from .evaluate import TEST
 from .rows import Row
-from .settings import SENTENCEPIECE, Settings
+from .settings import SCORES, SENTENCEPIECE, Model, Settings
 from .study import PUBLISHED
 
 NOTHING = "–"
@@ -26,11 +30,31 @@ class Column:
     """How the fact is written: a format specification, or a function."""
 
     def cell(self, row: Row) -> str:
-        """The fact as text, or a dash where a model has none."""
-        fact = row[self.name]
-        if fact is None:
-            return NOTHING
-        return format(fact, self.form) if isinstance(self.form, str) else self.form(fact)
+        """A model's fact as text, or a dash where it has none."""
+        return written(row[self.name], self.form)
+
+
+def written(fact: Any, form: str | Callable[[Any], str]) -> str:
+    """A fact as text, or a dash for None."""
+    if fact is None:
+        return NOTHING
+    return format(fact, form) if isinstance(form, str) else form(fact)
+
+
+def summary(model: Model, out: Path) -> str:
+    """A model's scores, for the terminal."""
+    row = Row(model, read_json(out / "models" / model.slug / TEST / SCORES))
+
+    def fact(name: str, form: str = "") -> str:
+        return written(row[name], form)
+
+    return (
+        f"  {model.name}: perplexity {fact('perplexity', '.2f')} (validation)\n"
+        f"    sacreBLEU {fact('bleu', '.2f')} ({fact('signature')})\n"
+        f"    tokenised, compounds split: BLEU {fact('compound_bleu', '.2f')} ({fact('compound_signature')})\n"
+        f"    chrF {fact('chrf', '.2f')} ({fact('chrf_signature')})\n"
+        f"    {fact('sentences_per_second', ',.2f')} sentences/s, {fact('tokens_per_second', ',.0f')} tokens/s"
+    )
 
 
 def report_title(settings: Settings) -> str:
@@ -100,9 +124,9 @@ def _performance(settings: Settings, rows: list[Row], facts: dict[str, Any]) -> 
         f"({', '.join(signatures)}). PPL is per subword, of the checkpoint that translates: {which}. The difference "
         "from the Transformer stands beside its 95 % interval; the interval and p are those of sacreBLEU's paired "
         "bootstrap over the test sentences.",
-        "**Every row is one training with one seed. A bootstrap over sentences knows nothing of seeds: another seed "
+        "Every row is one training with one seed. A bootstrap over sentences knows nothing of seeds: another seed "
         "alone can change BLEU by as much as a difference whose p is below 0.05. Only trainings with several seeds "
-        "show which model is better.**",
+        "show which model is better.",
     ]
 
 
