@@ -1,8 +1,8 @@
 """A parallel English–German-like corpus, made by a small grammar.
 
 It has what a model that compresses a sentence finds hard in this language pair: verbs that stand last in subordinate
-clauses, brackets of two verb parts that are as far apart as the clause is long, agreement in gender, number and case,
-and compounds written as one word. The English of a sentence decides its German; sentences have 4 to 60 words.
+and relative clauses, brackets of two verb parts that are as far apart as the clause is long, agreement in gender,
+number and case, and compounds written as one word. The English of a sentence decides its German; sentences have 4 to 60 words.
 """
 
 import random
@@ -137,7 +137,7 @@ class Grammar:
 
     def sentence(self) -> Pair:
         """A sentence of one to four clauses: an adverb or a subordinate clause may stand first."""
-        clauses = self.rng.choices((1, 2, 3, 4), weights=(40, 30, 20, 10))[0]
+        clauses = self.rng.choices((1, 2, 3, 4), weights=(55, 28, 12, 5))[0]
         first = self.clause()
         en, de = first.en, first.verb_second
         if self._chance(0.2):
@@ -163,9 +163,9 @@ class Grammar:
         if self._chance(0.25):
             en_subject, subject, plural = self.rng.choice(PRONOUNS)
         else:
-            en_subject, subject, plural = self.noun_phrase(PEOPLE, "nominative")
+            en_subject, subject, plural = self.noun_phrase(PEOPLE, "nominative", relative=0.2)
         en_verb, finite, closing, last = self._verb(plural)
-        en_object, middle, _ = self.noun_phrase(THINGS, "accusative")
+        en_object, middle, _ = self.noun_phrase(THINGS, "accusative", relative=0.2)
         en = _join(en_subject, en_verb, en_object)
         if self._chance(0.3):
             en_preposition, preposition = self.rng.choice(PREPOSITIONS)
@@ -190,22 +190,29 @@ class Grammar:
         finite, infinitive = many if plural else third, verb.prefix + verb.de
         return f"{en} {verb.en}", finite, infinitive, f"{infinitive} {finite}"
 
-    def noun_phrase(self, nouns: tuple[Noun, ...], case: str) -> tuple[str, str, bool]:
-        """A noun phrase in English and in German, and whether it is plural."""
+    def noun_phrase(self, nouns: tuple[Noun, ...], case: str, relative: float = 0.0) -> tuple[str, str, bool]:
+        """English, German, and whether they are plural; `relative` is the probability of a relative clause."""
         noun, plural = self.rng.choice(nouns), self._chance(0.3)
         en_noun, de_noun = (noun.en_plural, noun.de_plural) if plural else (noun.en, noun.de)
         if plural and case == "dative" and not de_noun.endswith("n"):
             de_noun += "n"
-        if nouns is THINGS and self._chance(0.25):
+        if nouns is THINGS and self._chance(0.35):
             en_part, de_part = self.rng.choice(COMPOUND_PARTS)
             en_noun, de_noun = f"{en_part} {en_noun}", de_part + de_noun.lower()
-        definite, weak, indefinite, mixed = AGREEMENT[case, "plural" if plural else noun.gender]
+        form = "plural" if plural else noun.gender
+        definite, weak, indefinite, mixed = AGREEMENT[case, form]
         en_article, article, ending = "the", definite, weak
         if indefinite and self._chance(0.4):
             en_article, article, ending = "a", indefinite, mixed
         adjectives = self.rng.sample(ADJECTIVES, self.rng.choices((0, 1, 2), weights=(50, 35, 15))[0])
         en = _join(en_article, *(adjective for adjective, _ in adjectives), en_noun)
-        return en, _join(article, *(adjective + ending for _, adjective in adjectives), de_noun), plural
+        de = _join(article, *(adjective + ending for _, adjective in adjectives), de_noun)
+        if self._chance(relative):
+            en_subject, subject, subject_plural = self.noun_phrase(PEOPLE, "nominative")
+            en_verb, _, _, last = self._verb(subject_plural)
+            en = _join(en, "that", en_subject, en_verb)
+            de = _join(de, ",", AGREEMENT["accusative", form][0], subject, last, ",")
+        return en, de, plural
 
 
 def _join(*parts: str) -> str:
@@ -214,7 +221,7 @@ def _join(*parts: str) -> str:
 
 def _finished(words: str) -> str:
     """Words and commas as a sentence."""
-    text = words.replace(" ,", ",")
+    text = re.sub("( ,)+", ",", words).rstrip(",")
     return text[0].upper() + text[1:] + "."
 
 
