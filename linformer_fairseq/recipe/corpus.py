@@ -2,7 +2,8 @@
 
 It has what a model that compresses a sentence finds hard in this language pair: verbs that stand last in subordinate
 and relative clauses, brackets of two verb parts that are as far apart as the clause is long, agreement in gender,
-number and case, and compounds written as one word. The English of a sentence decides its German; sentences have 4 to 60 words.
+number and case, and compounds written as one word. The English of a sentence decides its German; sentences have 4 to
+60 words.
 """
 
 import random

@@ -10,7 +10,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, ScalarFo
 
 from linformer_fairseq.cli.figures import BASELINE_STYLE, save
 
-from .lengths import ENCODER, WHOLE
+from .length_timing import ENCODER, WHOLE
 from .rows import Row
 from .settings import Model
 
@@ -88,8 +88,7 @@ def _panel(axes: Axes, rows: list[Row], title: str, value: Callable[[Row], float
     lines: dict[str, list[tuple[int, float | None]]] = {}
     for row in rows:
         if row.model.k:
-            name = row.model.name.replace(f" k={row.model.k}", "")
-            lines.setdefault(name, []).append((row.model.k, value(row)))
+            lines.setdefault(row.model.what, []).append((row.model.k, value(row)))
         elif (level := value(row)) is not None:
             axes.axhline(level, label=row.model.name, linewidth=1.5, **BASELINE_STYLE)
     for name, points in lines.items():
