@@ -8,7 +8,7 @@ import numpy
 
 from linformer_fairseq.benchmark.report import UNKNOWN, table
 from linformer_fairseq.cli.machine import describe_machine
-from linformer_fairseq.lengths import Bucket, buckets
+from linformer_fairseq.length_buckets import Bucket, buckets
 from linformer_fairseq.recipe.settings import Text, Translation
 from linformer_fairseq.spectrum.plots import TITLES
 

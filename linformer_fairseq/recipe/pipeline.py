@@ -10,12 +10,13 @@ from linformer_fairseq.cli.processes import run_in_parallel
 from linformer_fairseq.cli.progress import say
 
 from .arguments import Run
-from .evaluate import evaluate, summary
+from .evaluate import evaluate
 from .flags import check_flags
 from .launch import Machines, machines_from, update_freq
 from .length_timing import measure_lengths
 from .prepare import check_lengths, prepare, prepared
 from .report import write_report
+from .report_text import summary
 from .rows import finished_models
 from .settings import store_settings
 from .steps import locked
