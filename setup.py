@@ -11,8 +11,11 @@ REPOSITORY = ""
 
 
 def long_description() -> str:
-    """Returns the README as a package index can show it: its links into the repository are made absolute, or, as long as
-    the repository has no address, become plain text, and its picture goes with its caption."""
+    """Returns the README as a package index can show it.
+
+    Links into the repository become absolute. As long as it has no address they become plain text, and the picture is
+    left out with its caption.
+    """
     text = (HERE / "README.md").read_text(encoding="utf-8")
     inside = r"\]\((?!https?:|#)([^)]+)\)"
     if REPOSITORY:

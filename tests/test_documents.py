@@ -13,6 +13,7 @@ import setuptools
 from fairseq import options
 from fairseq.models import ARCH_MODEL_REGISTRY
 
+from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.quality import arguments as quality
 from linformer_fairseq.recipe import arguments as recipe
 
@@ -22,14 +23,19 @@ FLAGS = ROOT / "docs" / "flags.md"
 DOCUMENTS = [README, *sorted(ROOT.glob("docs/*.md")), *sorted(ROOT.glob("examples/*/README.md"))]
 PACKAGE_COMMANDS = ("average", "benchmark", "convert", "quality", "recipe", "spectrum")
 ELSEWHERE = {"--config-dir"}  # a flag of hydra itself
-COMMAND = re.compile(r"(?:[A-Z_0-9]+=\S+ )*(?:fairseq-|python -m |examples/|scripts/)")
+COMMAND = re.compile(r"(?:[A-Z_0-9]+=\S+ +)*(?:fairseq-|python -m |examples/|scripts/)")
 
 documents = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 
 
+def read(document: Path) -> str:
+    """Returns the text of a document."""
+    return document.read_text(encoding="utf-8")
+
+
 def blocks(document: Path) -> Iterable[str]:
     """The indented blocks of a document, without their indentation."""
-    for block in re.findall(r"(?:^(?:    .*)?\n)+", document.read_text(encoding="utf-8"), re.MULTILINE):
+    for block in re.findall(r"(?:^(?:    .*)?\n)+", read(document), re.MULTILINE):
         yield re.sub(r"^    ", "", block, flags=re.MULTILINE).strip("\n")
 
 
@@ -49,8 +55,8 @@ def package_parser(name: str) -> ArgumentParser:
 
 
 def parse(words: list[str]) -> None:
-    """Parses a command as the program that it names would."""
-    program, arguments = words[0], words[1:]
+    """Parses a command as the program that it names would, but for what follows `--`."""
+    program, *arguments = words[: words.index("--")] if "--" in words else words
     if program == "python":
         package_parser(arguments[1].removeprefix("linformer_fairseq.")).parse_args(arguments[2:])
     elif program == "fairseq-train":
@@ -62,7 +68,8 @@ def parse(words: list[str]) -> None:
     elif program == "fairseq-hydra-train":
         assert (ROOT / "linformer_fairseq" / "config" / "model" / f"{dict_of(arguments)['model']}.yaml").is_file()
     elif program == "examples/quality/run.sh":
-        quality.build_parser().parse_args(["--data", *arguments, "--out", "OUT"])
+        _, others = quality.build_parser().parse_known_args(["--out", "OUT", *arguments[1:]])
+        recipe.build_parser().parse_args(["--data", arguments[0], *others])
     elif program.startswith("examples/") and not program.endswith(("prepare.sh", "convert.sh")):
         steps = ["--model"] if program.endswith(("train.sh", "evaluate.sh")) else []
         recipe.build_parser().parse_args([*steps, *arguments])
@@ -100,13 +107,14 @@ def known_flags() -> set[str]:
 
 @documents
 def test_flags_exist(document: Path, known_flags: set[str]) -> None:
-    assert set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]+", document.read_text(encoding="utf-8"))) <= known_flags
+    named = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*[a-z0-9](?![\w-])", read(document)))
+    assert named <= known_flags
 
 
 def test_all_our_flags_are_documented(known_flags: set[str]) -> None:
     ours = {flag for flag in known_flags if flag.startswith("--linformer-")} - {"--linformer-args"}
     assert len(ours) > 10
-    assert ours <= set(re.findall(r"^\| `(--[\w-]+)` \|", FLAGS.read_text(encoding="utf-8"), re.MULTILINE))
+    assert ours <= set(re.findall(r"^\| `(--[\w-]+)` \|", read(FLAGS), re.MULTILINE))
 
 
 @documents
@@ -115,40 +123,42 @@ def test_commands_parse(document: Path, monkeypatch: pytest.MonkeyPatch) -> None
     for words in commands(document):
         try:
             parse(words)
-        except SystemExit:
-            pytest.fail(f"{shlex.join(words)} is refused")
+        except (SystemExit, UserError) as error:
+            pytest.fail(f"{shlex.join(words)} is refused: {error}")
 
 
 def test_the_commands_are_found() -> None:
-    assert {words[0] for words in commands(README)} >= {"examples/quickstart/run.sh", "scripts/test.sh", "fairseq-train"}
+    programs = {words[0] for document in DOCUMENTS for words in commands(document)}
+    assert programs >= {"examples/quickstart/run.sh", "scripts/test.sh", "examples/wmt14_en_de/compare.sh", "python"}
+    assert programs >= {f"fairseq-{name}" for name in ("train", "generate", "eval-lm", "hydra-train")}
 
 
 @documents
 def test_links_lead_somewhere(document: Path) -> None:
-    for link in re.findall(r"\]\((?!https?:)([^)]+)\)", document.read_text(encoding="utf-8")):
+    for link in re.findall(r"\]\((?!https?:)([^)]+)\)", read(document)):
         path, _, anchor = link.partition("#")
         target = document.parent / path if path else document
         assert target.is_file(), link
-        headings = re.findall(r"^#+ (.*)$", target.read_text(encoding="utf-8"), re.MULTILINE) if anchor else []
+        headings = re.findall(r"^#+ (.*)$", read(target), re.MULTILINE) if anchor else []
         anchors = {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
         assert not anchor or anchor in anchors, link
 
 
 @documents
 def test_paths_exist(document: Path) -> None:
-    text = document.read_text(encoding="utf-8")
+    text = read(document)
     for path in re.findall(r"`((?:linformer_fairseq|examples|scripts|tests|docs)/[\w/.]*)`", text):
         assert (ROOT / path).exists(), path
 
 
 @documents
 def test_rows_of_tables_name_the_kinds(document: Path) -> None:
-    firsts = re.findall(r"^\| ([^|]*) \|", document.read_text(encoding="utf-8"), re.MULTILINE)
+    firsts = re.findall(r"^\| ([^|]*) \|", read(document), re.MULTILINE)
     assert not [first for first in firsts if re.search(r"\bdefault\b|\bpaper\b", first)]
 
 
 def test_architectures() -> None:
-    text = FLAGS.read_text(encoding="utf-8")
+    text = read(FLAGS)
     ours = {name for name in ARCH_MODEL_REGISTRY if re.match("linformer_transformer|two_level_transformer", name)}
     assert set(re.findall(r"`((?:linformer|two_level)_transformer\w*)`", text)) == ours
     assert set(re.findall(r"`(transformer\w*)`", text)) <= set(ARCH_MODEL_REGISTRY)
@@ -163,7 +173,7 @@ def test_python_examples_run() -> None:
 
 
 def test_the_readme_is_one_page_and_complete() -> None:
-    text = README.read_text(encoding="utf-8")
+    text = read(README)
     assert len(text.splitlines()) <= 150
     assert not re.findall(r"^[A-Z]+$|TODO", text, re.MULTILINE)
 
@@ -173,7 +183,7 @@ def test_the_table_of_the_readme_is_that_of_the_stored_results() -> None:
     if not script["TIMES"].exists():
         pytest.skip("the times are not stored yet")
     table = script["table"](script["Quality"].read(script["QUALITY"]), script["Costs"].read(script["TIMES"]))
-    assert table in README.read_text(encoding="utf-8")
+    assert table in read(README)
 
 
 @pytest.mark.parametrize("address", ["", "https://example.invalid/owner/name"])
@@ -191,8 +201,8 @@ def test_the_long_description_has_no_relative_links(address: str, monkeypatch: p
 def test_variables_of_the_wmt14_recipe() -> None:
     """The table of its README gives every variable, with the default that the configuration has."""
     folder = ROOT / "examples" / "wmt14_en_de"
-    defaults = dict(re.findall(r"\$\{([A-Z_]+):-([^}$]*)", (folder / "configuration.sh").read_text(encoding="utf-8")))
-    table = (folder / "README.md").read_text(encoding="utf-8")
+    defaults = dict(re.findall(r"\$\{([A-Z_]+):-([^}$]*)", read(folder / "configuration.sh")))
+    table = read(folder / "README.md")
     told: dict[str, str] = {}
     for names, values in re.findall(r"^\| (`[A-Z_`, ]+`) \| ([^|]*) \|", table, re.MULTILINE):
         variables, values = names.replace("`", "").split(", "), values.replace("`", "")

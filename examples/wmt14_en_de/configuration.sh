@@ -14,7 +14,7 @@ configuration=(
   # models
   --arch "${ARCH:-transformer_wmt_en_de}"
   --default-k "${K:-32,64}" --default-attention "${ATTENTION:-encoder,cross}"
-  --projection "${PROJECTION:-two-level,linear}"
+  --projection "${PROJECTION:-linear,two-level}"
   # training: Vaswani et al. (2017), base
   --epochs "${MAX_EPOCH:-0}" --updates "${MAX_UPDATE:-100000}"
   --max-tokens "${MAX_TOKENS:-4096}" --update-batches "${UPDATE_BATCHES:-8}" --precision "${PRECISION:-auto}"

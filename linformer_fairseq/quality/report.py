@@ -1,7 +1,6 @@
 """The study as Markdown and as JSON."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -126,12 +125,6 @@ def facts(study: Study, results: dict[str, list[Result]]) -> dict[str, Any]:
             }
             for subset, own in results.items()
             for result in own
-        ],
-        "differences": [
-            {"variant": variant, "k": k, "subset": subset}
-            | {name: round(value, 2) for name, value in asdict(found).items()}
-            for subset, own in results.items()
-            for (variant, k), found in differences(groups(own)).items()
         ],
     }
 
