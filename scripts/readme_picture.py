@@ -13,6 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from linformer_fairseq.cli.main import quiet_libraries
+
+quiet_libraries()  # before matplotlib, which logs its import
+
+# ruff: noqa: E402
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, NullFormatter
@@ -22,7 +27,6 @@ from linformer_fairseq.benchmark.efficiency.contenders import FUSED, OURS, TWO_L
 from linformer_fairseq.benchmark.efficiency.module_grid import BACKWARD, FORWARD
 from linformer_fairseq.cli.figures import BASELINE_STYLE, save
 from linformer_fairseq.cli.files import read_json
-from linformer_fairseq.cli.main import quiet_libraries
 
 DOCS = Path(__file__).parents[1] / "docs"
 QUALITY = DOCS / "quality" / "results.json"
@@ -192,7 +196,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--times", type=Path, default=TIMES, metavar="FILE", help="results.json of the benchmark")
     parser.add_argument("--out", type=Path, default=PICTURE, metavar="PNG", help="the picture to write")
     args = parser.parse_args(argv)
-    quiet_libraries()
     quality, costs = Quality.read(args.quality), Costs.read(args.times)
     draw(quality, costs, args.out)
     print(table(quality, costs))
