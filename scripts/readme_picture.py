@@ -196,6 +196,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--times", type=Path, default=TIMES, metavar="FILE", help="results.json of the benchmark")
     parser.add_argument("--out", type=Path, default=PICTURE, metavar="PNG", help="the picture to write")
     args = parser.parse_args(argv)
+    for path in (args.quality, args.times):
+        if not path.is_file():
+            parser.error(f"{path} is not there: measure it as the head of this script says, or name another file")
     quality, costs = Quality.read(args.quality), Costs.read(args.times)
     draw(quality, costs, args.out)
     print(table(quality, costs))
