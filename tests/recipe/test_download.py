@@ -193,6 +193,7 @@ def test_pauses_grow_until_something_arrives(server: DroppingServer, to: Path, m
         (DATA[:9], '{url}\n"\x00"\n', [None]),
         (DATA[:9], 'http://another/corpus.tgz\n"1"\n', [None]),
     ],
+    ids=["whole", "too long", "no origin", "other text", "no validator", "no text", "another server"],
 )
 def test_what_an_earlier_run_may_have_left(
     server: DroppingServer, to: Path, part: bytes, origin: str, asked: list[str | None]
@@ -243,6 +244,7 @@ def test_whatever_drops_the_bytes_are_the_same(
         ([404], DATA, {}, "(404 Not Found)"),
         ([302], DATA, {}, "302"),
     ],
+    ids=["size", "digest", "page", "empty", "short", "zip", "403", "404", "302"],
 )
 def test_refusals_are_final(
     server: DroppingServer, to: Path, answers: list[int], data: bytes, expected: dict[str, Any], said: str
