@@ -60,7 +60,9 @@ def run_module(module: str, *arguments: object, text: str | None = None) -> Resu
     with tempfile.TemporaryDirectory() as folder:
         given, printed = Path(folder, "input"), Path(folder, "output")
         given.write_text(text or "")
-        process = _libraries_imported().Process(target=_as_main, args=(module, list(map(str, arguments)), given, printed))
+        process = _libraries_imported().Process(
+            target=_as_main, args=(module, list(map(str, arguments)), given, printed)
+        )
         process.start()
         process.join(timeout=300)
         if process.exitcode is None:
