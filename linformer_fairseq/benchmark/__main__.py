@@ -10,12 +10,14 @@ from linformer_fairseq.cli.main import exit_status, quiet_libraries
 def main(argv: Sequence[str]) -> int:
     """Returns the exit status."""
     quiet_libraries()
-    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # torch's profiler tells of its own starts and ends
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # torch's profiler announces its own starts and ends
     from .arguments import parse
+    from .memory import limited_memory
 
     def run() -> None:
         arguments = parse(argv)
-        arguments.run(arguments.running, arguments.settings)
+        with limited_memory():
+            arguments.run(arguments.options, arguments.settings)
 
     return exit_status(run, interrupted="run the same command again")
 

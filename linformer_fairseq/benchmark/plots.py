@@ -1,4 +1,4 @@
-"""Pictures with logarithmic axes, a line a contender."""
+"""Pictures with logarithmic axes and a line for each contender."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -21,7 +21,7 @@ def lines(
     y: Callable[[Row], float | None],
     styles: Mapping[str, Mapping[str, Any]],
 ) -> None:
-    """A line for each name, in its style, through the rows that have a value."""
+    """Draws a line for each name, in its style, through the rows that have a value."""
     for line in dict.fromkeys(map(name, rows)):
         points = [(x(row), y(row)) for row in rows if name(row) == line and y(row)]
         style = {"linewidth": 1.5, "markersize": 5, **styles[line]}
@@ -29,6 +29,7 @@ def lines(
 
 
 def dress(axes: Axes, title: str, x_label: str, y_label: str, ticks: Sequence[int]) -> None:
+    """Makes both axes logarithmic, with their labels."""
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     axes.set_xticks(sorted(set(ticks)), labels=[f"{tick:,}" for tick in sorted(set(ticks))])
@@ -43,7 +44,7 @@ def dress(axes: Axes, title: str, x_label: str, y_label: str, ticks: Sequence[in
 
 
 def save_with_legend(figure: Figure, axes: Axes, path: Path, columns: int, title: str | None = None) -> None:
-    """Below all panels the legend of one of them."""
+    """Saves a figure with the legend of one of its panels below them all."""
     legend = axes.get_legend_handles_labels()
     figure.legend(*legend, loc="outside lower center", ncols=columns, title=title, fontsize="small")
     save(figure, path)

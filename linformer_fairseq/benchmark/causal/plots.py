@@ -20,7 +20,7 @@ STYLES = {
 
 
 def decoding(rows: list[DecodingRow], path: Path) -> None:
-    """Time of a step against target position for every beam, and the state's size for the widest."""
+    """Draws the time of a step against target position for every beam, and the state's size for the widest."""
     beams = sorted({row.beam for row in rows})
     figure, grid = plt.subplots(
         1, len(beams) + 1, figsize=(4.6 * (len(beams) + 1), 4.8), layout="constrained", squeeze=False
@@ -45,7 +45,7 @@ def decoding(rows: list[DecodingRow], path: Path) -> None:
 
 
 def training(rows: list[TrainingRow], path: Path) -> None:
-    """Time and peak memory of forward and backward against length."""
+    """Draws time and peak memory of forward and backward against length."""
     figure, (time_axes, memory_axes) = plt.subplots(1, 2, figsize=(10.5, 5.2), layout="constrained")
     lengths = [row.length for row in rows]
     lines(time_axes, rows, _contender, lambda row: row.length, lambda row: row.time and 1000 * row.time.median, STYLES)

@@ -17,7 +17,7 @@ INFERENCE_FILE = "inference.png"
 
 
 def sizes(rows: Sequence[ModelSizeRow], folder: Path) -> None:
-    """Parameters against the longest sentence that a model is built for."""
+    """Draws parameters against the longest sentence that a model is built for."""
     figure, axes = plt.subplots(figsize=(8, 6), layout="constrained")
     styles = _styles([row.model for row in rows])
     lines(
@@ -34,7 +34,7 @@ def sizes(rows: Sequence[ModelSizeRow], folder: Path) -> None:
 
 
 def inference(rows: Sequence[InferenceRow], folder: Path) -> None:
-    """Time of a batch of constant size against the length of its sentences, a panel a part of the model."""
+    """Draws the time of a batch of constant size against the length of its sentences, a panel for each part."""
     parts = list(dict.fromkeys(row.part for row in rows))
     figure, grid = plt.subplots(1, len(parts), figsize=(5.5 * len(parts), 5), layout="constrained", squeeze=False)
     styles = _styles([row.model for row in rows])
@@ -49,7 +49,7 @@ def inference(rows: Sequence[InferenceRow], folder: Path) -> None:
 
 
 def _styles(models: Sequence[str]) -> dict[str, dict[str, str]]:
-    """The Transformer as everywhere, a colour and a marker for each of the others."""
+    """Returns the Transformer's style of all reports, and a colour and a marker for each of the others."""
     others = [model for model in dict.fromkeys(models) if model != TRANSFORMER]
     styles = {name: {"marker": "osDvPX*d"[i % 8], "color": f"C{i % 10}"} for i, name in enumerate(others)}
     return styles | {TRANSFORMER: {"marker": "^", **BASELINE_STYLE}}
