@@ -16,7 +16,7 @@ def main(argv: Sequence[str]) -> int:
 
     def run() -> None:
         arguments = parse(argv)
-        with limited_memory():
+        with limited_memory(arguments.options.torch_device):
             arguments.run(arguments.options, arguments.settings)
 
     return exit_status(run, interrupted="run the same command again")

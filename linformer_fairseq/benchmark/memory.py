@@ -60,14 +60,14 @@ def _memory_events(recorder: profile) -> list[tuple[int, int]]:
 
 
 @contextmanager
-def limited_memory() -> Iterator[None]:
+def limited_memory(device: torch.device) -> Iterator[None]:
     """Within, this process may allocate what is free on the machine and no more; what goes beyond raises an error.
 
     Without a limit Linux would grant the allocation and kill the process once it fills it, and with it all contenders.
-    GPUs need none, as their allocator refuses what does not fit; systems other than Linux tell no numbers to go by.
+    A GPU needs none, as its allocator refuses what does not fit; systems other than Linux tell no numbers to go by.
     """
     held, free = _kilobytes("/proc/self/status", "VmData"), _kilobytes("/proc/meminfo", "MemAvailable")
-    if held is None or free is None:
+    if device.type == "cuda" or held is None or free is None:
         yield
         return
     import resource  # there is none on Windows
