@@ -2,8 +2,8 @@
 
 The tests compare the fast forms with these, and the benchmarks do so before they time anything.
 
-Shapes: T queries, n tokens, d features of a head, k slots. Every function takes `query` (T, d), `key` (n, d) and `value`
-(n, d), and returns the output (T, d) and the attention weights over tokens (T, n).
+Shapes: T queries, n tokens, d features of a head, k slots. Every function takes `query` (T, d), `key` (n, d) and
+`value` (n, d), and returns the output (T, d) and the attention weights over tokens (T, n).
 """
 
 from collections.abc import Callable, Sequence
@@ -93,7 +93,7 @@ def causal_linformer_attention(
 
 
 def pooling_matrix(n: int, projected_dim: int) -> Tensor:
-    """The means over min(k, n) windows of neighbouring tokens, (min(k, n), n): token j is in window ⌊j min(k, n) / n⌋."""
+    """The matrix of means over min(k, n) windows, (min(k, n), n); token j is in window ⌊j min(k, n) / n⌋."""
     slots = min(projected_dim, n)
     matrix = torch.zeros(slots, n, dtype=torch.float64)
     for token in range(n):
