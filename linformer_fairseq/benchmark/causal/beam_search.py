@@ -10,7 +10,7 @@ from fairseq.search import BeamSearch
 from fairseq.sequence_generator import EnsembleModel
 from torch import Tensor
 
-from linformer_fairseq.modules.linformer_multihead_attention import IncrementalState
+from linformer_fairseq.modules.base import IncrementalState
 
 GROWING = ("prev_key", "prev_value")
 """The tensors of fairseq's self-attention that grow with the position p, (B, H, p, d)."""

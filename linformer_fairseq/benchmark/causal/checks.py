@@ -5,7 +5,7 @@ from fairseq.models.transformer import TransformerModelBase
 from torch import Tensor
 
 from linformer_fairseq.cli.errors import UserError
-from linformer_fairseq.modules.causal import CHUNK_SIZE, LONGEST_SINGLE_CHUNK, causal_attention
+from linformer_fairseq.modules.ops.causal import CHUNK_SIZE, LONGEST_SINGLE_CHUNK, causal_attention
 from linformer_fairseq.modules.ops.naive import causal_linformer_attention
 
 LOG_PROB_TOLERANCE = 1e-3

@@ -11,8 +11,8 @@ from fairseq.utils import fill_with_neg_inf
 from torch import Tensor, nn
 
 from linformer_fairseq.cli.progress import say
-from linformer_fairseq.modules import LinearProjection, LinformerMultiheadAttention
-from linformer_fairseq.modules.causal import causal_attention
+from linformer_fairseq.modules import CausalLinformerAttention, LinearProjection
+from linformer_fairseq.modules.ops.causal import causal_attention
 
 from ..memory import peak_bytes_or_none, release
 from ..rows import Row
@@ -24,7 +24,7 @@ PRODUCT = "causal Linformer product"
 FUSED = "torch's fused attention"
 EAGER = "T x T softmax with a mask"
 """As fairseq's `MultiheadAttention` computes it when weights are wanted, without its linear layers."""
-MODULE = "LinformerMultiheadAttention"
+MODULE = "CausalLinformerAttention"
 FUSED_MODULE = "fairseq's MultiheadAttention, need_weights=False"
 EAGER_MODULE = "fairseq's MultiheadAttention, need_weights=True"
 OURS = {
@@ -116,11 +116,10 @@ def _modules(settings: CausalSettings, options: RunOptions, length: int) -> dict
         for _ in range(INPUT_SETS)
     ]
     positions = max(length, settings.k)
-    ours = LinformerMultiheadAttention(
+    ours = CausalLinformerAttention(
         settings.dim,
         settings.heads,
         self_attention=True,
-        causal=True,
         key_projection=LinearProjection(settings.k, positions),
         value_projection=LinearProjection(settings.k, positions),
     ).to(**options.tensor_options)

@@ -3,7 +3,7 @@
 from dataclasses import asdict, dataclass
 
 from linformer_fairseq.cli.files import write_json, write_text
-from linformer_fairseq.modules.causal import CHUNK_SIZE, LONGEST_SINGLE_CHUNK, default_chunk_size
+from linformer_fairseq.modules.ops.causal import CHUNK_SIZE, LONGEST_SINGLE_CHUNK, default_chunk_size
 
 from ..report import heading, megabytes, milliseconds, quartiles, ratio, table
 from ..run_options import RunOptions

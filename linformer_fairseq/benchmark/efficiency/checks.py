@@ -78,10 +78,10 @@ class _Formula(nn.Module):
     def _head(self, query: Tensor, key: Tensor, value: Tensor, number: int) -> naive.Result:
         if self.name in FULL_NAMES:
             return naive.full_attention(query, key, value)
-        keys = self.attention.key_projection
+        attention = self.attention
         if self.name == TWO_LEVELS:
-            return naive.two_level_attention(query, key, value, keys.projected_dim, keys.open_slots)
-        matrices = (x.weight[:, : len(key)] for x in (keys, self.attention.value_projection))
+            return naive.two_level_attention(query, key, value, attention.projected_dim, attention.open_slots)
+        matrices = (x.weight[:, : len(key)] for x in (attention.key_projection, attention.value_projection))
         return naive.linformer_attention(query, key, value, *matrices)
 
 

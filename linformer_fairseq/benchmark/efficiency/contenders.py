@@ -4,7 +4,7 @@ import torch.nn.functional as F
 from fairseq.modules import MultiheadAttention
 from torch import Tensor, nn
 
-from linformer_fairseq.modules import LinearProjection, LinformerMultiheadAttention, TwoLevelPool
+from linformer_fairseq.modules import LinearProjection, LinformerMultiheadAttention, TwoLevelAttention
 
 from .peers import PEERS, Peer, SelfAttention, check_slots
 from .sizes import Sizes
@@ -60,8 +60,11 @@ def _ours(sizes: Sizes) -> nn.Module:
 
 def _two_levels(sizes: Sizes) -> nn.Module:
     check_slots(sizes)
-    pool = TwoLevelPool(sizes.k, sizes.length)
-    return SelfAttention(LinformerMultiheadAttention(sizes.dim, sizes.heads, self_attention=True, key_projection=pool))
+    return SelfAttention(
+        TwoLevelAttention(
+            sizes.dim, sizes.heads, self_attention=True, projected_dim=sizes.k, max_positions=sizes.length
+        )
+    )
 
 
 FULL = (

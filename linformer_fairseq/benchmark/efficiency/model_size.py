@@ -7,8 +7,8 @@ import torch
 from fairseq.tasks.translation import TranslationTask
 
 from linformer_fairseq.cli.progress import say
-from linformer_fairseq.models.config import SHARINGS
 from linformer_fairseq.models.loading import projection_weights
+from linformer_fairseq.modules.linformer_attention import SHARINGS
 
 from ..rows import Row
 from ..run_options import RunOptions
