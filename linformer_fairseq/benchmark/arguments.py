@@ -1,7 +1,6 @@
 """The benchmark's command line, a subcommand for each benchmark."""
 
 import argparse
-import dataclasses
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from linformer_fairseq.cli.machine import cpu_count
 
 from .causal.arguments import add_parser as add_causal
 from .efficiency.arguments import add_parser as add_efficiency
+from .rows import fields_of
 from .run_options import DTYPES, RunOptions
 
 
@@ -61,11 +61,6 @@ def parse(argv: Sequence[str]) -> Arguments:
         raise UserError(f"--dim {args['dim']} is not divisible by --heads {args['heads']}: change one of them.")
     check_folder("--out", args["out"])
     command = shlex.join(["python", "-m", "linformer_fairseq.benchmark", *argv])
-    options = RunOptions(command=command, **_fields_of(RunOptions, args))
-    settings = args["settings"](**_fields_of(args["settings"], args))
+    options = RunOptions(command=command, **fields_of(RunOptions, args))
+    settings = args["settings"](**fields_of(args["settings"], args))
     return Arguments(args["run"], options, settings)
-
-
-def _fields_of(kind: type, args: dict[str, Any]) -> dict[str, Any]:
-    """Returns the options that a dataclass has fields for."""
-    return {field.name: args[field.name] for field in dataclasses.fields(kind) if field.name in args}

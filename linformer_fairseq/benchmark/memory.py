@@ -14,8 +14,9 @@ from linformer_fairseq.cli.progress import say
 
 RESERVE = 0.1
 """The share of the free memory that the measurements must leave to everything else."""
+CONTAINERS = Path("/sys/fs/cgroup")
 CONTAINER_LIMITS = ("memory.max", "memory/memory.limit_in_bytes")
-"""Where Linux shows a container its limit (cgroup version 2, version 1)."""
+"""The files there in which Linux shows a container its limit (cgroup version 2, version 1)."""
 
 
 def peak_bytes(call: Callable[[], object], device: torch.device) -> int:
@@ -92,7 +93,7 @@ def _kilobytes(path: str, name: str) -> int | None:
 
 def _container_limits() -> list[int]:
     """Returns the bytes that the container may use, less the reserve, if it has a limit."""
-    files = [Path("/sys/fs/cgroup", name) for name in CONTAINER_LIMITS]
+    files = [CONTAINERS / name for name in CONTAINER_LIMITS]
     texts = [file.read_text(encoding="ascii").strip() for file in files if file.exists()]
     return [int((1 - RESERVE) * int(text)) for text in texts if text.isdecimal()]
 

@@ -19,9 +19,14 @@ class Row:
         return facts | {name: facts[name] and facts[name].facts() for name in SPREADS if name in facts}
 
 
+def fields_of(kind: type, facts: dict[str, Any]) -> dict[str, Any]:
+    """Returns the facts that a dataclass has fields for."""
+    return {field.name: facts[field.name] for field in dataclasses.fields(kind) if field.name in facts}
+
+
 def restore(kind: type[RowT], facts: dict[str, Any]) -> RowT:
     """Returns the row whose `facts()` these are."""
-    given = {field.name: facts[field.name] for field in dataclasses.fields(kind)}
+    given = fields_of(kind, facts)
     for name in SPREADS:
         if given.get(name):
             given[name] = Spread(*(given[name][f"{part}_seconds"] for part in Spread._fields))

@@ -38,26 +38,23 @@ class Timings(Generic[Key]):
     """Why a contender has no time."""
 
 
-@dataclass(frozen=True)
-class Turns(Generic[Key]):
-    """The same, run by run."""
-
-    seconds: dict[Key, list[float]]
-    notes: dict[Key, str]
-
-
 def interleaved(
     calls: Contenders[Key], repeats: int, warm_up: int, device: torch.device, time_limit: float = math.inf
 ) -> Timings[Key]:
     """Times all contenders in turn; the first `warm_up` runs of each do not count."""
-    turns = take_turns(calls, warm_up + repeats, device, time_limit)
-    return Timings({name: spread(times[warm_up:]) for name, times in turns.seconds.items()}, turns.notes)
+    seconds, notes = take_turns(calls, warm_up + repeats, device, time_limit)
+    return Timings({name: spread(times[warm_up:]) for name, times in seconds.items()}, notes)
 
 
-def take_turns(calls: Contenders[Key], runs: int, device: torch.device, time_limit: float = math.inf) -> Turns[Key]:
+def take_turns(
+    calls: Contenders[Key], runs: int, device: torch.device, time_limit: float = math.inf
+) -> tuple[dict[Key, list[float]], dict[Key, str]]:
     """Times all contenders in turn, run by run, so that whatever else the machine does affects all of them alike.
 
     A contender drops out once it does not fit into memory, or one of its runs takes longer than `time_limit` seconds.
+
+    Returns:
+        The seconds of every run, and why contenders dropped out; every contender is in one of the two.
     """
     seconds: dict[Key, list[float]] = {name: [] for name in calls}
     notes: dict[Key, str] = {}
@@ -72,9 +69,9 @@ def take_turns(calls: Contenders[Key], runs: int, device: torch.device, time_lim
             else:
                 if seconds[name][-1] > time_limit:
                     notes[name] = too_long(time_limit)
-            if name in notes:
-                release(device)
-    return Turns({name: times for name, times in seconds.items() if name not in notes}, notes)
+                continue
+            release(device)  # once the error, and what it refers to, is gone
+    return {name: times for name, times in seconds.items() if name not in notes}, notes
 
 
 def too_long(time_limit: float) -> str:

@@ -194,13 +194,13 @@ def _seconds(
 ) -> tuple[dict[Key, list[float]], dict[Key, str]]:
     """Returns the seconds of the runs that count, few for slow contenders, and why some did not run."""
     device, first = options.torch_device, min(SLOW_RUNS, options.repeats)
-    turns = take_turns(calls, options.warm_up + first, device, settings.time_limit)
-    seconds = {key: times[options.warm_up :] for key, times in turns.seconds.items()}
+    turns, notes = take_turns(calls, options.warm_up + first, device, settings.time_limit)
+    seconds = {key: times[options.warm_up :] for key, times in turns.items()}
     quick = {key: calls[key] for key, times in seconds.items() if spread(times).median <= settings.slow}
-    more = take_turns(quick, options.repeats - first, device, settings.time_limit)
-    for key, times in more.seconds.items():
+    more, dropped = take_turns(quick, options.repeats - first, device, settings.time_limit)
+    for key, times in more.items():
         seconds[key] += times
-    return {key: times for key, times in seconds.items() if key not in more.notes}, turns.notes | more.notes
+    return {key: times for key, times in seconds.items() if key not in dropped}, notes | dropped
 
 
 @torch.no_grad()

@@ -15,7 +15,7 @@ from ..plots import dress, lines, save_with_legend
 from .contenders import CONTENDERS, EAGER, FUSED, OURS, TWO_LEVELS
 from .module_grid import BACKWARD, FORWARD, ModuleRow
 from .settings import EfficiencySettings
-from .slope import peak, seconds, slope
+from .slope import PEAK, SECONDS, slope
 
 FILES = {FORWARD: "modules-forward.png", BACKWARD: "modules-backward.png"}
 MARKERS = "^vhosDPX*d<>pH"
@@ -51,8 +51,8 @@ def _draw(rows: Sequence[ModuleRow], passes: str, settings: EfficiencySettings, 
     shown = [row for row in rows if row.contender in labels]
     figure, (time_axes, memory_axes) = plt.subplots(1, 2, figsize=(12, 7), layout="constrained")
     for axes, value, scale, title, unit in (
-        (time_axes, seconds, 1e3, "time", "ms"),
-        (memory_axes, peak, 1e-6, "peak memory", "MB"),
+        (time_axes, SECONDS, 1e3, "time", "ms"),
+        (memory_axes, PEAK, 1e-6, "peak memory", "MB"),
     ):
         lines(
             axes,
@@ -68,7 +68,7 @@ def _draw(rows: Sequence[ModuleRow], passes: str, settings: EfficiencySettings, 
 
 def _label(name: str, rows: Sequence[ModuleRow]) -> str:
     """Returns a name with the slopes of its lines, that of time first."""
-    slopes = [slope(rows, value) for value in (seconds, peak)]
+    slopes = [slope(rows, value) for value in (SECONDS, PEAK)]
     if None in slopes:
         return name
     return "{}: n^{:.2f}, n^{:.2f}".format(name, *slopes)

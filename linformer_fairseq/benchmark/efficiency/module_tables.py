@@ -9,7 +9,7 @@ from .module_grid import FORWARD, PRODUCT, Key, ModuleRow
 from .module_plots import FILES
 from .settings import EfficiencySettings
 from .sizes import Sizes
-from .slope import Value, peak, seconds, slope
+from .slope import PEAK, SECONDS, Value, slope
 
 OWN_NAMES = tuple(contender.name for contender in OWN)
 
@@ -34,8 +34,8 @@ def grid(rows: Sequence[ModuleRow], settings: EfficiencySettings) -> list[str]:
             parts += [
                 f"### {name}, as multiples of {OURS}, {passes}",
                 "As in table 3 of Wang et al. (2020): time, then peak memory.",
-                _ratios(own, name, seconds, settings),
-                _ratios(own, name, peak, settings),
+                _ratios(own, name, SECONDS, settings),
+                _ratios(own, name, PEAK, settings),
             ]
         parts += [
             f"### All modules, k = {k}, {passes}",
@@ -61,7 +61,7 @@ def equal(rows: Sequence[ModuleRow]) -> list[str]:
     """Returns the section on sentences with a slot for every token."""
     if not rows:
         return []
-    ours = {(row.length, row.passes): seconds(row) for row in rows if row.contender == OURS}
+    ours = {(row.length, row.passes): row.seconds for row in rows if row.contender == OURS}
     shown = [row for row in rows if row.contender in (EAGER, FAIRSEQ, FUSED, *WITH_K)]
     return [
         "## A slot for every token, n = k",
@@ -75,7 +75,7 @@ def equal(rows: Sequence[ModuleRow]) -> list[str]:
                     f"{row.sentences:,}",
                     milliseconds(row.time),
                     quartiles(row.time),
-                    ratio(seconds(row), ours.get((row.length, row.passes))),
+                    ratio(row.seconds, ours.get((row.length, row.passes))),
                 ]
                 for row in shown
             ],
@@ -125,8 +125,8 @@ def _against_length(rows: Sequence[ModuleRow], settings: EfficiencySettings) -> 
 
     keys = dict.fromkeys(row.key for row in rows)
     return [
-        table(headers, [line(key, lambda row: milliseconds(row.time), seconds) for key in keys]),
-        table(headers, [line(key, lambda row: megabytes(row.peak_bytes), peak) for key in keys]),
+        table(headers, [line(key, lambda row: milliseconds(row.time), SECONDS) for key in keys]),
+        table(headers, [line(key, lambda row: megabytes(row.peak_bytes), PEAK) for key in keys]),
     ]
 
 
@@ -137,7 +137,7 @@ def _with_k(rows: Sequence[ModuleRow], settings: EfficiencySettings) -> str:
         theirs, ours = measured.get((key, n)), measured.get((Key(OURS, key.k), n))
         if not (theirs and ours):
             return UNKNOWN
-        return f"{ratio(seconds(theirs), seconds(ours))} · {ratio(peak(theirs), peak(ours))}"
+        return f"{ratio(theirs.seconds, ours.seconds)} · {ratio(theirs.peak_bytes, ours.peak_bytes)}"
 
     keys = sorted({row.key for row in rows if row.contender in WITH_K and row.contender != OURS})
     return table(

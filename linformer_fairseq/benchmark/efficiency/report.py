@@ -3,7 +3,6 @@
 import csv
 import io
 from collections.abc import Sequence
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.cli.files import read_json, write_text
 
 from ..report import heading
-from ..rows import Row, restore
+from ..rows import Row, fields_of, restore
 from ..run_options import RunOptions
 from . import module_plots, module_tables, whole_plots, whole_tables
 from .inference import InferenceRow
@@ -45,8 +44,8 @@ def write(folder: Path, parts: Sequence[str]) -> None:
         raise UserError(f"{path} is not there: run the benchmark without --report-only.")
     stored = read_json(path)
     asked = stored["asked"]
-    options = RunOptions(command=stored["command"], out=folder, **_chosen(RunOptions, asked))
-    sizes = {name: tuple(x) if isinstance(x, list) else x for name, x in _chosen(EfficiencySettings, asked).items()}
+    options = RunOptions(command=stored["command"], out=folder, **fields_of(RunOptions, asked))
+    sizes = {name: tuple(x) if isinstance(x, list) else x for name, x in fields_of(EfficiencySettings, asked).items()}
     settings = EfficiencySettings(parts=tuple(parts), report_only=True, **sizes)
     rows: dict[str, list[Any]] = {part: [] for part in PARTS}
     for name, block in stored["blocks"].items():
@@ -86,11 +85,6 @@ def _text(
         *module_tables.left_out([*rows[MODULES], *rows[EQUAL]]),
     ]
     return "\n\n".join(parts) + "\n"
-
-
-def _chosen(kind: type, facts: dict[str, Any]) -> dict[str, Any]:
-    """Returns the facts that a dataclass has fields for."""
-    return {field.name: facts[field.name] for field in fields(kind) if field.name in facts}
 
 
 def _csv(facts: Sequence[dict[str, Any]]) -> str:

@@ -1,6 +1,7 @@
 """How fast time and memory grow with the length of a sentence."""
 
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 
 import numpy as np
 
@@ -8,14 +9,8 @@ from .module_grid import ModuleRow
 
 Value = Callable[[ModuleRow], float | None]
 """Seconds or bytes of a batch."""
-
-
-def seconds(row: ModuleRow) -> float | None:
-    return row.seconds
-
-
-def peak(row: ModuleRow) -> float | None:
-    return row.peak_bytes
+SECONDS: Value = attrgetter("seconds")
+PEAK: Value = attrgetter("peak_bytes")
 
 
 def slope(rows: Sequence[ModuleRow], value: Value) -> float | None:

@@ -96,13 +96,13 @@ def measure(
     notes = {row.model: row.note for row in before if row.note == too_long(limit)}
     calls = {name: partial(_step, trainer, batches) for name, trainer in trainers.items() if name not in notes}
     steps = len(batches.samples)
-    turns = take_turns(calls, options.runs * steps, device, limit)
-    notes |= turns.notes
+    seconds, dropped = take_turns(calls, options.runs * steps, device, limit)
+    notes |= dropped
     rows = []
     for name, trainer in trainers.items():
         time = peak = None
-        if name in turns.seconds:
-            passes = [sum(turns.seconds[name][run * steps : (run + 1) * steps]) for run in range(options.runs)]
+        if name in seconds:
+            passes = [sum(seconds[name][run * steps : (run + 1) * steps]) for run in range(options.runs)]
             time = spread(passes[options.warm_up :])
             trainer.zero_grad()  # the gradients are part of the step
             peak = peak_bytes_or_none(name, partial(trainer.step, batches.largest), device)

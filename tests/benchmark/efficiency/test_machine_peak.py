@@ -11,7 +11,7 @@ from linformer_fairseq.benchmark.efficiency import machine_peak
 from linformer_fairseq.benchmark.efficiency.contenders import CONTENDERS, OURS
 from linformer_fairseq.benchmark.efficiency.machine_peak import SquareProduct, linformer_operations
 from linformer_fairseq.benchmark.efficiency.sizes import Sizes
-from linformer_fairseq.benchmark.running import Running
+from linformer_fairseq.benchmark.run_options import RunOptions
 
 
 @pytest.fixture
@@ -61,9 +61,9 @@ def test_our_module_takes_as_many_operations(sizes: Sizes, sentences: int) -> No
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_operations_of_a_square_product(dtype: str, running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_operations_of_a_square_product(dtype: str, options: RunOptions, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(machine_peak.SIDES, "cpu", 64)
-    product = SquareProduct(dataclasses.replace(running, dtype=dtype))
+    product = SquareProduct(dataclasses.replace(options, dtype=dtype))
     with FlopCounterMode(display=False) as counter:
         assert product(0).dtype == getattr(torch, dtype)
     assert product.operations == counter.get_total_flops()
