@@ -15,7 +15,7 @@ from .sizes import Sizes
 
 TOLERANCE = 1e-5
 """In float64; some packages compute their softmax in float32 nevertheless."""
-SIZES = (Sizes(32, 4, 24, 4), Sizes(32, 4, 24, 12), Sizes(32, 4, 6, 6), Sizes(8, 1, 384, 20))
+SIZES = (Sizes(32, 4, 24, 4), Sizes(32, 4, 24, 12), Sizes(32, 4, 6, 6), Sizes(8, 1, 400, 20))
 """One for each order of products that ours takes where k <= n: linear layers folded into the slots; slots as they are;
 scores projected, without slots; two levels in tiles."""
 FULL_NAMES = tuple(contender.name for contender in FULL)

@@ -61,7 +61,8 @@ def measure(
 
     Args:
         length: tokens of every sentence.
-        before: rows of shorter sentences; what took too long there is left out.
+        before: rows of shorter sentences; what took too long there is left out, as are models whose encoder takes too
+            long.
     """
     device, limit = options.torch_device, settings.whole_time_limit
     models = _build(settings, options)
@@ -70,7 +71,11 @@ def measure(
     rows = []
     for part in PARTS:
         say(f"inference, {part}, {len(source):,} x {length:,} tokens ...")
-        slow = {row.model: row.note for row in before if row.part == part and row.note == too_long(limit)}
+        slow = {
+            row.model: row.note
+            for row in (*before, *rows)
+            if row.part in (ENCODER, part) and row.note == too_long(limit)
+        }
         rows += _rows(part, encoders if part == ENCODER else models, source, slow, limit, options)
     release(device)
     return rows

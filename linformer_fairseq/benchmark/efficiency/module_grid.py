@@ -105,7 +105,8 @@ def measure(
     """Measures every contender on the same batches, the contenders in turn.
 
     Args:
-        before: rows of shorter sentences; what took too long there is left out.
+        before: rows of shorter sentences; what took too long there is left out, as is the backward of what takes too
+            long forward.
     """
     torch.manual_seed(options.seed)
     modules, refused = _build(shape, settings, options, contenders)
@@ -113,9 +114,12 @@ def measure(
     rows = []
     for passes in PASSES:
         say(f"modules, {passes}, {shape.sentences:,} x {shape.length:,} tokens ...")
-        slow = [row for row in before if row.passes == passes and row.note == too_long(settings.time_limit)]
-        notes = refused | {row.key: row.note for row in slow if row.key in modules}
-        rows += _rows(passes, shape, modules, notes, inputs, settings, options)
+        slow = {
+            row.key: row.note
+            for row in (*before, *rows)
+            if row.passes in (FORWARD, passes) and row.note == too_long(settings.time_limit) and row.key in modules
+        }
+        rows += _rows(passes, shape, modules, refused | slow, inputs, settings, options)
         release(options.torch_device)
     return rows
 

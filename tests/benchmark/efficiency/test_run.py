@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ import torch
 
 from linformer_fairseq.benchmark.__main__ import main
 from linformer_fairseq.benchmark.arguments import parse
+from linformer_fairseq.benchmark.efficiency import arguments
 from linformer_fairseq.benchmark.efficiency.arguments import SMOKE
 from linformer_fairseq.benchmark.efficiency.contenders import CONTENDERS, FULL, OWN
 from linformer_fairseq.benchmark.efficiency.module_grid import PASSES
@@ -194,6 +196,18 @@ def test_report_without_results_is_refused(tmp_path: Path, capsys: pytest.Captur
     assert not (tmp_path / "new").exists()
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="the limit is Linux's")
+def test_command_may_take_what_memory_is_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import resource
+
+    limits = []
+    monkeypatch.setattr(arguments, "run", lambda *options: limits.append(resource.getrlimit(resource.RLIMIT_DATA)[0]))
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    assert call(tmp_path) == 0
+    assert limits[0] != resource.RLIM_INFINITY
+    assert resource.getrlimit(resource.RLIMIT_DATA) == before
+
+
 @pytest.mark.parametrize(
     ("options", "wanted"),
     [
@@ -219,9 +233,9 @@ def test_wrong_options_end_in_one_sentence(options: list[str], wanted: str, caps
 
 
 def test_options_after_smoke_count() -> None:
-    arguments = parse(shlex.split("efficiency --out x --dim 64 --repeats 9 --smoke --heads 2 --warm-up 0"))
-    assert (arguments.settings.dim, arguments.options.repeats) == (SMOKE["dim"], SMOKE["repeats"])
-    assert (arguments.settings.heads, arguments.options.warm_up) == (2, 0)
+    parsed = parse(shlex.split("efficiency --out x --dim 64 --repeats 9 --smoke --heads 2 --warm-up 0"))
+    assert (parsed.settings.dim, parsed.options.repeats) == (SMOKE["dim"], SMOKE["repeats"])
+    assert (parsed.settings.heads, parsed.options.warm_up) == (2, 0)
 
 
 def test_smoke_knows_no_other_options_than_there_are() -> None:
