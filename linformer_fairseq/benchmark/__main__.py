@@ -8,18 +8,19 @@ from linformer_fairseq.cli.main import exit_status, quiet_libraries
 
 
 def main(argv: Sequence[str]) -> int:
-    """Returns the exit status."""
+    """Runs the command and returns its exit status."""
     quiet_libraries()
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # torch's profiler announces its own starts and ends
-    from .arguments import parse
-    from .memory import limited_memory
 
-    def run() -> None:
+    def command() -> None:
+        from .arguments import parse
+        from .memory import limited_memory
+
         arguments = parse(argv)
         with limited_memory(arguments.options.torch_device):
             arguments.run(arguments.options, arguments.settings)
 
-    return exit_status(run, interrupted="run the same command again")
+    return exit_status(command, interrupted="run the same command again")
 
 
 if __name__ == "__main__":
