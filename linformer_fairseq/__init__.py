@@ -2,10 +2,16 @@
 
 from linformer_fairseq.checkpoints import admit_checkpoint_types
 from linformer_fairseq.models import LinformerTransformerLanguageModel, LinformerTransformerModel
-from linformer_fairseq.modules import LinformerMultiheadAttention
+from linformer_fairseq.modules import CausalLinformerAttention, LinformerMultiheadAttention, TwoLevelAttention
 from linformer_fairseq.numpy_compat import restore_numpy_compat
 
-__all__ = ["LinformerMultiheadAttention", "LinformerTransformerLanguageModel", "LinformerTransformerModel"]
+__all__ = [
+    "CausalLinformerAttention",
+    "LinformerMultiheadAttention",
+    "LinformerTransformerLanguageModel",
+    "LinformerTransformerModel",
+    "TwoLevelAttention",
+]
 
 admit_checkpoint_types()
 restore_numpy_compat()

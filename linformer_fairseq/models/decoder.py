@@ -4,9 +4,9 @@ from fairseq.data import Dictionary
 from fairseq.models.transformer import TransformerConfig, TransformerDecoderBase
 from torch import Tensor, nn
 
-from linformer_fairseq.models.config import LayerProjections
+from linformer_fairseq.models.config import AttentionBuilder
 from linformer_fairseq.models.layers import LinformerDecoderLayer, name_dropout, share_source, wrap_layer
-from linformer_fairseq.models.padding import restore_padding
+from linformer_fairseq.models.right_padding import restore_padding
 
 NO_LAYER = -1
 """As `alignment_layer`: no attention weights. Over tokens they are a (T, n) matrix a head, which would cost as much as
@@ -18,8 +18,8 @@ class LinformerTransformerDecoder(TransformerDecoderBase):
     layout. In training they are left out unless `alignment_layer` or `trains_alignments` asks for them.
 
     Args:
-        cross_projections: E and F of every layer's cross-attention, or None to leave it whole.
-        self_projections: the same for causal self-attention.
+        cross: builds the cross-attention of each layer; None for full attention.
+        own: builds the causal self-attention of each layer; None for full attention.
     """
 
     def __init__(
@@ -27,25 +27,25 @@ class LinformerTransformerDecoder(TransformerDecoderBase):
         cfg: TransformerConfig,
         dictionary: Dictionary,
         embed_tokens: nn.Embedding,
-        cross_projections: list[LayerProjections] | None,
-        self_projections: list[LayerProjections] | None,
+        cross: list[AttentionBuilder] | None,
+        own: list[AttentionBuilder] | None,
         no_encoder_attn: bool = False,
     ) -> None:
-        whole = [None] * cfg.decoder.layers
-        self.layer_projections = zip(cross_projections or whole, self_projections or whole, strict=True)
+        full = [None] * cfg.decoder.layers
+        self.layer_attention = zip(cross or full, own or full, strict=True)
         super().__init__(cfg, dictionary, embed_tokens, no_encoder_attn)
-        del self.layer_projections
-        self.is_causal_by_itself = self_projections is not None
+        del self.layer_attention
+        self.is_causal_by_itself = own is not None
         self.trains_alignments = False
         """Whether the criterion may read the last layer's weights."""
-        self.once_for_source = share_source(self)
+        self.source_cache = share_source(self)
         name_dropout(self, "TransformerDecoder")
 
     def build_decoder_layer(self, cfg: TransformerConfig, no_encoder_attn: bool = False) -> nn.Module:
-        return wrap_layer(LinformerDecoderLayer(cfg, *next(self.layer_projections), no_encoder_attn), cfg)
+        return wrap_layer(LinformerDecoderLayer(cfg, *next(self.layer_attention), no_encoder_attn), cfg)
 
     def buffered_future_mask(self, tensor: Tensor) -> Tensor | None:
-        """None where self-attention is projected: it masks the future by itself, without a (T, T) tensor."""
+        """None where self-attention is ours: it hides the future by itself, without a (T, T) tensor."""
         return None if self.is_causal_by_itself else super().buffered_future_mask(tensor)
 
     def extract_features(
@@ -63,7 +63,7 @@ class LinformerTransformerDecoder(TransformerDecoderBase):
             raise ValueError("targets padded on the left are not supported; pad them on the right")
         if self.training and alignment_layer is None and not self.trains_alignments:
             alignment_layer = NO_LAYER
-        with self.once_for_source.open():
+        with self.source_cache.open():
             x, extra = super().extract_features(
                 prev_output_tokens,
                 encoder_out,
@@ -79,6 +79,6 @@ class LinformerTransformerDecoder(TransformerDecoderBase):
 
 
 def _has_padding_before_tokens(tokens: Tensor, padding_idx: int) -> bool:
-    """Whether column j of E would meet another token than the j-th of a row."""
+    """Whether column j of E would project another token than the j-th of a row."""
     padding = tokens.eq(padding_idx)
     return bool((padding[:, :-1] & ~padding[:, 1:]).any())

@@ -4,9 +4,9 @@ from fairseq.data import Dictionary
 from fairseq.models.transformer import TransformerConfig, TransformerEncoderBase
 from torch import Tensor, nn
 
-from linformer_fairseq.models.config import LayerProjections
+from linformer_fairseq.models.config import AttentionBuilder
 from linformer_fairseq.models.layers import LinformerEncoderLayer, name_dropout, wrap_layer
-from linformer_fairseq.models.padding import right_padding_order
+from linformer_fairseq.models.right_padding import right_padding_order
 
 
 class LinformerTransformerEncoder(TransformerEncoderBase):
@@ -14,7 +14,7 @@ class LinformerTransformerEncoder(TransformerEncoderBase):
     sources and returns its outputs so. `src_tokens` of the output keeps the tokens as they came.
 
     Args:
-        projections: E and F of every layer, or None to leave self-attention whole.
+        attention: builds the self-attention of each layer; None for full attention.
     """
 
     def __init__(
@@ -22,15 +22,15 @@ class LinformerTransformerEncoder(TransformerEncoderBase):
         cfg: TransformerConfig,
         dictionary: Dictionary,
         embed_tokens: nn.Embedding,
-        projections: list[LayerProjections] | None,
+        attention: list[AttentionBuilder] | None,
     ) -> None:
-        self.layer_projections = iter(projections or [None] * cfg.encoder.layers)
+        self.layer_attention = iter(attention or [None] * cfg.encoder.layers)
         super().__init__(cfg, dictionary, embed_tokens)
-        del self.layer_projections
+        del self.layer_attention
         name_dropout(self, "TransformerEncoder")
 
     def build_encoder_layer(self, cfg: TransformerConfig) -> nn.Module:
-        return wrap_layer(LinformerEncoderLayer(cfg, next(self.layer_projections), self.return_fc), cfg)
+        return wrap_layer(LinformerEncoderLayer(cfg, next(self.layer_attention), self.return_fc), cfg)
 
     def forward(
         self,

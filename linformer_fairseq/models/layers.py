@@ -1,4 +1,4 @@
-"""Transformer layers whose attention may be projected."""
+"""Transformer layers whose attention may be of one of our kinds."""
 
 from typing import Any, TypeVar
 
@@ -9,9 +9,9 @@ from fairseq.modules.checkpoint_activations import checkpoint_wrapper
 from fairseq.modules.transformer_layer import TransformerDecoderLayerBase, TransformerEncoderLayerBase
 from torch import Tensor, nn
 
-from linformer_fairseq.models.config import LayerProjections
-from linformer_fairseq.modules import LinformerMultiheadAttention
-from linformer_fairseq.modules.once import Once
+from linformer_fairseq.models.config import AttentionBuilder
+from linformer_fairseq.modules import ProjectedAttention
+from linformer_fairseq.modules.forward_cache import ForwardCache
 
 Layer = TypeVar("Layer", bound=nn.Module)
 
@@ -22,27 +22,27 @@ FAST_PATH_PARAMETERS = tuple(
 
 
 class LinformerEncoderLayer(TransformerEncoderLayerBase):
-    """Encoder layer with Linformer self-attention, or fairseq's own where `projections` is None.
+    """Encoder layer whose self-attention `attention` builds, or fairseq's own where that is None.
 
     fairseq 0.12.2 computes a loaded layer with a fused kernel that knows full attention only. Here that path stays
     closed: it opens in fairseq's `_load_from_state_dict`, which is overridden. The copies of the weights that it
     would use are dropped, so that checkpoints are the same on every fairseq.
     """
 
-    def __init__(self, cfg: TransformerConfig, projections: LayerProjections | None, return_fc: bool = False) -> None:
-        self.projections = projections
+    def __init__(self, cfg: TransformerConfig, attention: AttentionBuilder | None, return_fc: bool = False) -> None:
+        self.attention = attention
         super().__init__(cfg, return_fc)
-        del self.projections
+        del self.attention
         name_dropout(self, "TransformerEncoderLayerBase")
         for name in FAST_PATH_PARAMETERS:
             if hasattr(self, name):
                 delattr(self, name)
 
     def build_self_attention(self, embed_dim: int, cfg: TransformerConfig) -> nn.Module:
-        if self.projections is None:
+        if self.attention is None:
             return super().build_self_attention(embed_dim, cfg)
         options = {"xformers_att_config": cfg.encoder.xformers_att_config, "self_attention": True}
-        return _linformer_attention(self, self.projections, embed_dim, cfg.encoder.attention_heads, cfg, **options)
+        return _build(self.attention, self, embed_dim, cfg.encoder.attention_heads, cfg, **options)
 
     def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *args: Any) -> None:
         for name in FAST_PATH_PARAMETERS:
@@ -51,27 +51,27 @@ class LinformerEncoderLayer(TransformerEncoderLayerBase):
 
 
 class LinformerDecoderLayer(TransformerDecoderLayerBase):
-    """Decoder layer with Linformer cross-attention and causal Linformer self-attention, or fairseq's own where their
-    projections are None."""
+    """Decoder layer whose cross-attention and causal self-attention are built by `cross` and `own`, or fairseq's where
+    these are None."""
 
     def __init__(
         self,
         cfg: TransformerConfig,
-        cross_projections: LayerProjections | None,
-        self_projections: LayerProjections | None,
+        cross: AttentionBuilder | None,
+        own: AttentionBuilder | None,
         no_encoder_attn: bool = False,
     ) -> None:
-        self.projections = {"cross": cross_projections, "self": self_projections}
+        self.attention = {"cross": cross, "self": own}
         super().__init__(cfg, no_encoder_attn)
-        del self.projections
+        del self.attention
         self.need_attn = False  # the decoder asks the one layer whose weights it returns; fairseq's layers compute all
         name_dropout(self, "TransformerDecoderLayerBase")
 
     def build_self_attention(
         self, embed_dim: int, cfg: TransformerConfig, add_bias_kv: bool = False, add_zero_attn: bool = False
     ) -> nn.Module:
-        projections = self.projections["self"]
-        if projections is None:
+        attention = self.attention["self"]
+        if attention is None:
             return super().build_self_attention(embed_dim, cfg, add_bias_kv, add_zero_attn)
         if cfg.cross_self_attention:
             raise ValueError("--cross-self-attention does not go with decoder in --linformer-attention; leave one out")
@@ -80,14 +80,12 @@ class LinformerDecoderLayer(TransformerDecoderLayerBase):
             "add_zero_attn": add_zero_attn,
             "self_attention": True,
             "xformers_att_config": cfg.decoder.xformers_att_config,
-            "causal": True,
-            "window": projections.window,
         }
-        return _linformer_attention(self, projections, embed_dim, cfg.decoder.attention_heads, cfg, **options)
+        return _build(attention, self, embed_dim, cfg.decoder.attention_heads, cfg, **options)
 
     def build_encoder_attention(self, embed_dim: int, cfg: TransformerConfig) -> nn.Module:
-        projections = self.projections["cross"]
-        if projections is None:
+        attention = self.attention["cross"]
+        if attention is None:
             return super().build_encoder_attention(embed_dim, cfg)
         options = {
             "kdim": cfg.encoder.embed_dim,
@@ -95,26 +93,24 @@ class LinformerDecoderLayer(TransformerDecoderLayerBase):
             "encoder_decoder_attention": True,
             "xformers_att_config": cfg.encoder.xformers_att_config,
         }
-        return _linformer_attention(self, projections, embed_dim, cfg.decoder.attention_heads, cfg, **options)
+        return _build(attention, self, embed_dim, cfg.decoder.attention_heads, cfg, **options)
 
 
-def _linformer_attention(
+def _build(
+    attention: AttentionBuilder,
     layer: LinformerEncoderLayer | LinformerDecoderLayer,
-    projections: LayerProjections,
     embed_dim: int,
     num_heads: int,
     cfg: TransformerConfig,
     **options: Any,
-) -> LinformerMultiheadAttention:
-    """Linformer attention with fairseq's settings for all attention."""
-    return LinformerMultiheadAttention(
+) -> ProjectedAttention:
+    """Builds an attention with fairseq's settings for all attention."""
+    return attention(
         embed_dim,
         num_heads,
         dropout=cfg.attention_dropout,
         q_noise=layer.quant_noise,
         qn_block_size=layer.quant_noise_block_size,
-        key_projection=projections.key,
-        value_projection=projections.value,
         **options,
     )
 
@@ -126,23 +122,21 @@ def name_dropout(module: nn.Module, name: str) -> None:
             child.module_name = name
 
 
-def share_source(decoder: nn.Module) -> Once:
-    """Lets all cross-attention of a decoder compute what is the same in every layer once while the result is open."""
-    once = Once()
-    attentions = [
+def share_source(decoder: nn.Module) -> ForwardCache:
+    """Gives all cross-attention of a decoder one cache for what is the same in every layer, and returns it."""
+    cache = ForwardCache()
+    layers = [
         module
         for module in decoder.modules()
-        if isinstance(module, LinformerMultiheadAttention) and module.encoder_decoder_attention
+        if isinstance(module, ProjectedAttention) and module.encoder_decoder_attention
     ]
-    for attention in attentions:
-        attention.once_for_source = once
-        if all(other.key_projection is other.value_projection is attention.key_projection for other in attentions):
-            attention.once_for_slots = once
-    return once
+    for attention in layers:
+        attention.share(cache, layers)
+    return cache
 
 
 def wrap_layer(layer: Layer, cfg: TransformerConfig) -> Layer:
-    """What fairseq does to a new layer: `--checkpoint-activations`, `--offload-activations`, fully sharded DDP."""
+    """Wraps a new layer as fairseq does, for `--checkpoint-activations`, `--offload-activations` and sharded DDP."""
     if not cfg.checkpoint_activations:
         return fsdp_wrap(layer, min_num_params=cfg.min_params_to_wrap)
     return fsdp_wrap(checkpoint_wrapper(layer, offload_to_cpu=cfg.offload_activations), min_num_params=0)

@@ -1,4 +1,4 @@
-"""The `linformer_transformer` model and its architectures."""
+"""The `linformer_transformer` model, with its architectures `linformer_transformer*` and `two_level_transformer*`."""
 
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
@@ -22,19 +22,22 @@ from fairseq.tasks import FairseqTask
 from omegaconf import DictConfig, OmegaConf
 from torch import nn
 
-from linformer_fairseq.models.config import LayerProjections, LinformerConfig
+from linformer_fairseq.models.config import AttentionBuilder, LinformerConfig, default_flags
 from linformer_fairseq.models.decoder import LinformerTransformerDecoder
 from linformer_fairseq.models.encoder import LinformerTransformerEncoder
 from linformer_fairseq.models.errors import one_sentence
 from linformer_fairseq.models.loading import ChecksProjections
-from linformer_fairseq.modules import LinformerMultiheadAttention
+from linformer_fairseq.modules import ProjectedAttention
 
 
 @register_model("linformer_transformer")
 class LinformerTransformerModel(ChecksProjections, TransformerModel):
-    """fairseq's `transformer` with Linformer attention (Wang et al., 2020) in any of the encoder's self-attention, the
-    decoder's cross-attention and its causal self-attention. All flags of `transformer` keep their meaning;
-    `--linformer-...` choose the projections.
+    """fairseq's `transformer` with linear attention in any of the encoder's self-attention, the decoder's
+    cross-attention and its causal self-attention.
+
+    All flags of `transformer` keep their meaning; `--linformer-...` choose the attention. The architectures
+    `linformer_transformer*` are Linformer as published (Wang et al., 2020), `two_level_transformer*` attend in two
+    levels, unless flags say otherwise.
     """
 
     @classmethod
@@ -59,10 +62,10 @@ class LinformerTransformerModel(ChecksProjections, TransformerModel):
         return model
 
     def set_beam_size(self, beam_size: int) -> None:
-        """What fairseq's search calls: projected cross-attention then keeps its keys once a sentence, not once a
+        """Tells cross-attention the width of fairseq's search, so that it keeps its keys once a sentence and not once a
         hypothesis."""
         for module in self.modules():
-            if isinstance(module, LinformerMultiheadAttention):
+            if isinstance(module, ProjectedAttention):
                 module.set_beam_size(beam_size)
 
     @classmethod
@@ -70,19 +73,19 @@ class LinformerTransformerModel(ChecksProjections, TransformerModel):
         cls, cfg: TransformerConfig, src_dict: Dictionary, embed_tokens: nn.Embedding
     ) -> LinformerTransformerEncoder:
         with one_sentence():
-            return LinformerTransformerEncoder(cfg, src_dict, embed_tokens, _projections(cfg, "encoder"))
+            return LinformerTransformerEncoder(cfg, src_dict, embed_tokens, _attention(cfg, "encoder"))
 
     @classmethod
     def build_decoder(
         cls, cfg: TransformerConfig, tgt_dict: Dictionary, embed_tokens: nn.Embedding
     ) -> LinformerTransformerDecoder:
         with one_sentence():
-            cross, own = _projections(cfg, "cross"), _projections(cfg, "decoder")
+            cross, own = _attention(cfg, "cross"), _attention(cfg, "decoder")
             return LinformerTransformerDecoder(cfg, tgt_dict, embed_tokens, cross, own, cfg.no_cross_attention)
 
 
-def _projections(cfg: TransformerConfig, place: str) -> list[LayerProjections] | None:
-    """E and F of every layer, or None where the attention of `place` stays whole."""
+def _attention(cfg: TransformerConfig, place: str) -> list[AttentionBuilder] | None:
+    """The attention of every layer at a place; None where it is full attention."""
     config = LinformerConfig.from_namespace(cfg)
     if place not in config.places:
         return None
@@ -92,20 +95,17 @@ def _projections(cfg: TransformerConfig, place: str) -> list[LayerProjections] |
         raise ValueError("--quant-noise-scalar does not go with decoder in --linformer-attention; leave one out")
     side = cfg.encoder if place == "encoder" else cfg.decoder
     longest = cfg.max_target_positions if place == "decoder" else cfg.max_source_positions
-    return config.projections(place, side.layers, side.attention_heads, longest, side.layers_to_keep)
+    return config.attention(place, side.layers, side.attention_heads, longest, side.layers_to_keep)
 
 
-def _with_linformer_defaults(
-    architecture: Callable[[Namespace], None],
-) -> Callable[[Namespace | DictConfig], None]:
-    """Adds the defaults of the `--linformer-...` flags, so that a checkpoint records them, to fairseq's own."""
+def _with_defaults_of(kind: str, architecture: Callable[[Namespace], None]) -> Callable[[Namespace | DictConfig], None]:
+    """Adds the defaults of the `--linformer-...` flags to fairseq's own, so that a checkpoint records them."""
 
     def fill_in(args: Namespace | DictConfig) -> None:
         # fairseq's function asks for attributes that may be missing, which old OmegaConf answers with None
         flat = Namespace(**OmegaConf.to_container(args)) if isinstance(args, DictConfig) else args
-        for name, value in vars(LinformerConfig()).items():
-            if not name.startswith("_"):
-                setattr(flat, name, getattr(flat, name, value))
+        for name, value in default_flags(getattr(flat, "linformer_projection", kind)).items():
+            setattr(flat, name, getattr(flat, name, value))
         architecture(flat)
         if flat is not args:
             args.update(vars(flat))
@@ -113,15 +113,20 @@ def _with_linformer_defaults(
     return fill_in
 
 
-ARCHITECTURES: dict[str, Callable[[Namespace], None]] = {
-    "linformer_transformer": base_architecture,
-    "linformer_transformer_tiny": tiny_architecture,
-    "linformer_transformer_iwslt_de_en": transformer_iwslt_de_en,
-    "linformer_transformer_wmt_en_de": transformer_wmt_en_de,
-    "linformer_transformer_vaswani_wmt_en_de_big": transformer_vaswani_wmt_en_de_big,
-    "linformer_transformer_wmt_en_de_big": transformer_wmt_en_de_big,
+PRESETS = {"linformer_": "linear", "two_level_": "two-level"}
+"""The kind of attention of an architecture by the beginning of its name."""
+FAIRSEQ_ARCHITECTURES: dict[str, Callable[[Namespace], None]] = {
+    "transformer": base_architecture,
+    "transformer_tiny": tiny_architecture,
+    "transformer_iwslt_de_en": transformer_iwslt_de_en,
+    "transformer_wmt_en_de": transformer_wmt_en_de,
+    "transformer_vaswani_wmt_en_de_big": transformer_vaswani_wmt_en_de_big,
+    "transformer_wmt_en_de_big": transformer_wmt_en_de_big,
 }
-"""Every architecture by its fairseq counterpart."""
+"""fairseq's function for each of its architectures that have counterparts here."""
+ARCHITECTURES = {prefix + name: kind for prefix, kind in PRESETS.items() for name in FAIRSEQ_ARCHITECTURES}
+"""The kind of attention of every architecture."""
 
-for _name, _architecture in ARCHITECTURES.items():
-    register_model_architecture("linformer_transformer", _name)(_with_linformer_defaults(_architecture))
+for _prefix, _kind in PRESETS.items():
+    for _name, _architecture in FAIRSEQ_ARCHITECTURES.items():
+        register_model_architecture("linformer_transformer", _prefix + _name)(_with_defaults_of(_kind, _architecture))

@@ -17,15 +17,15 @@ from fairseq.models.transformer_lm import (
 from fairseq.tasks import FairseqTask
 from omegaconf import DictConfig
 
-from linformer_fairseq.models.config import ProjectionConfig
+from linformer_fairseq.models.config import LanguageModelAttentionConfig
 from linformer_fairseq.models.decoder import LinformerTransformerDecoder
 from linformer_fairseq.models.errors import one_sentence
 from linformer_fairseq.models.loading import ChecksProjections
 
 
 @dataclass
-class LinformerLanguageModelConfig(ProjectionConfig, TransformerLanguageModelConfig):
-    """The flags of fairseq's `transformer_lm`, and those of linear projections."""
+class LinformerLanguageModelConfig(LanguageModelAttentionConfig, TransformerLanguageModelConfig):
+    """The flags of fairseq's `transformer_lm`, and those of causal attention."""
 
 
 @register_model("linformer_transformer_lm", dataclass=LinformerLanguageModelConfig)
@@ -46,7 +46,7 @@ class LinformerTransformerLanguageModel(ChecksProjections, TransformerLanguageMo
     @classmethod
     def build_model(cls, args: Namespace | DictConfig, task: FairseqTask) -> "LinformerTransformerLanguageModel":
         with one_sentence():
-            config = ProjectionConfig.from_namespace(args)
+            config = LanguageModelAttentionConfig.from_namespace(args)
             if args.quant_noise_scalar > 0:
                 raise ValueError("--quant-noise-scalar does not go with causal Linformer attention; leave it out")
             # fairseq builds embeddings and decoder in one; its embeddings are kept, its decoder gives way to ours, at
@@ -55,13 +55,13 @@ class LinformerTransformerLanguageModel(ChecksProjections, TransformerLanguageMo
             cfg = TransformerConfig.from_namespace(args)
             layers, heads = cfg.decoder.layers, cfg.decoder.attention_heads
             kept = cfg.decoder.layers_to_keep
-            projections = config.projections("decoder", layers, heads, cfg.max_target_positions, kept)
+            attention = config.attention("decoder", layers, heads, cfg.max_target_positions, kept)
             decoder = LinformerTransformerDecoder(
                 cfg,
                 task.target_dictionary,
                 embed_tokens,
-                None,
-                projections,
+                cross=None,
+                own=attention,
                 no_encoder_attn=True,
             )
             return cls(decoder)

@@ -1,25 +1,30 @@
-"""Attention and projections: tensors in, tensors out."""
+"""Attention: tensors in, tensors out. Importing this registers every kind of it."""
 
-from linformer_fairseq.modules.linformer_multihead_attention import LinformerMultiheadAttention
-from linformer_fairseq.modules.projection import (
-    KINDS,
+from linformer_fairseq.modules.base import ProjectedAttention
+from linformer_fairseq.modules.causal_linformer_attention import CausalLinformerAttention
+from linformer_fairseq.modules.linformer_attention import LinformerMultiheadAttention
+from linformer_fairseq.modules.projections import (
     ConvProjection,
     LinearProjection,
     MaxPool,
     MeanPool,
     PooledLinear,
     Projection,
-    TwoLevelPool,
 )
+from linformer_fairseq.modules.registry import CAUSAL_KINDS, KINDS
+from linformer_fairseq.modules.two_level_attention import TwoLevelAttention
 
 __all__ = [
+    "CAUSAL_KINDS",
     "KINDS",
+    "CausalLinformerAttention",
     "ConvProjection",
     "LinearProjection",
     "LinformerMultiheadAttention",
     "MaxPool",
     "MeanPool",
     "PooledLinear",
+    "ProjectedAttention",
     "Projection",
-    "TwoLevelPool",
+    "TwoLevelAttention",
 ]

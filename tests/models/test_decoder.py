@@ -12,10 +12,9 @@ from fairseq.sequence_generator import SequenceGenerator
 from fairseq.sequence_scorer import SequenceScorer
 from fairseq.tasks.translation import TranslationTask
 
-from linformer_fairseq import LinformerMultiheadAttention
-from linformer_fairseq.models.config import SHARINGS
-from linformer_fairseq.modules import KINDS
-from linformer_fairseq.modules.once import Once
+from linformer_fairseq.modules import KINDS, CausalLinformerAttention
+from linformer_fairseq.modules.forward_cache import ForwardCache
+from linformer_fairseq.modules.linformer_attention import SHARINGS
 from tests.models.toy import batch, each_hypothesis, previous_tokens, sentence, toy_model, toy_task, translate
 
 every_sharing = pytest.mark.parametrize("sharing", SHARINGS)
@@ -97,7 +96,7 @@ def test_the_search_keeps_a_source_once_for_all_its_hypotheses(projection: str) 
 
     def look(attention: torch.nn.Module, args: tuple, options: dict) -> None:
         state = attention._get_input_buffer(options["incremental_state"])
-        kept.append((len(state["prev_key"]) if state else None, options["query"].size(1)))
+        kept.append((len(state["keys"]) if state else None, options["query"].size(1)))
 
     model.decoder.layers[0].encoder_attn.register_forward_pre_hook(look, with_kwargs=True)
     check_scores(task, [model], [12, 5, 30], beam_size=4, max_len_b=20)
@@ -252,17 +251,17 @@ def test_layerwise_sharing_is_one_matrix_a_place() -> None:
     model = causal_model(linformer_sharing="layerwise")
     weights = {name: p for name, p in model.named_parameters() if "_projection.weight" in name and "layers" in name}
     assert len(weights) == 3
-    assert isinstance(model.decoder.layers[1].self_attn, LinformerMultiheadAttention)
+    assert isinstance(model.decoder.layers[1].self_attn, CausalLinformerAttention)
     assert model.decoder.layers[0].self_attn.key_projection is model.decoder.layers[1].self_attn.value_projection
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "linear"])
 def test_other_kinds_leave_the_decoder_linear(kind: str) -> None:
     model = causal_model(linformer_projection=kind, linformer_init="identity")
-    assert type(model.encoder.layers[0].self_attn.key_projection) is KINDS[kind]
-    assert type(model.decoder.layers[0].encoder_attn.key_projection) is KINDS[kind]
+    assert type(model.encoder.layers[0].self_attn) is KINDS[kind].attention
+    assert type(model.decoder.layers[0].encoder_attn) is KINDS[kind].attention
+    assert type(model.decoder.layers[0].self_attn) is CausalLinformerAttention
     projection = model.decoder.layers[0].self_attn.key_projection
-    assert type(projection) is KINDS["linear"]
     assert projection.init == "identity"
 
 
@@ -370,7 +369,7 @@ def test_layerwise_sharing_projects_the_source_once_for_all_layers(
     assert len(products) == projected
     # as if every layer projected for itself
     for layer in model.decoder.layers:
-        layer.encoder_attn.once_for_source = layer.encoder_attn.once_for_slots = Once()
+        layer.encoder_attn.source_cache = layer.encoder_attn.slot_cache = ForwardCache()
     alone, _ = model(**sample)
     assert len(products) == projected + 3
     parameters = list(model.parameters())

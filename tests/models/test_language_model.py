@@ -11,9 +11,10 @@ from fairseq.sequence_generator import SequenceGenerator
 from fairseq.tasks.language_modeling import LanguageModelingConfig, LanguageModelingTask
 
 import linformer_fairseq
-from linformer_fairseq import LinformerMultiheadAttention, LinformerTransformerLanguageModel
-from linformer_fairseq.models.config import SHARINGS, ProjectionConfig
+from linformer_fairseq import CausalLinformerAttention, LinformerTransformerLanguageModel
+from linformer_fairseq.models.config import LanguageModelAttentionConfig
 from linformer_fairseq.models.linformer_transformer_lm import LM_ARCHITECTURES, LinformerLanguageModelConfig
+from linformer_fairseq.modules.linformer_attention import SHARINGS
 from tests.models.toy import previous_tokens, sentence, toy_task
 
 every_sharing = pytest.mark.parametrize("sharing", SHARINGS)
@@ -56,7 +57,7 @@ def test_step_by_step_equals_a_parallel_pass(sharing: str, window: int | None, s
     for layer in model.decoder.layers:
         assert layer.self_attn.window == 8 - slots
         assert layer.self_attn.key_projection.projected_dim == slots
-    assert all(type(layer.self_attn) is LinformerMultiheadAttention for layer in model.decoder.layers)
+    assert all(type(layer.self_attn) is CausalLinformerAttention for layer in model.decoder.layers)
     task = toy_task()
     tokens = previous_tokens(task, torch.stack([sentence(task, 50, seed) for seed in range(2)]))
     parallel = model(tokens)[0]
@@ -96,7 +97,7 @@ def test_architectures_mirror_fairseq(arch: str) -> None:
 
 def test_hydra_configuration_holds_the_defaults() -> None:
     path = Path(linformer_fairseq.__file__).parent / "config" / "model" / "linformer_transformer_lm.yaml"
-    expected = {name: value for name, value in vars(ProjectionConfig()).items() if name != "_name"}
+    expected = {name: value for name, value in vars(LanguageModelAttentionConfig()).items() if name != "_name"}
     expected["linformer_k"] = int(expected["linformer_k"])
     assert yaml.safe_load(path.read_text()) == {"_name": "linformer_transformer_lm", **expected, "base_layers": 0}
 

@@ -14,10 +14,11 @@ from fairseq.sequence_scorer import SequenceScorer
 
 import linformer_fairseq
 from linformer_fairseq import LinformerMultiheadAttention, LinformerTransformerModel
-from linformer_fairseq.models.config import SHARINGS, LinformerConfig, ProjectionConfig
+from linformer_fairseq.models.config import LinformerConfig
 from linformer_fairseq.models.linformer_transformer import ARCHITECTURES
 from linformer_fairseq.models.loading import projection_weights
-from linformer_fairseq.modules import KINDS, LinearProjection, TwoLevelPool
+from linformer_fairseq.modules import KINDS, LinearProjection
+from linformer_fairseq.modules.linformer_attention import SHARINGS
 from tests.models.toy import (
     batch,
     each_hypothesis,

@@ -1,0 +1,55 @@
+"""Writes the configuration files of the architectures for `fairseq-hydra-train`.
+
+python -m linformer_fairseq.models.hydra_config
+"""
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from linformer_fairseq.models.config import LanguageModelAttentionConfig, default_flags, flag_defaults
+from linformer_fairseq.models.linformer_transformer import ARCHITECTURES
+
+FOLDER = Path(__file__).parents[1] / "config" / "model"
+LANGUAGE_MODEL = "linformer_transformer_lm"
+
+_HEADER = """# @package _group_
+# fairseq-hydra-train --config-dir linformer_fairseq/config model={arch} {advice}
+# Every other flag of the architecture is added with a plus: +model.{example}=3
+"""
+_FOOTER = "base_layers: 0  # read from here by fairseq's trainer\n"
+
+
+def configurations() -> dict[str, str]:
+    """The text of every configuration file by the name of its architecture."""
+    files = {
+        arch: _text(
+            arch, default_flags(linformer_projection=kind), "common.user_dir=linformer_fairseq", "encoder_layers"
+        )
+        for arch, kind in ARCHITECTURES.items()
+    }
+    lm = _text(LANGUAGE_MODEL, flag_defaults(LanguageModelAttentionConfig), "task=language_modeling", "decoder_layers")
+    return {**files, LANGUAGE_MODEL: lm}
+
+
+def main() -> None:
+    """Writes every file anew, and removes those of architectures that are no more."""
+    files = configurations()
+    for path in FOLDER.glob("*.yaml"):
+        if path.stem not in files:
+            path.unlink()
+    for arch, text in files.items():
+        (FOLDER / f"{arch}.yaml").write_text(text, encoding="utf-8")
+
+
+def _text(arch: str, flags: dict[str, Any], advice: str, example: str) -> str:
+    values = {
+        name: int(value) if isinstance(value, str) and value.isdecimal() else value for name, value in flags.items()
+    }
+    body = yaml.safe_dump({"_name": arch, **values}, sort_keys=False)
+    return _HEADER.format(arch=arch, advice=advice, example=example) + body + _FOOTER
+
+
+if __name__ == "__main__":
+    main()

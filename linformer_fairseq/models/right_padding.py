@@ -1,0 +1,26 @@
+"""Right-padding of sources: column j of E must always project token j, but fairseq pads sources on the left."""
+
+from torch import Tensor
+
+
+def right_padding_order(tokens: Tensor, padding_idx: int) -> Tensor:
+    """The order that moves the padding of every row to the right: `tokens.gather(1, order)`.
+
+    Args:
+        tokens: (B, n), padded on either side.
+
+    Returns:
+        (B, n), a permutation of every row that keeps the order of its tokens.
+    """
+    return tokens.eq(padding_idx).byte().argsort(dim=1, stable=True)
+
+
+def restore_padding(weights: Tensor, tokens: Tensor, padding_idx: int) -> Tensor:
+    """Brings attention weights over right-padded tokens back to the layout of `tokens`.
+
+    Args:
+        weights: (B, T, n).
+        tokens: (B, n), as the task padded them.
+    """
+    order = right_padding_order(tokens, padding_idx)[:, None].expand_as(weights)
+    return weights.new_zeros(weights.shape).scatter(2, order, weights)

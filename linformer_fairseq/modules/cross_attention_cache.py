@@ -1,0 +1,42 @@
+"""What cross-attention keeps of its sources between the steps of a search: a row for each sentence.
+
+All hypotheses of a sentence share its row. Once some of them go while others stay, each gets a row of its own.
+"""
+
+from collections.abc import Mapping
+
+from torch import Tensor
+
+from linformer_fairseq.modules.ops.beams import deduplicate_beams
+
+Rows = dict[str, Tensor]
+"""Tensors by name, each with a row for every sentence."""
+
+_HYPOTHESES = "hypotheses"
+"""The name of a tensor whose shape alone counts: a row for each sentence, and a column for each of its hypotheses."""
+
+
+def to_cache(rows: Mapping[str, Tensor], queries: int) -> Rows:
+    """The cache of these rows for the next steps, which bring a query for each of `queries` hypotheses."""
+    first = next(iter(rows.values()))
+    return {**rows, _HYPOTHESES: first.new_empty(len(first), queries // len(first))}
+
+
+def from_cache(cache: Rows) -> Rows:
+    """The rows that `to_cache` was given, after whatever reordering there was since."""
+    return {name: x for name, x in cache.items() if name != _HYPOTHESES}
+
+
+def reorder_cache(cache: Rows, new_order: Tensor) -> Rows:
+    """The cache for hypotheses in a new order.
+
+    They change places within their sentence, so that there is something to do only where sentences come or go.
+    """
+    sentences, hypotheses = cache[_HYPOTHESES].shape
+    if new_order.size(0) == sentences * hypotheses:
+        return cache
+    kept = deduplicate_beams(new_order // hypotheses, hypotheses, 0)
+    rows = {name: x.index_select(0, kept) for name, x in cache.items()}
+    if len(kept) == len(new_order):  # not all of a sentence's go together: from here on each has a row of its own
+        rows[_HYPOTHESES] = rows[_HYPOTHESES][:, :1]
+    return rows

@@ -1,0 +1,152 @@
+"""Every formula of attention as one would write it on a board: one sentence, one head, loops, no thought of speed.
+
+The tests compare the fast forms with these, and the benchmarks do so before they time anything.
+
+Shapes: T queries, n tokens, d features of a head, k slots. Every function takes `query` (T, d), `key` (n, d) and
+`value` (n, d), and returns the output (T, d) and the attention weights over tokens (T, n).
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+Result = tuple[Tensor, Tensor]
+Head = Callable[[Tensor, Tensor, Tensor, int], Result]
+"""Attention of one head to one sentence; the last argument is the number of the head."""
+
+
+def full_attention(query: Tensor, key: Tensor, value: Tensor) -> Result:
+    """Attends to all tokens: softmax(Q Kᵀ / √d) V."""
+    weights = torch.softmax(_scores(query, key), 1)
+    return weights @ value, weights
+
+
+def linformer_attention(query: Tensor, key: Tensor, value: Tensor, key_matrix: Tensor, value_matrix: Tensor) -> Result:
+    """Attends to the slots E K and F V (Wang et al., 2020, equation 7): softmax(Q (E K)ᵀ / √d) F V.
+
+    Args:
+        key_matrix, value_matrix: E and F, (k, n).
+    """
+    weights = torch.softmax(_scores(query, key_matrix @ key), 1) @ value_matrix
+    return weights @ value, weights
+
+
+def two_level_attention(query: Tensor, key: Tensor, value: Tensor, projected_dim: int, open_slots: int) -> Result:
+    """Attends to the tokens of a query's best windows one by one, and to the means of all other windows.
+
+    Args:
+        projected_dim: k, the number of windows. More than k² tokens are first pooled to k² means, which then stand for
+            tokens.
+        open_slots: how many windows each query opens.
+    """
+    pool = pooling_matrix(len(key), projected_dim**2).to(key)
+    key, value = pool @ key, pool @ value
+    windows = [row.nonzero().flatten() for row in pooling_matrix(len(key), projected_dim)]
+    means = torch.stack([key[window].mean(0) for window in windows])
+    sizes = torch.tensor([len(window) for window in windows]).to(key)
+    rows = []
+    for of_tokens, of_windows in zip(_scores(query, key), _scores(query, means) + sizes.log(), strict=True):
+        opened = of_windows.topk(min(open_slots, len(windows))).indices.tolist()
+        scores, members = [], []  # a score, and the tokens that share its weight evenly
+        for number, window in enumerate(windows):
+            if number in opened:
+                scores += [of_tokens[token] for token in window]
+                members += [[token] for token in window]
+            else:
+                scores.append(of_windows[number])
+                members.append(window)
+        row = torch.zeros_like(of_tokens)
+        for weight, tokens in zip(torch.softmax(torch.stack(scores), 0), members, strict=True):
+            for token in tokens:
+                row = row + weight / len(tokens) * torch.eye(len(key)).to(key)[token]
+        rows.append(row)
+    weights = torch.stack(rows)
+    return weights @ value, weights @ pool
+
+
+def causal_linformer_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    key_matrix: Tensor,
+    value_matrix: Tensor,
+    window: int = 0,
+    mask_empty_slots: bool = False,
+) -> Result:
+    """Attends from token i to the slots that the tokens up to i alone would have.
+
+    Args:
+        key_matrix, value_matrix: E and F, (k, n).
+        window: how many tokens, up to its own, a query attends to one by one; the slots are those of the tokens before
+            them, and there are none as long as there are no such tokens.
+        mask_empty_slots: whether slot c takes part only once c + 1 tokens have entered the slots.
+    """
+    rows = []
+    for i in range(len(query)):
+        older = max(0, i + 1 - window)
+        slots = min(len(key_matrix), older) if mask_empty_slots or not older else len(key_matrix)
+        keys = torch.cat([key_matrix[:slots, :older] @ key[:older], key[older : i + 1]])
+        probabilities = torch.softmax(_scores(query[i : i + 1], keys), 1)[0]
+        of_slots = probabilities[:slots] @ value_matrix[:slots, :older]
+        later = key.new_zeros(len(key) - i - 1)
+        rows.append(torch.cat([of_slots, probabilities[slots:], later]))
+    weights = torch.stack(rows)
+    return weights @ value, weights
+
+
+def pooling_matrix(n: int, projected_dim: int) -> Tensor:
+    """The matrix of means over min(k, n) windows, (min(k, n), n); token j is in window ⌊j min(k, n) / n⌋."""
+    slots = min(projected_dim, n)
+    matrix = torch.zeros(slots, n, dtype=torch.float64)
+    for token in range(n):
+        matrix[token * slots // n, token] = 1
+    return matrix / matrix.sum(1, keepdim=True)
+
+
+def max_pool(x: Tensor, projected_dim: int) -> Tensor:
+    """The maxima of every feature of `x` (n, D) over the same windows, (min(k, n), D)."""
+    return torch.stack([x[row > 0].amax(0) for row in pooling_matrix(len(x), projected_dim)])
+
+
+def multihead(
+    layer: Any,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    lengths: Sequence[int],
+    head: Head,
+    compress: Callable[[Tensor], Tensor] = lambda x: x,
+) -> Result:
+    """Attends with all heads, between the linear layers of `layer`, sentence by sentence.
+
+    The bias of the keys is left out, as it drops out of every softmax; that of the values comes after the weights,
+    which add up to one before any projection.
+
+    Args:
+        layer: has `num_heads`, `q_proj`, `k_proj`, `v_proj` and `out_proj`.
+        query: (T, B, C).
+        key, value: (n, B, D), of which each sentence has the first of `lengths`.
+        head: the attention of a head.
+        compress: what is done to the tokens of a sentence, (n, D), before the linear layers.
+
+    Returns:
+        The output (T, B, C) and the weights over tokens of each head, (H, B, T, n), zero beyond a sentence's end.
+    """
+    outputs, all_weights = [], []
+    for sentence, n in enumerate(lengths):
+        q = layer.q_proj(query[:, sentence])
+        k = compress(key[:n, sentence]) @ layer.k_proj.weight.t()
+        v = compress(value[:n, sentence]) @ layer.v_proj.weight.t()
+        by_head = zip(*(x.chunk(layer.num_heads, 1) for x in (q, k, v)), strict=True)
+        outs, weights = zip(*(head(*qkv, number) for number, qkv in enumerate(by_head)), strict=True)
+        out = torch.cat(outs, 1)
+        outputs.append(layer.out_proj(out if layer.v_proj.bias is None else out + layer.v_proj.bias))
+        padding = len(key) - weights[0].size(1)
+        all_weights.append(torch.nn.functional.pad(torch.stack(weights), (0, padding)))
+    return torch.stack(outputs, 1), torch.stack(all_weights, 1)
+
+
+def _scores(query: Tensor, key: Tensor) -> Tensor:
+    return query @ key.t() / query.size(1) ** 0.5

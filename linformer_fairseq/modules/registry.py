@@ -1,0 +1,117 @@
+"""The kinds of attention by the names of `--linformer-projection`.
+
+A kind is an attention class and a dataclass of its options. Whoever builds attention, or writes flags and configuration
+files, asks this registry and knows no kind by name.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from linformer_fairseq.modules.base import ProjectedAttention
+
+Attention = TypeVar("Attention", bound="type[ProjectedAttention]")
+
+
+@dataclass(frozen=True)
+class LayerShapes:
+    """The layers that an attention is built for."""
+
+    projected_dims: tuple[int, ...]
+    """k of every layer."""
+    num_heads: int
+    max_positions: int
+    """N, the longest sentence in tokens."""
+    flag: str = "--linformer-k"
+    """The flag that said the projected dimensions, for refusals."""
+    advice: str = ""
+    """How a refusal of the projected dimensions ends."""
+
+
+@dataclass
+class AttentionOptions:
+    """The options of a kind of attention.
+
+    Every field is a flag of the models: `linformer_open_slots` is `--linformer-open-slots`. Its metadata holds the
+    flag's `help`, its `choices` where there are some, and in `needs` what else has to be chosen where the option has no
+    effect by itself and is refused.
+    """
+
+    def validate(self) -> None:
+        """Refuses values of which no attention can be built, whatever its size.
+
+        Raises:
+            ValueError: naming the flag.
+        """
+        for option in fields(self):
+            choices, value = option.metadata.get("choices"), getattr(self, option.name)
+            if choices and value not in choices:
+                raise ValueError(f"{flag_of(option.name)} is one of {', '.join(choices)}, not {value!r}")
+
+    def arguments(self, layers: LayerShapes) -> list[dict[str, Any]]:
+        """The arguments of the attention of every layer, beside those that fairseq passes.
+
+        Raises:
+            ValueError: options that do not fit the layers.
+        """
+        return [{"projected_dim": k, "max_positions": layers.max_positions} for k in layers.projected_dims]
+
+
+def flag_of(option: str) -> str:
+    """The flag of an option: `--linformer-open-slots` for `linformer_open_slots`."""
+    return f"--{option.replace('_', '-')}"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of attention."""
+
+    name: str
+    attention: "type[ProjectedAttention]"
+    options: type[AttentionOptions]
+    help: str
+    """What it is, in the help of `--linformer-projection`."""
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    """Values that other kinds' options take by default beside this kind."""
+
+    def options_from(self, settings: object) -> AttentionOptions:
+        """Reads the options of this kind from the attributes of `settings`."""
+        return self.options(**{option.name: getattr(settings, option.name) for option in fields(self.options)})
+
+
+KINDS: dict[str, Kind] = {}
+"""The kinds of encoder self-attention and cross-attention."""
+CAUSAL_KINDS: dict[str, Kind] = {}
+"""The kinds of the decoder's self-attention; what has no causal form of its own is `DEFAULT_KIND` there."""
+DEFAULT_KIND = "linear"
+
+
+def causal_kind(name: str) -> Kind:
+    """The kind of causal attention that goes with a kind of encoder and cross-attention."""
+    return CAUSAL_KINDS.get(name, CAUSAL_KINDS[DEFAULT_KIND])
+
+
+def register_attention(
+    name: str,
+    options: type[AttentionOptions],
+    help: str = "",
+    *,
+    causal: bool = False,
+    defaults: Mapping[str, Any] | None = None,
+) -> Callable[[Attention], Attention]:
+    """Decorates a class of attention with the name of a kind.
+
+    Args:
+        causal: it is a kind of the decoder's self-attention, and otherwise one of encoder and cross-attention.
+        defaults: as in `Kind`.
+    """
+
+    def register(attention: Attention) -> Attention:
+        kinds = CAUSAL_KINDS if causal else KINDS
+        if name in kinds:
+            raise ValueError(f"there is a kind {name!r} of attention already; choose another name")
+        kinds[name] = Kind(name, attention, options, help, defaults or {})
+        return attention
+
+    return register

@@ -1,0 +1,159 @@
+"""Attention to a source whose tokens are all known: encoder self-attention and cross-attention."""
+
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from linformer_fairseq.modules.base import IncrementalState, ProjectedAttention
+from linformer_fairseq.modules.cross_attention_cache import Rows, from_cache, reorder_cache, to_cache
+from linformer_fairseq.modules.ops.beams import deduplicate_beams, fold_beams, unfold_beam_weights, unfold_beams
+from linformer_fairseq.modules.ops.folded_attention import folded_attention, folding_pays
+from linformer_fairseq.modules.ops.padding import clear_padding, sentence_lengths
+from linformer_fairseq.modules.ops.precision import softmax
+
+
+class Source(NamedTuple):
+    """The keys and values of B sentences as they come, before any layer."""
+
+    key: Tensor
+    """(n, B, kdim), zero at padded positions."""
+    value: Tensor
+    """(n, B, vdim), likewise; the same tensor where the keys are the values."""
+    padding_mask: Tensor | None
+    """(B, n or more), true at padded positions; None where there are none."""
+    lengths: Tensor
+    """Tokens of each sentence, (B,)."""
+
+
+class Memory(Protocol):
+    """What queries attend to: a named tuple of tensors, each with a row for every sentence."""
+
+    @property
+    def keys(self) -> Tensor: ...
+
+    def _asdict(self) -> dict[str, Any]: ...
+
+
+MemoryT = TypeVar("MemoryT", bound=Memory)
+
+
+class SourceAttention(ProjectedAttention, Generic[MemoryT]):
+    """Base of the kinds that make a memory of the source once, attend to it with every query, and keep it in a search.
+
+    A kind says how a memory is made (`compress`), attended to (`attend_to`), and found again in the rows of a cache
+    (`memory_of`).
+    """
+
+    def compress(self, source: Source, searching: bool, need_weights: bool) -> MemoryT:
+        """Makes the memory of a source; in a search it is for many steps, and every one may ask for weights."""
+        raise NotImplementedError
+
+    def attend_to(
+        self, query: Tensor, memory: MemoryT, need_weights: bool, by_head: bool
+    ) -> tuple[Tensor, Tensor | None]:
+        """The output (T, B, C), and the weights over tokens if they are needed, for queries (T, B, C)."""
+        raise NotImplementedError
+
+    def memory_of(self, rows: Rows) -> MemoryT:
+        """The memory that was kept as these rows."""
+        raise NotImplementedError
+
+    def attend_without_memory(self, query: Tensor, source: Source) -> Tensor | None:
+        """The output (T, B, C) for a source that no later step needs, where that is faster without a memory."""
+        return None
+
+    def attend(
+        self,
+        query: Tensor,
+        key: Tensor | None,
+        value: Tensor | None,
+        mask: Tensor | None,
+        incremental_state: IncrementalState | None,
+        need_weights: bool,
+        by_head: bool,
+    ) -> tuple[Tensor, Tensor | None]:
+        rows = self.cached(incremental_state)
+        if rows:
+            memory = self.memory_of(from_cache(rows))
+        else:
+            searching = incremental_state is not None
+            source = self._source(query, key, value, mask, searching)
+            if not (need_weights or searching):
+                out = self.attend_without_memory(query, source)
+                if out is not None:
+                    return out, None
+            memory = self.compress(source, searching, need_weights)
+            del source  # copies, where there is padding
+            if incremental_state is not None:
+                self.cache(incremental_state, to_cache(memory._asdict(), query.size(1)))
+        hypotheses = query.size(1) // len(memory.keys)  # that share the memory of their sentence
+        out, weights = self.attend_to(fold_beams(query, hypotheses), memory, need_weights, by_head)
+        return unfold_beams(out, hypotheses), None if weights is None else unfold_beam_weights(weights, hypotheses)
+
+    def reorder_incremental_state(self, incremental_state: IncrementalState, new_order: Tensor) -> IncrementalState:
+        """Keeps the rows of the hypotheses that stay, in their new order."""
+        rows = self.cached(incremental_state)
+        return self.cache(incremental_state, reorder_cache(rows, new_order)) if rows else incremental_state
+
+    def softmax_attention(self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
+        """The output (T, B, C) of plain attention, in the fastest form for these shapes.
+
+        Args:
+            query: (T, B, C).
+            keys, values: (B, H, s, d).
+            mask: (B, 1, 1, s), true where a key takes part; None where all do.
+        """
+        if self.folding_pays(query, keys.size(2)):
+            return folded_attention(query, keys, values, mask, self.q_proj, self.out_proj, self.dropout_module)
+        dropout = self.dropout_probability
+        return self.output(
+            F.scaled_dot_product_attention(self.queries(query), keys, values, attn_mask=mask, dropout_p=dropout)
+        )
+
+    def softmax_attention_with_probabilities(
+        self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """The same with an explicit softmax, and its probabilities before dropout, (B, H, T, s)."""
+        scores = (self.queries(query) * self.scaling) @ keys.transpose(2, 3)
+        if mask is not None:
+            scores = scores.masked_fill(~mask, -torch.inf)
+        probabilities = softmax(scores)
+        return self.output(self.dropout_module(probabilities.type_as(scores)) @ values), probabilities
+
+    def folding_pays(self, query: Tensor, keys: int) -> bool:
+        """Whether plain attention to so many keys is faster with the linear layers folded into them."""
+        return folding_pays(query.size(0), keys, self.num_heads, self.q_proj, self.out_proj)
+
+    def _source(
+        self, query: Tensor, key: Tensor | None, value: Tensor | None, mask: Tensor | None, searching: bool
+    ) -> Source:
+        """The source with zeros for what stands in padding, and without what is padding beyond N; in a search each
+        sentence once."""
+        key, value, mask = self.complete(query, key, value, mask)
+        if searching and self.beam_size > 1:
+            key, value, mask = self._deduplicate(key, value, mask)
+        n, longest = key.size(0), self.max_positions
+        lengths = torch.full((key.size(1),), n, device=key.device) if mask is None else sentence_lengths(mask)
+
+        def clean(x: Tensor) -> Tensor:
+            return x if mask is None else clear_padding(x[:longest], mask[:, :longest])
+
+        clean_key = self.source_cache.get("clean key", key, clean)
+        clean_value = clean_key if value is key else self.source_cache.get("clean value", value, clean)
+        return Source(clean_key, clean_value, mask, lengths)
+
+    def _deduplicate(self, key: Tensor, value: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+        """(n, B h, D) to (n, B, D), and (B h, n) to (B, n), if all h = `beam_size` hypotheses of each sentence come
+        with the same; otherwise all as they are."""
+        hypotheses = self.beam_size
+        one_key = self.source_cache.get("one key", key, lambda x: deduplicate_beams(x, hypotheses, 1))
+        one_value = one_key
+        if value is not key:
+            one_value = self.source_cache.get("one value", value, lambda x: deduplicate_beams(x, hypotheses, 1))
+        one_mask = None if mask is None else deduplicate_beams(mask, hypotheses, 0)
+        sentences = one_key.size(1)
+        if one_value.size(1) == sentences and (one_mask is None or len(one_mask) == sentences):
+            return one_key, one_value, one_mask
+        return key, value, mask
