@@ -28,7 +28,7 @@ def tokens_to_slots(
     `start`, (X, d, k), is the sum A of tokens before these, or None. Gives (m, X, c, k), and with a start the sum after
     these tokens.
     """
-    return _MaskedProduct.apply(rows, tokens, matrix, start, True)
+    return _MaskedProduct.apply(rows, tokens, matrix, start, True)  # type: ignore[no-untyped-call]
 
 
 def slots_to_tokens(
@@ -38,7 +38,7 @@ def slots_to_tokens(
 
     `start` as above. Gives (m, X, c, d), and with a start the sum after these tokens.
     """
-    return _MaskedProduct.apply(rows, tokens, matrix, start, False)
+    return _MaskedProduct.apply(rows, tokens, matrix, start, False)  # type: ignore[no-untyped-call]
 
 
 class _MaskedProduct(torch.autograd.Function):
