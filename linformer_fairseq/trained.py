@@ -39,14 +39,19 @@ def load_trained(checkpoint: Path, data: Path) -> Trained:
     check_checkpoint(checkpoint)
     if not any(data.glob("dict*.txt")):
         raise UserError(f"{data} has no dictionaries: name the folder that fairseq-preprocess wrote.")
-    if hasattr(torch.serialization, "add_safe_globals"):  # refuses what would run code before fairseq loads it
+    has_safe_loader = hasattr(torch.serialization, "add_safe_globals")
+    if has_safe_loader and torch.__version__ < (2, 6):  # where fairseq would not load with it
         read_checkpoint(checkpoint)
     try:
         models, _, task = checkpoint_utils.load_model_ensemble_and_task(
             [str(checkpoint)], arg_overrides={"data": str(data), **plain_encoder()}
         )
-    except RuntimeError:  # torch's, on sizes
-        raise UserError(
+    except Exception as error:
+        if has_safe_loader:
+            read_checkpoint(checkpoint)  # says what is wrong with the file, if that is the reason
+        if not isinstance(error, RuntimeError):
+            raise
+        raise UserError(  # torch's, on sizes
             f"{checkpoint} does not fit the dictionaries in {data}: name the data that it was trained on."
         ) from None
     return Trained(models[0].eval(), task)
@@ -58,22 +63,22 @@ class Split:
 
     sentences: FairseqDataset
     indices: list[int]
-    """Of the sentences that the model takes; longer ones are left out, as fairseq's commands can."""
+    """The sentences that the model takes; longer ones are left out, as fairseq's commands can do."""
 
     def sample(self, count: int, seed: int) -> list[int]:
-        """The indices of so many sentences, or of all where there are fewer, in random order."""
+        """Returns the indices of `count` sentences, or of all where there are fewer, in random order."""
         order = torch.randperm(len(self.indices), generator=torch.Generator().manual_seed(seed)).tolist()
         return [self.indices[place] for place in order[:count]]
 
 
 def load_split(trained: Trained, name: str, advice: str = "name another --subset") -> Split:
-    """A split of the task's data, "valid" say.
+    """Returns a split of the task's data, "valid" say.
 
     Args:
         advice: what to do where there is nothing of that name.
 
     Raises:
-        UserError: there is none of that name, or no sentence in it that the model takes.
+        UserError: there is no split of that name, or no sentence in it that the model takes.
     """
     try:
         trained.task.load_dataset(name)
@@ -90,10 +95,11 @@ def load_split(trained: Trained, name: str, advice: str = "name another --subset
 
 
 def plain_encoder() -> dict[str, Any]:
-    """Settings that keep fairseq 0.12.2 from computing a loaded Transformer's encoder with torch's fused kernel.
+    """Returns settings that keep fairseq 0.12.2 from computing a loaded Transformer's encoder with torch's fused
+    kernel; none for a fairseq that has no such path.
 
-    The kernel refuses left-padded batches ("Mask Type should be defined"), makes no attention weights, and times of a
-    fused baseline would not compare. The one flag that closes the path without changing the result asks for
+    The kernel refuses left-padded batches ("Mask Type should be defined") and makes no attention weights, and the times
+    of a fused baseline would not compare. The one flag that closes the path without changing the result asks for
     checkpointed activations, which mean nothing where there are no gradients.
     """
     has_fused_path = "_load_from_state_dict" in vars(TransformerEncoderLayerBase)
@@ -101,6 +107,6 @@ def plain_encoder() -> dict[str, Any]:
 
 
 def plain_encoder_flags() -> list[str]:
-    """The same for fairseq-generate and fairseq-validate."""
+    """Returns the same settings as flags of fairseq-generate and fairseq-validate."""
     overrides = plain_encoder()
     return ["--model-overrides", str(overrides)] if overrides else []

@@ -1,7 +1,7 @@
 """The command line of the conversion: the model's own flags, and what to compare on."""
 
 import shlex
-from argparse import Namespace
+from argparse import SUPPRESS, Namespace
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -78,7 +78,7 @@ def build_parser() -> Parser:
     )
     group.add_argument("--threads", type=count, default=cpu_count(), help="threads of torch")
     group.add_argument("--seed", type=natural, default=1, help="seed of the choice of sentences, and of random starts")
-    group = parser.add_argument_group("the new model", "as for fairseq-train")
+    group = parser.add_argument_group("the new model", "as for fairseq-train", argument_default=SUPPRESS)
     gen_parser_from_dataclass(group, LinformerConfig(), delete_default=True)
     parser.set_defaults(linformer_projection=KIND)
     return parser

@@ -9,12 +9,15 @@ import pytest
 import torch
 
 from linformer_fairseq.checkpoints import read_checkpoint
+from linformer_fairseq.cli.errors import UserError
+from linformer_fairseq.convert.arguments import parse
+from linformer_fairseq.convert.run import run as convert
 from tests.fairseq_commands import PLUGIN, Result, generate_arguments, run, run_module, train_arguments, valid_losses
 
-needs_torch = pytest.mark.skipif(
-    not hasattr(torch.serialization, "add_safe_globals"), reason="converting needs torch 2.4"
-)
-pytestmark = pytest.mark.slow
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not hasattr(torch.serialization, "add_safe_globals"), reason="converting needs torch 2.4"),
+]
 
 
 def run_convert(*arguments: object) -> Result:
@@ -26,12 +29,12 @@ def hypotheses(data: Path, checkpoint: Path) -> list[str]:
     return sorted(line for line in output.splitlines() if line.startswith("H-"))
 
 
-@needs_torch
-def test_translates_as_before_and_can_be_tuned(trained_transformer: Path, data: Path, tmp_path: Path) -> None:
-    out, report = tmp_path / "linformer.pt", tmp_path / "report"
-    flags = ["--linformer-k", 16, "--linformer-projection", "two-level"]
-    said = run_convert(trained_transformer, out, *flags, "--data", data / "bin", "--report", report).ok()
-    assert f"The Linformer is in {out}." in said
+def test_two_levels_translate_as_before(trained_transformer: Path, data: Path, tmp_path: Path) -> None:
+    """They are what a Transformer is turned into where no kind is named."""
+    out, report = tmp_path / "converted.pt", tmp_path / "report"
+    said = run_convert(trained_transformer, out, "--linformer-k", 16, "--data", data / "bin", "--report", report).ok()
+    assert f"The converted model is in {out}." in said
+    assert read_checkpoint(out)["cfg"]["model"].arch == "two_level_transformer_tiny"
     assert {path.name for path in report.iterdir()} == {"report.md", "conversion.png"}
     text = (report / "report.md").read_text()
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if " tokens " in line]
@@ -49,18 +52,22 @@ def test_translates_as_before_and_can_be_tuned(trained_transformer: Path, data: 
     assert [h.split("\t")[2] for h in before if h.split("\t")[0] in short] == [
         h.split("\t")[2] for h in after if h.split("\t")[0] in short
     ]
-    arguments = train_arguments(data, tmp_path / "tuned", "--finetune-from-model", out, "--max-epoch", 1, *flags)
-    assert len(valid_losses(run("train", *arguments).ok())) == 1
-    common = [data / "bin", *PLUGIN, "--task", "translation", "--max-tokens", 400, "--cpu"]
-    assert "ppl" in run("validate", *common, "--path", out, "--required-batch-size-multiple", 1).ok()
 
 
-@needs_torch
-def test_flags_for_tuning_build_the_same_model(trained_transformer: Path, data: Path, tmp_path: Path) -> None:
+def test_fitted_and_tuned(trained_transformer: Path, data: Path, tmp_path: Path) -> None:
     """A training that changes nothing has the loss that the converted model is validated with."""
-    out = tmp_path / "linformer.pt"
+    out = tmp_path / "converted.pt"
     flags = ["--linformer-k", 8, "--linformer-projection", "linear", "--linformer-attention", "encoder,cross,decoder"]
-    said = run_convert(trained_transformer, out, *flags, "--linformer-window", 2).ok()
+    fit = ["--data", data / "bin", "--fit", 30, "--lengths", 6]
+    said = run_convert(trained_transformer, out, *flags, "--linformer-window", 2, *fit).ok()
+    rows = [line.split("|") for line in said.splitlines() if " tokens " in line]
+    assert len(rows) == 2
+    assert all(len(row) == len(rows[0]) == 13 for row in rows)
+    before, after = (read_checkpoint(path)["model"] for path in (trained_transformer, out))
+    weight = after["decoder.layers.0.self_attn.key_projection.weight"]
+    assert torch.equal(weight[:, :6], torch.eye(6))
+    assert all(torch.equal(after[name], tensor) for name, tensor in before.items())
+
     told = shlex.split(re.search(rf"--finetune-from-model {out} (.*)", said)[1])
     assert {"--linformer-mask-empty-slots", "--linformer-init", "--linformer-window"} <= set(told)
     arguments = train_arguments(data, tmp_path / "tuned", "--linformer-k", 8, *told, "--finetune-from-model", out)
@@ -70,47 +77,30 @@ def test_flags_for_tuning_build_the_same_model(trained_transformer: Path, data: 
     assert tuned == pytest.approx(float(re.search(r"loss ([\d.]+)", output)[1]), abs=0.002)
 
 
-@needs_torch
-def test_fitting(trained_transformer: Path, data: Path, tmp_path: Path) -> None:
-    out = tmp_path / "linformer.pt"
-    flags = ["--linformer-k", 6, "--linformer-attention", "decoder", "--linformer-window", 2]
-    said = run_convert(trained_transformer, out, *flags, "--data", data / "bin", "--fit", 30, "--lengths", 6).ok()
-    rows = [line.split("|") for line in said.splitlines() if " tokens " in line]
-    assert len(rows) == 2
-    assert all(len(row) == len(rows[0]) == 13 for row in rows)
-    plain, fitted = (read_checkpoint(path)["model"] for path in (trained_transformer, out))
-    weight = fitted["decoder.layers.0.self_attn.key_projection.weight"]
-    assert torch.equal(weight[:, :4], torch.eye(4))
-    assert all(torch.equal(fitted[name], tensor) for name, tensor in plain.items())
-    assert len(hypotheses(data, out)) == 30
-
-
-@needs_torch
-def test_sentences_too_long_for_the_model(data: Path, tmp_path: Path) -> None:
+def test_sentences_too_long_for_the_model(trained_transformer: Path, data: Path, tmp_path: Path) -> None:
     """They are left out, and counted."""
-    flags = ["--max-source-positions", 16, "--max-epoch", 1, "--skip-invalid-size-inputs-valid-test"]
-    run("train", *train_arguments(data, tmp_path, *flags, arch="transformer_tiny")).ok()
-    checkpoint = tmp_path / "checkpoint_best.pt"
+    state = torch.load(trained_transformer, weights_only=True)
+    state["cfg"]["model"].max_source_positions = state["cfg"]["task"]["max_source_positions"] = 16
+    checkpoint = tmp_path / "short.pt"
+    torch.save(state, checkpoint)
     lengths = [len(line.split()) + 1 for line in (data / "valid.en").read_text().splitlines()]
     flags = ["--fit", 5, "--linformer-k", 4, "--linformer-attention", "decoder"]
-    said = run_convert(checkpoint, tmp_path / "linformer.pt", "--data", data / "bin", *flags).ok()
+    said = run_convert(checkpoint, tmp_path / "converted.pt", "--data", data / "bin", *flags).ok()
     sentence = f"{sum(n > 16 for n in lengths)} of valid's {len(lengths)} sentences are too long for the model."
     assert sentence in said
     assert "of train's" in said
     assert sentence in run_module("linformer_fairseq.spectrum", checkpoint, data / "bin", "--out", tmp_path).ok()
-    without_train = tmp_path / "bin"
-    shutil.copytree(data / "bin", without_train, ignore=shutil.ignore_patterns("train*"))
-    result = run_convert(checkpoint, tmp_path / "out.pt", "--data", without_train, *flags)
-    assert "--fit takes its sentences from there, so leave it out" in result.sentence()
 
 
-@needs_torch
 def test_refusals(trained_transformer: Path, trained: Path, data: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out.pt"
-    copy = tmp_path / "copy.pt"
+    out, copy, without_train = tmp_path / "out.pt", tmp_path / "copy.pt", tmp_path / "bin"
     shutil.copy(trained_transformer, copy)
+    shutil.copytree(data / "bin", without_train, ignore=shutil.ignore_patterns("train*"))
+    result = run_convert(trained, out)
+    assert "holds a linformer_transformer" in result.sentence()
+    assert result.status == 2
+    fit = ("--fit", 5, "--linformer-k", 4)
     for arguments, said in (
-        ((trained, out), "holds a linformer_transformer"),
         ((tmp_path / "none.pt", out), "is missing: name a checkpoint that fairseq-train saved"),
         ((copy, copy), "is the checkpoint itself: name another OUT"),
         ((copy, tmp_path), "cannot be written: name a file in a folder that exists"),
@@ -118,16 +108,34 @@ def test_refusals(trained_transformer: Path, trained: Path, data: Path, tmp_path
         ((copy, out, "--report", tmp_path / "report"), "--report needs --data"),
         ((copy, out, "--linformer-k", "many"), "--linformer-k takes a whole number"),
         ((copy, out, "--linformer-attention", "middle"), "--linformer-attention knows encoder, cross and decoder"),
+        ((copy, out, "--data", data / "bin", *fit), "There is no E or F to fit"),
         (
-            (copy, out, "--data", data / "bin", "--fit", 5, "--linformer-k", 4, "--linformer-projection", "mean-pool"),
-            "There is no E or F to fit",
-        ),
-        (
-            (copy, out, "--data", data / "bin", "--fit", 5, "--linformer-k", 4, "--linformer-sharing", "layerwise"),
+            (copy, out, "--data", data / "bin", *fit, "--linformer-sharing", "layerwise"),
             "use --linformer-sharing headwise or none, not layerwise",
         ),
+        (
+            (copy, out, "--data", without_train, *fit, "--linformer-attention", "decoder"),
+            "--fit takes its sentences from there, so leave it out",
+        ),
     ):
-        result = run_convert(*arguments)
-        assert said in result.sentence()
-        assert result.status == 2
-    assert {path.name for path in tmp_path.iterdir()} == {"copy.pt"}
+        with pytest.raises(UserError, match=said):
+            convert(parse([*map(str, arguments), "--threads", "1"]))
+    assert {path.name for path in tmp_path.iterdir()} == {"copy.pt", "bin"}
+
+
+def test_flags_of_the_new_model() -> None:
+    """The defaults are those of the kind, and learned E and F start as full attention of few tokens."""
+
+    def flags(*given: str) -> dict[str, object]:
+        return parse(["a.pt", "b.pt", *given]).flags
+
+    def start(found: dict[str, object]) -> tuple[object, object]:
+        return found["linformer_init"], found["linformer_mask_empty_slots"]
+
+    everything = ["--linformer-attention", "encoder,cross,decoder"]
+    assert flags()["linformer_projection"] == "two-level"
+    assert start(flags()) == start(flags("--linformer-projection", "pooled-linear")) == ("xavier", False)
+    assert start(flags("--linformer-projection", "linear")) == start(flags(*everything)) == ("identity", True)
+    assert start(flags("--linformer-projection", "linear", "--linformer-init", "normal")) == ("normal", True)
+    assert flags(*everything)["linformer_window"] is None  # half of k
+    assert flags(*everything, "--linformer-projection", "linear")["linformer_window"] == 0
