@@ -1,7 +1,7 @@
 """How far the outputs of converted models are from those of the trained one, by the length of the source."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from fairseq.models import BaseFairseqModel
@@ -16,70 +16,58 @@ BATCH_TOKENS = 4096
 
 @dataclass
 class OutputDrift:
-    """Sums over the target tokens of the sentences in one bucket; each converted model has a sum of its own."""
+    """Sums over the target tokens of the sentences in one bucket, for one converted model."""
 
     bucket: Bucket
-    models: int
     sentences: int = 0
     tokens: int = 0
-    loss: float = 0.0
+    loss_before: float = 0.0
     """Negative log-likelihood under the trained model, in nats."""
-    losses: list[float] = field(default_factory=list)
-    """The same under the converted models."""
-    divergences: list[float] = field(default_factory=list)
-    """KL divergence of their predictions from the trained model's, in nats."""
-    agreements: list[int] = field(default_factory=list)
+    loss: float = 0.0
+    """The same under the converted model."""
+    divergence: float = 0.0
+    """KL divergence of its predictions from the trained model's, in nats."""
+    agreements: int = 0
     """Tokens whose best prediction is the trained model's."""
-    farthest: list[float] = field(default_factory=list)
+    farthest: float = 0.0
     """The largest change of a reference token's log-probability, in nats."""
 
-    def __post_init__(self) -> None:
-        self.losses, self.divergences = [0.0] * self.models, [0.0] * self.models
-        self.agreements, self.farthest = [0] * self.models, [0.0] * self.models
-
-    def add(self, before: Tensor, after: list[Tensor], target: Tensor) -> None:
-        """Adds a sentence.
-
-        Args:
-            before: log-probabilities of the trained model, (T, V).
-            after: those of the converted models, each (T, V).
-            target: the reference, (T,).
-        """
-        place = target[:, None]
+    def add(self, before: Tensor, after: Tensor, target: Tensor) -> None:
+        """Adds a sentence: log-probabilities of the two models, (T, V), and the reference, (T,)."""
+        reference_before, reference = (x.gather(1, target[:, None]) for x in (before, after))
         self.sentences += 1
         self.tokens += len(target)
-        self.loss -= before.gather(1, place).sum().item()
-        for i, own in enumerate(after):
-            self.losses[i] -= own.gather(1, place).sum().item()
-            self.divergences[i] += (before.exp() * (before - own)).sum().item()
-            self.agreements[i] += int((before.argmax(1) == own.argmax(1)).sum())
-            self.farthest[i] = max(self.farthest[i], (before - own).gather(1, place).abs().max().item())
+        self.loss_before -= reference_before.sum().item()
+        self.loss -= reference.sum().item()
+        self.divergence += (before.exp() * (before - after)).sum().item()
+        self.agreements += int((before.argmax(1) == after.argmax(1)).sum())
+        self.farthest = max(self.farthest, (reference_before - reference).abs().max().item())
 
 
 @torch.no_grad()
 def compare(
     trained: Trained, others: Sequence[BaseFairseqModel], split: Split, lengths: Sequence[Bucket]
-) -> list[OutputDrift]:
+) -> list[list[OutputDrift]]:
     """Compares the predictions of all models for each reference token, given the tokens before it.
 
     Returns:
-        The drift in every bucket that has a sentence.
+        For each of the other models its drift in every bucket that has a sentence.
     """
-    drifts = [OutputDrift(bucket, len(others)) for bucket in lengths]
+    drifts = [[OutputDrift(bucket) for bucket in lengths] for _ in others]
     with bar(len(split.indices), "comparing", "sentence") as progress:
         for indices in batches(split):
             sample = split.sentences.collater([split.sentences[index] for index in indices])
             target = sample["target"]
             is_token = target != trained.task.target_dictionary.pad()
-            before = log_probabilities(trained.model, sample)
-            after = [log_probabilities(model, sample) for model in others]
             source = sample["net_input"]["src_tokens"] != trained.task.source_dictionary.pad()
-            for row, length in enumerate(source.sum(1).tolist()):
-                drift = next(drift for drift in drifts if length in drift.bucket)
-                kept = is_token[row]
-                drift.add(before[row][kept], [x[row][kept] for x in after], target[row][kept])
+            before = log_probabilities(trained.model, sample)
+            for model, own in zip(others, drifts, strict=True):
+                after = log_probabilities(model, sample)
+                for row, length in enumerate(source.sum(1).tolist()):
+                    drift, kept = next(drift for drift in own if length in drift.bucket), is_token[row]
+                    drift.add(before[row][kept], after[row][kept], target[row][kept])
             progress.update(len(indices))
-    return [drift for drift in drifts if drift.sentences]
+    return [[drift for drift in own if drift.sentences] for own in drifts]
 
 
 def batches(split: Split) -> Iterator[list[int]]:

@@ -17,27 +17,27 @@ NAMES = ("converted", "fitted")
 PICTURE = "conversion.png"
 
 
-def summary(drifts: list[OutputDrift]) -> str:
+def summary(drifts: list[list[OutputDrift]]) -> str:
     """Returns a table with a row for each bucket of source lengths."""
-    names = NAMES[: drifts[0].models]
     headers = ["Source", "Sentences", "Perplexity"]
-    for name in names:
+    for name in NAMES[: len(drifts)]:
         headers += [f"{name}: perplexity", "divergence", "farthest", "same best"]
     rows = []
-    for own in drifts:
-        row = [str(own.bucket), f"{own.sentences:,}", _perplexity(own.loss, own)]
-        for i in range(len(names)):
+    for models in zip(*drifts, strict=True):
+        one = models[0]
+        row = [str(one.bucket), f"{one.sentences:,}", f"{math.exp(one.loss_before / one.tokens):.2f}"]
+        for own in models:
             row += [
-                _perplexity(own.losses[i], own),
-                f"{own.divergences[i] / own.tokens:.4f}",
-                f"{own.farthest[i]:.3g}",
-                f"{own.agreements[i] / own.tokens:.1%}",
+                f"{math.exp(own.loss / own.tokens):.2f}",
+                f"{own.divergence / own.tokens:.4f}",
+                f"{own.farthest:.3g}",
+                f"{own.agreements / own.tokens:.1%}",
             ]
         rows.append(row)
     return table(headers, rows)
 
 
-def write_report(asked: Conversion, drifts: list[OutputDrift]) -> None:
+def write_report(asked: Conversion, drifts: list[list[OutputDrift]]) -> None:
     """Writes report.md and its picture."""
     asked.report.mkdir(parents=True, exist_ok=True)
     _plot(asked, drifts)
@@ -55,19 +55,15 @@ def write_report(asked: Conversion, drifts: list[OutputDrift]) -> None:
     write_text(asked.report / "report.md", "\n\n".join(parts) + "\n")
 
 
-def _plot(asked: Conversion, drifts: list[OutputDrift]) -> None:
+def _plot(asked: Conversion, drifts: list[list[OutputDrift]]) -> None:
     figure, axes = plt.subplots(figsize=(7, 4.2), layout="constrained")
-    places = range(len(drifts))
-    axes.plot(places, [math.exp(own.loss / own.tokens) for own in drifts], label="as trained", **BASELINE_STYLE)
-    for i, name in enumerate(NAMES[: drifts[0].models]):
-        values = [math.exp(own.losses[i] / own.tokens) for own in drifts]
-        axes.plot(places, values, marker="o", label=f"{name}, k = {asked.flags['linformer_k']}")
-    axes.set_xticks(list(places), [str(own.bucket) for own in drifts])
+    buckets = [str(own.bucket) for own in drifts[0]]
+    before = [math.exp(own.loss_before / own.tokens) for own in drifts[0]]
+    axes.plot(buckets, before, label="as trained", **BASELINE_STYLE)
+    for name, of_model in zip(NAMES, drifts, strict=False):
+        after = [math.exp(own.loss / own.tokens) for own in of_model]
+        axes.plot(buckets, after, marker="o", label=f"{name}, k = {asked.flags['linformer_k']}")
     axes.set(xlabel="length of the source", ylabel="perplexity")
     axes.grid(alpha=0.3)
     axes.legend()
     save(figure, asked.report / PICTURE)
-
-
-def _perplexity(loss: float, own: OutputDrift) -> str:
-    return f"{math.exp(loss / own.tokens):.2f}"

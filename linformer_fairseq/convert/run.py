@@ -42,7 +42,7 @@ def run(asked: Conversion) -> None:
     say(f"To fine-tune it: fairseq-train --finetune-from-model {asked.output} {asked.model_flags}")
 
 
-def _compare(asked: Conversion, state: dict[str, Any]) -> list[OutputDrift]:
+def _compare(asked: Conversion, state: dict[str, Any]) -> list[list[OutputDrift]]:
     """Compares the trained model with the converted one, and with the fitted one, whose E and F replace `state`'s."""
     trained = load_trained(asked.checkpoint, asked.data)
     split = load_split(trained, asked.subset)
