@@ -112,19 +112,21 @@ def naive_attention(
 def _naive_max_pool_attention(
     attention: LinformerMultiheadAttention, query: Tensor, key: Tensor, lengths: list[int]
 ) -> tuple[Tensor, Tensor]:
-    """The maxima are those of tokens where the heads share them, and of each head's keys and values otherwise."""
-    pool = partial(naive.max_pool, projected_dim=attention.key_projection.projected_dim)
+    """The maxima are of tokens where the heads share them, and of each head's keys and values otherwise; a window's
+    tokens share its weight evenly."""
+    slots = attention.key_projection.projected_dim
+    pool = partial(naive.max_pool, projected_dim=slots)
     shared = attention.key_projection.num_heads is None
 
-    def head(q: Tensor, k: Tensor, v: Tensor, _: int) -> naive.Result:
-        out, weights = naive.full_attention(q, *((k, v) if shared else (pool(k), pool(v))))
-        n = len(key)  # how many tokens a slot stands for is not known here
-        return out, nn.functional.pad(weights, (0, n - weights.size(1)))
+    def attend(sentence: int, n: int) -> naive.Result:
+        def head(q: Tensor, k: Tensor, v: Tensor, _: int) -> naive.Result:
+            out, weights = naive.full_attention(q, *((k, v) if shared else (pool(k), pool(v))))
+            return out, weights @ naive.pooling_matrix(n, slots).to(weights)
 
-    outs = [
-        naive.multihead(
-            attention, query[:, i : i + 1], *[key[:n, i : i + 1]] * 2, [n], head, pool if shared else lambda x: x
+        x = key[:, sentence : sentence + 1]
+        return naive.multihead(
+            attention, query[:, sentence : sentence + 1], x, x, [n], head, pool if shared else lambda x: x
         )
-        for i, n in enumerate(lengths)
-    ]
-    return torch.cat([out for out, _ in outs], 1), torch.cat([weights for _, weights in outs], 1)
+
+    outs, weights = zip(*(attend(sentence, n) for sentence, n in enumerate(lengths)), strict=True)
+    return torch.cat(outs, 1), torch.cat(weights, 1)

@@ -128,7 +128,7 @@ class LinformerConfig(AttentionConfig):
 
     linformer_cross_k: Optional[str] = field(
         default=None,
-        metadata={"help": "projected dimension of the cross-attention, given alike (default: as --linformer-k)"},
+        metadata={"help": "projected dimension of the cross-attention, in the same form (default: as --linformer-k)"},
     )
     linformer_decoder_k: Optional[str] = field(
         default=None,

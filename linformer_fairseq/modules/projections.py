@@ -62,7 +62,7 @@ class Projection(nn.Module):
             lengths: tokens of each sentence, (B,).
 
         Returns:
-            (B, G, s, D), as attention reads its keys: those of a sentence side by side.
+            (B, G, s, D), the layout in which attention reads its keys.
         """
         return apply_matrix(self.matrix(x.size(0), lengths, x.dtype), x)
 

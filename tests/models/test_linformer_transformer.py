@@ -2,24 +2,28 @@
 
 import io
 from argparse import ArgumentParser, Namespace
-from pathlib import Path
 
 import pytest
 import torch
-import yaml
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_NAME_REGISTRY, ARCH_MODEL_REGISTRY
 from fairseq.modules import FairseqDropout, MultiheadAttention
 from fairseq.sequence_generator import SequenceGenerator
 from fairseq.sequence_scorer import SequenceScorer
 
-import linformer_fairseq
 from linformer_fairseq import LinformerMultiheadAttention, LinformerTransformerModel
-from linformer_fairseq.models.config import LinformerConfig
+from linformer_fairseq.models.config import default_flags
 from linformer_fairseq.models.linformer_transformer import ARCHITECTURES
 from linformer_fairseq.models.loading import projection_weights
-from linformer_fairseq.modules import KINDS, LinearProjection
+from linformer_fairseq.modules import (
+    KINDS,
+    CausalLinformerAttention,
+    LinearProjection,
+    ProjectedAttention,
+    TwoLevelAttention,
+)
 from linformer_fairseq.modules.linformer_attention import SHARINGS
 from tests.models.toy import (
+    SIZES,
     batch,
     each_hypothesis,
     previous_tokens,
@@ -164,16 +168,6 @@ def test_places_and_k_of_every_layer() -> None:
     assert all(type(layer.self_attn) is MultiheadAttention for layer in cross_only.decoder.layers)
 
 
-def test_linear_projections_are_the_papers() -> None:
-    """One flag makes the paper's model: the other defaults are its own."""
-    model = toy_model(random=False)
-    attention = model.encoder.layers[0].self_attn
-    assert attention.key_projection.weight.shape == (64, 64)
-    assert attention.key_projection is not attention.value_projection
-    assert not attention.key_projection.masks_empty_slots
-    assert attention.key_projection.init == "xavier"
-
-
 def test_frozen_projections_do_not_train() -> None:
     model = toy_model(linformer_freeze_projection=True, linformer_k="4", random=False)
     frozen = {name for name, parameter in model.named_parameters() if not parameter.requires_grad}
@@ -197,24 +191,13 @@ def test_checkpointed_activations_change_nothing() -> None:
     torch.testing.assert_close(*gradients)
 
 
-@pytest.mark.parametrize("arch", ARCHITECTURES)
-def test_architectures_mirror_fairseq(arch: str) -> None:
+@pytest.mark.parametrize(("arch", "kind"), ARCHITECTURES.items())
+def test_architectures_mirror_fairseq(arch: str, kind: str) -> None:
     ours, theirs = Namespace(), Namespace()
     ARCH_CONFIG_REGISTRY[arch](ours)
-    ARCH_CONFIG_REGISTRY[arch.removeprefix("linformer_")](theirs)
-    linformer = {name: value for name, value in vars(LinformerConfig()).items() if name != "_name"}
-    assert vars(ours) == {**vars(theirs), **linformer}
+    ARCH_CONFIG_REGISTRY[arch.removeprefix("linformer_").removeprefix("two_level_")](theirs)
+    assert vars(ours) == {**vars(theirs), **default_flags(linformer_projection=kind)}
     assert ARCH_MODEL_NAME_REGISTRY[arch] == "linformer_transformer"
-
-
-@pytest.mark.parametrize("arch", ARCHITECTURES)
-def test_hydra_configurations_hold_the_defaults(arch: str) -> None:
-    folder = Path(linformer_fairseq.__file__).parent / "config" / "model"
-    config = yaml.safe_load((folder / f"{arch}.yaml").read_text())
-    expected = {name: value for name, value in vars(LinformerConfig()).items() if name != "_name"}
-    expected["linformer_k"] = int(expected["linformer_k"])
-    assert config == {"_name": arch, **expected, "base_layers": 0}
-    assert {path.stem for path in folder.iterdir()} == {*ARCHITECTURES, "linformer_transformer_lm"}
 
 
 def test_every_flag_has_a_help_text() -> None:
@@ -259,10 +242,13 @@ def test_every_flag_has_a_help_text() -> None:
         ({"linformer_attention": "encoder,middle"}, "--linformer-attention knows encoder, cross and decoder, not 'mid"),
         ({"linformer_attention": ""}, "--linformer-attention knows encoder, cross and decoder, not ''"),
         ({"linformer_sharing": "some"}, "--linformer-sharing is one of none, headwise"),
-        ({"linformer_projection": "fft"}, "--linformer-projection is one of linear, two-level"),
+        (
+            {"linformer_projection": "fft"},
+            "--linformer-projection is one of linear, pooled-linear, .*, two-level, not 'fft'",
+        ),
         ({"linformer_open_slots": 0}, "--linformer-open-slots must be at least 1, not 0"),
         ({"linformer_window": -1}, "--linformer-window must be at least 0, not -1"),
-        ({"linformer_window": 1}, "--linformer-window needs decoder among --linformer-attention"),
+        ({"linformer_window": 1}, "--linformer-window 1 needs decoder among --linformer-attention"),
         (
             {"linformer_attention": "decoder", "linformer_k": "9,8", "linformer_window": 8},
             "--linformer-window 8 leaves no slot of --linformer-k 8",
@@ -353,7 +339,7 @@ def test_pruned_layers(kind: str) -> None:
     flags = {"linformer_projection": kind, "linformer_k": "8,4,2", "linformer_cross_k": "4"}
     shallow = toy_model(random=False, **keep, **flags)
     shallow.load_state_dict(deep.state_dict(), model_cfg=toy_args(**keep, **flags))
-    assert [layer.self_attn.key_projection.projected_dim for layer in shallow.encoder.layers] == [8, 2]
+    assert [projected_dim(layer.self_attn) for layer in shallow.encoder.layers] == [8, 2]
     for ours, theirs in zip(shallow.encoder.layers, (deep.encoder.layers[0], deep.encoder.layers[2]), strict=True):
         for name, weight in ours.state_dict().items():
             assert torch.equal(weight, theirs.state_dict()[name])
@@ -384,19 +370,44 @@ def test_settings_may_be_lists_as_yaml_has_them() -> None:
     assert [layer.encoder_attn.key_projection.projected_dim for layer in model.decoder.layers] == [4, 4]
 
 
-def test_defaults() -> None:
-    """Two levels in encoder and cross-attention; causal attention spends half of its k on the last tokens."""
-    args = Namespace(arch="linformer_transformer", linformer_k="8", linformer_attention="encoder,cross,decoder")
-    ARCH_CONFIG_REGISTRY[args.arch](args)
-    vars(args).update(encoder_layers=1, decoder_layers=1, encoder_embed_dim=16, decoder_embed_dim=16)
-    model = ARCH_MODEL_REGISTRY[args.arch].build_model(args, toy_task())
+def projected_dim(attention: ProjectedAttention) -> int:
+    return getattr(attention, "key_projection", attention).projected_dim
+
+
+def built(arch: str, **recorded: object) -> LinformerTransformerModel:
+    """What fairseq builds from the flags that a command line, or a checkpoint, has for an architecture."""
+    args = Namespace(arch=arch, **{name: SIZES[name] for name in SIZES if not name.startswith("linformer")}, **recorded)
+    ARCH_CONFIG_REGISTRY[arch](args)
+    return ARCH_MODEL_REGISTRY[arch].build_model(args, toy_task())
+
+
+@pytest.mark.parametrize(
+    ("arch", "flags", "two_level"),
+    [
+        ("linformer_transformer", {}, False),
+        ("two_level_transformer", {}, True),
+        ("linformer_transformer", {"linformer_projection": "two-level"}, True),
+        ("two_level_transformer", {"linformer_projection": "linear"}, False),
+        # as checkpoints recorded it when two levels were the default of this architecture
+        ("linformer_transformer", {"linformer_projection": "two-level", "linformer_window": None}, True),
+        ("linformer_transformer", {"linformer_projection": "linear", "linformer_window": 0}, False),
+    ],
+)
+def test_an_architecture_is_a_kind_by_default(arch: str, flags: dict[str, object], two_level: bool) -> None:
+    """Beside two levels causal attention spends half of its k on the last tokens, beside Linformer nothing."""
+    model = built(arch, linformer_k="9", linformer_attention="encoder,cross,decoder", **flags)
     encoder, decoder = model.encoder.layers[0], model.decoder.layers[0]
     for attention in (encoder.self_attn, decoder.encoder_attn):
-        assert type(attention.key_projection) is TwoLevelPool
-        assert attention.key_projection.projected_dim == 8
-        assert attention.key_projection.open_slots == 3
-    assert type(decoder.self_attn.key_projection) is LinearProjection
-    assert decoder.self_attn.key_projection.projected_dim == 4
-    assert decoder.self_attn.window == 4
-    layers = ProjectionConfig.from_namespace(Namespace(linformer_k="1,2,3")).projections("decoder", 3, 1, 64)
-    assert [(layer.key.projected_dim, layer.window) for layer in layers] == [(1, 0), (1, 1), (2, 1)]
+        assert type(attention) is (TwoLevelAttention if two_level else LinformerMultiheadAttention)
+        assert projected_dim(attention) == 9
+    if two_level:
+        assert encoder.self_attn.open_slots == 3
+    else:
+        projections = encoder.self_attn.key_projection, encoder.self_attn.value_projection
+        assert all(type(projection) is LinearProjection for projection in projections)
+        assert projections[0] is not projections[1]
+        assert projections[0].init == "xavier"
+        assert not projections[0].masks_empty_slots
+    assert type(decoder.self_attn) is CausalLinformerAttention
+    assert decoder.self_attn.window == (4 if two_level else 0)
+    assert projected_dim(decoder.self_attn) == (5 if two_level else 9)

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from linformer_fairseq import CausalLinformerAttention
-from linformer_fairseq.modules import KINDS, LinearProjection
+from linformer_fairseq.modules import LinearProjection
 from linformer_fairseq.modules.ops.causal import CausalState, causal_attention, default_chunk_size
 from linformer_fairseq.modules.ops.naive import causal_linformer_attention
-from tests.reference import make_attention, naive_attention
+from tests.reference import PROJECTIONS, make_attention, naive_attention
 
 SHARINGS = ("none", "headwise", "key-value")
 everything = pytest.mark.parametrize("sharing", SHARINGS)
@@ -303,7 +303,7 @@ def test_state_is_reordered_and_does_not_grow(sharing: str, window: int) -> None
         order = torch.randperm(3)
         attention.reorder_incremental_state(state, order)
         history = history[order]
-        sizes.add(sum(tensor.numel() for entry in state.value_sums() for tensor in entry.values()))
+        sizes.add(sum(tensor.numel() for entry in state.values() for tensor in entry.values()))
     # two sums of k · C numbers a sentence, keys and values of the window, the position, and the order
     assert sizes == {2 * 3 * 8 * (4 + window) + 1 + 3}
 
@@ -353,7 +353,7 @@ def test_state_keeps_its_precision(dtype: torch.dtype, step: int) -> None:
         for part in x.split(step):
             attention(part, part, part, incremental_state=states[0])
         exact(x.double(), x.double(), x.double(), incremental_state=states[1])
-    found, wanted = (next(iter(state.value_sums())) for state in states)
+    found, wanted = (next(iter(state.values())) for state in states)
     for name in ("key_sums", "value_sums"):
         assert found[name].dtype == torch.float32
         assert (found[name] - wanted[name]).norm() / wanted[name].norm() < 1e-2
@@ -458,10 +458,11 @@ def test_targets_beyond_the_longest_length() -> None:
         attention(x, x, x, key_padding_mask=torch.arange(20) >= torch.tensor([18, 5])[:, None])
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "linear"])
+@pytest.mark.parametrize("kind", [kind for kind in PROJECTIONS if kind != "linear"])
 def test_refuses_projections_that_look_at_the_whole_length(kind: str) -> None:
-    with pytest.raises(ValueError, match=f"needs a linear projection; {KINDS[kind].__name__}"):
-        make_attention(kind, causal=True)
+    projection = PROJECTIONS[kind](4, 32)
+    with pytest.raises(ValueError, match=f"needs a linear projection; {type(projection).__name__}"):
+        CausalLinformerAttention(8, 2, key_projection=projection, self_attention=True)
 
 
 @pytest.mark.parametrize(

@@ -48,9 +48,14 @@ def test_linear_gradients_equal_naive_reference(sharing: str) -> None:
     inputs = [x, *attention.parameters()]
     assert len(inputs) == 1 + 8 + (1 if sharing == "key-value" else 2)
     target = torch.randn(12, 3, 8, dtype=torch.float64)
-    fast = torch.autograd.grad((attention(x, x, x, need_weights=False)[0] * target).sum(), inputs)
-    with_weights = torch.autograd.grad((attention(x, x, x)[0] * target).sum(), inputs)
-    naive = torch.autograd.grad((naive_attention(attention, x, x, [12] * 3)[0] * target).sum(), inputs)
+    outs = (
+        attention(x, x, x, need_weights=False)[0],
+        attention(x, x, x)[0],
+        naive_attention(attention, x, x, [12] * 3)[0],
+    )
+    fast, with_weights, naive = (
+        torch.autograd.grad(y, inputs, target, allow_unused=True, materialize_grads=True) for y in outs
+    )
     for a, b, c in zip(fast, with_weights, naive, strict=True):
         torch.testing.assert_close(a, c, rtol=1e-10, atol=1e-10)
         torch.testing.assert_close(b, c, rtol=1e-10, atol=1e-10)
