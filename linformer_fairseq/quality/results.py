@@ -11,7 +11,7 @@ from sacrebleu.metrics import BLEU
 
 from linformer_fairseq.cli.files import read_json
 from linformer_fairseq.cli.machine import describe_machine
-from linformer_fairseq.lengths import Bucket, buckets
+from linformer_fairseq.length_buckets import Bucket, buckets
 from linformer_fairseq.recipe import texts
 from linformer_fairseq.recipe.evaluate import HYPOTHESES
 from linformer_fairseq.recipe.scores import bleu_of_counts, middle, resampled, sentence_counts

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from linformer_fairseq.cli.figures import save
-from linformer_fairseq.lengths import Bucket
+from linformer_fairseq.length_buckets import Bucket
 
 from .measure import Spectra
 from .statistics import Statistics

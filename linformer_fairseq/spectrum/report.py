@@ -7,7 +7,7 @@ from torch import Tensor
 
 from linformer_fairseq.benchmark.report import table
 from linformer_fairseq.cli.machine import describe_machine
-from linformer_fairseq.lengths import Bucket
+from linformer_fairseq.length_buckets import Bucket
 
 from .arguments import Arguments
 from .measure import Spectra

@@ -12,7 +12,19 @@ from linformer_fairseq.checkpoints import read_checkpoint
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.convert.arguments import parse
 from linformer_fairseq.convert.run import run as convert
-from tests.fairseq_commands import PLUGIN, Result, generate_arguments, run, run_module, train_arguments, valid_losses
+from tests.fairseq_commands import (
+    ALL_PLACES,
+    PAPER,
+    Result,
+    generate_arguments,
+    hypotheses,
+    run,
+    run_module,
+    same_hypotheses,
+    train_arguments,
+    valid_losses,
+    validate_arguments,
+)
 
 pytestmark = [
     pytest.mark.slow,
@@ -22,11 +34,6 @@ pytestmark = [
 
 def run_convert(*arguments: object) -> Result:
     return run_module("linformer_fairseq.convert", *arguments)
-
-
-def hypotheses(data: Path, checkpoint: Path) -> list[str]:
-    output = run("generate", *generate_arguments(data, checkpoint)).ok()
-    return sorted(line for line in output.splitlines() if line.startswith("H-"))
 
 
 def test_two_levels_translate_as_before(trained_transformer: Path, data: Path, tmp_path: Path) -> None:
@@ -45,19 +52,20 @@ def test_two_levels_translate_as_before(trained_transformer: Path, data: Path, t
         assert float(row[5]) < 1e-4
     assert float(rows[2][4]) > 0
 
-    lengths = [len(line.split()) + 1 for line in (data / "test.en").read_text().splitlines()]
-    before, after = (hypotheses(data, checkpoint) for checkpoint in (trained_transformer, out))
+    before, after = (
+        hypotheses(run("generate", *generate_arguments(data, checkpoint)).ok())
+        for checkpoint in (trained_transformer, out)
+    )
     assert len(before) == len(after) == 30
-    short = {f"H-{i}" for i, n in enumerate(lengths) if n <= 16}
-    assert [h.split("\t")[2] for h in before if h.split("\t")[0] in short] == [
-        h.split("\t")[2] for h in after if h.split("\t")[0] in short
-    ]
+    lengths = [len(line.split()) + 1 for line in (data / "test.en").read_text().splitlines()]
+    short = [number for number, length in enumerate(lengths) if length <= 16]
+    same_hypotheses({number: before[number] for number in short}, {number: after[number] for number in short})
 
 
 def test_fitted_and_tuned(trained_transformer: Path, data: Path, tmp_path: Path) -> None:
     """A training that changes nothing has the loss that the converted model is validated with."""
     out = tmp_path / "converted.pt"
-    flags = ["--linformer-k", 8, "--linformer-projection", "linear", "--linformer-attention", "encoder,cross,decoder"]
+    flags = ["--linformer-k", 8, *PAPER, *ALL_PLACES]
     fit = ["--data", data / "bin", "--fit", 30, "--lengths", 6]
     said = run_convert(trained_transformer, out, *flags, "--linformer-window", 2, *fit).ok()
     rows = [line.split("|") for line in said.splitlines() if " tokens " in line]
@@ -70,11 +78,10 @@ def test_fitted_and_tuned(trained_transformer: Path, data: Path, tmp_path: Path)
 
     told = shlex.split(re.search(rf"--finetune-from-model {out} (.*)", said)[1])
     assert {"--linformer-mask-empty-slots", "--linformer-init", "--linformer-window"} <= set(told)
-    arguments = train_arguments(data, tmp_path / "tuned", "--linformer-k", 8, *told, "--finetune-from-model", out)
-    (tuned,) = valid_losses(run("train", *arguments, "--max-update", 1, "--lr", 0).ok())
-    common = [data / "bin", *PLUGIN, "--task", "translation", "--max-tokens", 400, "--cpu"]
-    output = run("validate", *common, "--path", out, "--required-batch-size-multiple", 1).ok()
-    assert tuned == pytest.approx(float(re.search(r"loss ([\d.]+)", output)[1]), abs=0.002)
+    nothing = ["--finetune-from-model", out, "--max-update", 1, "--lr", 0]
+    arguments = train_arguments(data, tmp_path / "tuned", "--linformer-k", 8, *told, *nothing)
+    (loss,) = valid_losses(run("validate", *validate_arguments(data, out)).ok())
+    assert valid_losses(run("train", *arguments).ok()) == [pytest.approx(loss, abs=0.002)]
 
 
 def test_sentences_too_long_for_the_model(trained_transformer: Path, data: Path, tmp_path: Path) -> None:
@@ -132,10 +139,9 @@ def test_flags_of_the_new_model() -> None:
     def start(found: dict[str, object]) -> tuple[object, object]:
         return found["linformer_init"], found["linformer_mask_empty_slots"]
 
-    everything = ["--linformer-attention", "encoder,cross,decoder"]
     assert flags()["linformer_projection"] == "two-level"
     assert start(flags()) == start(flags("--linformer-projection", "pooled-linear")) == ("xavier", False)
-    assert start(flags("--linformer-projection", "linear")) == start(flags(*everything)) == ("identity", True)
-    assert start(flags("--linformer-projection", "linear", "--linformer-init", "normal")) == ("normal", True)
-    assert flags(*everything)["linformer_window"] is None  # half of k
-    assert flags(*everything, "--linformer-projection", "linear")["linformer_window"] == 0
+    assert start(flags(*PAPER)) == start(flags(*ALL_PLACES)) == ("identity", True)
+    assert start(flags(*PAPER, "--linformer-init", "normal")) == ("normal", True)
+    assert flags(*ALL_PLACES)["linformer_window"] is None  # half of k
+    assert flags(*ALL_PLACES, *PAPER)["linformer_window"] == 0
