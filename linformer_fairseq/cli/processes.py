@@ -93,7 +93,7 @@ def run_command(
         )
 
 
-def side_by_side(tasks: Sequence[Callable[[], None]], jobs: int) -> None:
+def run_in_parallel(tasks: Sequence[Callable[[], None]], jobs: int) -> None:
     """Runs tasks that wait for commands, `jobs` at a time; the first failure, or an interrupt, ends the others."""
     if jobs == 1:
         for task in tasks:

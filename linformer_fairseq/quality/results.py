@@ -15,7 +15,7 @@ from linformer_fairseq.length_buckets import Bucket, buckets
 from linformer_fairseq.recipe import texts
 from linformer_fairseq.recipe.evaluate import HYPOTHESES
 from linformer_fairseq.recipe.scores import bleu_of_counts, middle, resampled, sentence_counts
-from linformer_fairseq.recipe.settings import SCORES, Text
+from linformer_fairseq.recipe.settings import SCORES
 
 from .arguments import Study
 from .trainings import Training
@@ -119,10 +119,11 @@ def findings(study: Study, results: dict[str, list[Result]]) -> dict[str, Any]:
         results: the finished trainings of each subset.
     """
     settings = study.settings
+    text = settings.text
     return {
         "command": study.command,
         "machine": describe_machine(),
-        "text": _text(settings.text),
+        "text": f"{text.dataset.name}, {text.source_lang} to {text.target_lang}",
         "epochs": settings.training.epochs,
         "precision": settings.training.precision,
         "average": settings.translation.average,
@@ -130,14 +131,6 @@ def findings(study: Study, results: dict[str, list[Result]]) -> dict[str, Any]:
         "results": [_row(result, study.ks) for own in results.values() for result in own],
         "differences": [row for own in results.values() for row in _differences(own)],
     }
-
-
-def _text(text: Text) -> str:
-    if "wmt14" in text.data:
-        origin = "WMT14"
-    else:
-        origin = Path(text.data["folder"]).name if "folder" in text.data else "Made text"
-    return f"{origin}, {text.source_lang} to {text.target_lang}"
 
 
 def _row(result: Result, ks: list[int]) -> dict[str, Any]:

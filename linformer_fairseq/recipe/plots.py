@@ -10,7 +10,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, ScalarFo
 
 from linformer_fairseq.cli.figures import BASELINE_STYLE, save
 
-from .lengths import ENCODER, WHOLE
+from .length_timing import ENCODER, WHOLE
 from .rows import Row
 from .settings import Model
 

@@ -1,11 +1,10 @@
 """All models that an output folder holds: what results.json and the report say of them."""
 
-import dataclasses
 from pathlib import Path
 
 from linformer_fairseq.cli.files import read_json, write_json, write_text
 
-from . import lengths, page, plots, texts
+from . import length_timing, page, plots, texts
 from .prepare import corpus_facts
 from .report_text import report_text
 from .rows import Row, finished_rows, hypotheses
@@ -20,9 +19,9 @@ def write_report(settings: Settings, out: Path) -> None:
     """Write results.json, the plots, report.md and report.html anew."""
     rows = finished_rows(settings, out)
     facts = corpus_facts(out)
-    timed = read_json(out / lengths.FILE_NAME) if (out / lengths.FILE_NAME).exists() else None
+    timed = read_json(out / length_timing.FILE_NAME) if (out / length_timing.FILE_NAME).exists() else None
     results = {
-        "settings": dataclasses.asdict(settings),
+        "settings": settings.as_json(),
         "corpus": facts,
         "models": [row.facts() for row in rows],
         "lengths": timed,

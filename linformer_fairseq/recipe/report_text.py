@@ -6,7 +6,8 @@ from typing import Any
 
 from tabulate import tabulate
 
-from . import lengths
+from . import length_timing
+from .datasets.wmt14 import Wmt14
 from .rows import Row
 from .settings import SENTENCEPIECE, Settings
 from .study import PUBLISHED
@@ -27,7 +28,7 @@ def report_text(
         *_training_time(rows),
         *_inference_time(settings, rows),
         *(_lengths(timed) if timed else []),
-        *(_study() if "wmt14" in settings.text.data and direction == "en-de" else []),
+        *(_study() if isinstance(settings.text.dataset, Wmt14) and direction == "en-de" else []),
         "## Plots",
         *(f"![{what}]({file})" for what, file in pictures.items()),
         "## Machines",
@@ -50,10 +51,7 @@ def _place(facts: dict[str, Any]) -> str:
 
 def _corpus(settings: Settings, facts: dict[str, Any]) -> str:
     text, training = settings.text, settings.training
-    if "wmt14" in text.data:
-        origin = f"WMT14 from {facts['server']}, validated on {text.data['wmt14']}"
-    else:
-        origin = f"`{text.data['folder']}`" if "folder" in text.data else "made by the recipe's own grammar"
+    origin = text.dataset.origin(facts)
     dropped = ", ".join(f"{count:,} with {reason}" for reason, count in facts["dropped"].items())
     subwords = "sentencepiece's subwords" if text.bpe == SENTENCEPIECE else "joint BPE merges"
     limits = [f"{training.epochs} epoch{'s' * (training.epochs > 1)}"] if training.epochs else []
@@ -159,7 +157,7 @@ def _lengths(timed: dict[str, Any]) -> list[str]:
         f"{asked['threads']}); the models have the sizes of those above, but random weights and positions for the "
         "longest sentence.",
     ]
-    for part in (lengths.ENCODER, lengths.WHOLE):
+    for part in (length_timing.ENCODER, length_timing.WHOLE):
         table = []
         rows = [row for row in timed["rows"] if row["part"] == part]
         for length, sentences in dict.fromkeys((row["length"], row["sentences"]) for row in rows):
