@@ -47,13 +47,14 @@ def report_text(found: dict[str, Any], pictures: dict[str, str]) -> str:
         pictures: files by what they show.
     """
     translates = f"the mean of its last {found['average']} saves" if found["average"] else "its best save"
+    epochs = f"{found['epochs']} epoch{'s' * (found['epochs'] > 1)}"
     trained = groups(found["results"])
     parts = [
         "# Quality against k",
         f"{found['text']}. {found['machine']}.",
         f"    {found['command']}",
-        f"Every model was trained for {found['epochs']} epochs with the same settings, in {found['precision']}, and "
-        f"translated with {translates} and beam {found['beam']}. {_seeds_sentence(found)} BLEU is sacreBLEU's.",
+        f"Every model was trained for {epochs}, with the same settings and in {found['precision']}, and translated with "
+        f"{translates} and beam {found['beam']}. {_seeds_sentence(found)} BLEU is sacreBLEU's.",
     ]
     explained = [VARIANTS[name] for name in dict.fromkeys(name for name, _ in trained) if VARIANTS[name].what]
     if explained:
