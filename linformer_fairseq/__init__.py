@@ -1,5 +1,10 @@
 """Linformer attention for fairseq's Transformers: `--user-dir linformer_fairseq`."""
 
+import logging
+
+# one of fairseq's tasks asks for tensorboardX whenever fairseq is imported, so this comes before the imports
+logging.getLogger("fairseq.tasks.text_to_speech").setLevel(logging.WARNING)
+
 from linformer_fairseq.checkpoints import admit_checkpoint_types
 from linformer_fairseq.models import LinformerTransformerLanguageModel, LinformerTransformerModel
 from linformer_fairseq.modules import CausalLinformerAttention, LinformerMultiheadAttention, TwoLevelAttention

@@ -1,4 +1,4 @@
-"""`python -m linformer_fairseq.average`: one checkpoint that is the mean of several.
+"""`python -m linformer_fairseq.average`: averages checkpoints.
 
 Vaswani et al. (2017, section 6.1) translate with the mean of the last checkpoints of a training; fairseq's clone has
 scripts/average_checkpoints.py for it, which its package leaves out.
@@ -24,21 +24,21 @@ _SETTINGS = re.compile(
     r"arch|_name|linformer_\w+|(en|de)coder_attention_heads|(en|de)coder_normalize_before|activation_fn"
     r"|no_scale_embedding"
 )
-"""Flags that make another model of the same tensors; others may change within a training (its learning rate, say)."""
+"""Flags that change what a model computes with the same tensors. Others, such as the learning rate, may differ."""
 
 
 def average(checkpoints: Sequence[Path], output: Path) -> None:
-    """Writes the mean of fairseq checkpoints of one model, for fairseq-generate, -validate, --finetune-from-model.
+    """Writes the mean of several checkpoints of one model as a checkpoint that all of fairseq's commands take.
 
-    The model's floating-point tensors are averaged and keep their types. Sums are in float64: half precision neither
-    overflows nor loses bits in it, the mean of equal checkpoints is that checkpoint, and it takes about the memory of
-    Adam's state. Everything else comes from the last checkpoint: whole numbers (counters, say), configuration, state
-    of the task. The optimiser's state is left out, as by fairseq's --no-save-optimizer-state. One checkpoint is in
-    memory at a time.
+    The model's floating-point tensors are averaged and keep their types. Sums are in float64, in which half precision
+    neither overflows nor loses bits and the mean of equal checkpoints is that checkpoint; they take about as much
+    memory as Adam's state. Everything else, such as counters, the configuration and the task's state, comes from the
+    last checkpoint. The optimiser's state is left out, as with fairseq's --no-save-optimizer-state. One checkpoint is
+    in memory at a time.
 
     Raises:
-        UserError: no checkpoints, a file that cannot be read or holds code, checkpoints of different models, an output
-            that cannot be written or that is one of the checkpoints, a torch older than 2.4.
+        UserError: there are no checkpoints, one cannot be read or holds code, they are of different models, the output
+            cannot be written or is one of them, or torch is older than 2.4.
     """
     check_torch("Averaging")
     _check_paths(checkpoints, output)
@@ -46,7 +46,7 @@ def average(checkpoints: Sequence[Path], output: Path) -> None:
     first: dict[str, Any] = {}
     for path in checkpoints:
         say(f"  adding {path}")
-        state: dict[str, Any] = {}  # the one before makes room
+        state: dict[str, Any] = {}  # frees the one before
         state = read_checkpoint(path)
         description = _description(state)
         first = first or description
@@ -62,13 +62,13 @@ def average(checkpoints: Sequence[Path], output: Path) -> None:
 
 
 def newest(folder: Path, number: int) -> list[Path]:
-    """The last checkpoints in a folder of fairseq's, oldest first.
+    """Returns the paths of the last `number` checkpoints in a --save-dir of fairseq's, oldest first.
 
-    They are those that --save-interval-updates left (`checkpoint_EPOCH_UPDATE.pt`); only where there is none, those of
-    whole epochs (`checkpointEPOCH.pt`).
+    They are those of --save-interval-updates (`checkpoint_EPOCH_UPDATE.pt`), or, if there are none, those of whole
+    epochs (`checkpointEPOCH.pt`).
 
     Raises:
-        UserError: no folder, or fewer checkpoints than `number`.
+        UserError: the folder does not exist, or has fewer checkpoints.
     """
     if not folder.is_dir():
         raise UserError(f"{folder} is not a folder: name the --save-dir of a training.")
@@ -85,7 +85,7 @@ def newest(folder: Path, number: int) -> list[Path]:
 
 
 def _check_paths(checkpoints: Sequence[Path], output: Path) -> None:
-    """Refuses before the first of many large files is read."""
+    """Refuses wrong paths before the first of many large files is read."""
     if not checkpoints:
         raise UserError("There is nothing to average: name checkpoints, or --folder and --last.")
     for path in checkpoints:
@@ -98,7 +98,7 @@ def _check_paths(checkpoints: Sequence[Path], output: Path) -> None:
 
 
 def _description(state: dict[str, Any]) -> dict[str, Any]:
-    """What has to be equal for two checkpoints to be of one model, each under its name for a refusal."""
+    """Returns all that must be equal in two checkpoints of one model, by the name that a refusal gives it."""
     tensors = {f"parameter {name}": _kind(tensor) for name, tensor in state["model"].items()}
     cfg = state.get("cfg")
     model = cfg.get("model") if isinstance(cfg, Mapping) else state.get("args")
@@ -108,7 +108,7 @@ def _description(state: dict[str, Any]) -> dict[str, Any]:
 
 
 def _kind(tensor: Tensor) -> str:
-    """Its shape; the type only where it is not averaged, since a model may be saved in any precision."""
+    """Describes a tensor by its shape, and by its type unless it is averaged: precisions may differ."""
     return f"{tuple(tensor.shape)}" + ("" if tensor.is_floating_point() else f" of {tensor.dtype}")
 
 
@@ -123,7 +123,7 @@ def _check_same(first: dict[str, Any], first_path: Path, other: dict[str, Any], 
 
 
 def _put_means(model: dict[str, Tensor], sums: dict[str, Tensor], number: int) -> None:
-    """Puts the means in the place of a model's tensors; those that were one tensor (tied embeddings) stay one."""
+    """Replaces a model's tensors by their means; tensors that share storage, such as tied embeddings, still do."""
     shared: dict[tuple[Any, ...], Tensor] = {}
     for name, tensor in model.items():
         if name in sums:
@@ -159,7 +159,7 @@ def _run(argv: Sequence[str]) -> None:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Returns the exit status."""
+    """Runs the command and returns its exit status."""
     quiet_libraries()
     return exit_status(lambda: _run(argv), interrupted="nothing was written")
 

@@ -1,4 +1,4 @@
-"""fairseq's checkpoints: read with torch's safe loader, and written whole or not at all."""
+"""Reads fairseq's checkpoints with torch's safe loader, and writes them whole or not at all."""
 
 import argparse
 import collections
@@ -34,7 +34,7 @@ CHECKPOINT_TYPES = FILE_TYPES + BROADCAST_TYPES
 def admit_checkpoint_types() -> None:
     """Admits `CHECKPOINT_TYPES` to `torch.load(weights_only=True)`, torch's default from 2.6 on.
 
-    A checkpoint that holds anything else, code to run for one, is still refused.
+    A checkpoint that holds anything else, such as code to run, is still refused.
     """
     if hasattr(torch.serialization, "add_safe_globals"):  # older torch has no such list, and its default no need
         torch.serialization.add_safe_globals(list(CHECKPOINT_TYPES))
@@ -44,7 +44,7 @@ def check_torch(what: str) -> None:
     """Refuses a torch whose safe loader cannot read fairseq's checkpoints.
 
     Args:
-        what: needs it, "Averaging" say.
+        what: what needs a newer one, such as "Averaging".
     """
     if not hasattr(torch.serialization, "add_safe_globals"):
         raise UserError(
@@ -54,13 +54,13 @@ def check_torch(what: str) -> None:
 
 
 def check_checkpoint(path: Path) -> None:
-    """Refuses a checkpoint that is not there."""
+    """Refuses a checkpoint that does not exist."""
     if not path.is_file():
         raise UserError(f"{path} is missing: name a checkpoint that fairseq-train saved.")
 
 
 def read_checkpoint(path: Path) -> dict[str, Any]:
-    """A checkpoint without its optimiser's state.
+    """Returns a checkpoint without its optimiser's state.
 
     Raises:
         UserError: a file that cannot be read, holds code or holds no model.

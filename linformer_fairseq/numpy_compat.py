@@ -1,4 +1,4 @@
-"""What fairseq still asks of numpy 1."""
+"""The part of numpy 1 that fairseq still uses."""
 
 from types import SimpleNamespace
 
@@ -6,7 +6,10 @@ import numpy
 
 
 def restore_numpy_compat() -> None:
-    """Gives numpy 2 back `numpy.compat.long`, Python's int, without which `--sample-break-mode eos`, and so every
-    `fairseq-interactive` with a language model, and `--num-batch-buckets` fail."""
+    """Defines `numpy.compat.long`, Python's int, where numpy 2 has removed it.
+
+    `--num-batch-buckets` and `--sample-break-mode eos` need it, and so does
+    `fairseq-interactive` with a language model.
+    """
     if not hasattr(numpy, "compat"):
-        numpy.compat = SimpleNamespace(long=int)
+        numpy.compat = SimpleNamespace(long=int)  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""A trained model with its task, as the commands that look into one need them."""
+"""Loads a trained model with its task and data, for the commands that analyse or convert it."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,21 +19,21 @@ from linformer_fairseq.cli.progress import say
 
 @dataclass(frozen=True)
 class Trained:
-    """A model in evaluation mode, and the task that has its dictionaries and its text."""
+    """A model in evaluation mode, and the task that holds its dictionaries and data."""
 
     model: BaseFairseqModel
     task: FairseqTask
 
 
 def load_trained(checkpoint: Path, data: Path) -> Trained:
-    """Loads a checkpoint of any of fairseq's models, or of ours.
+    """Loads a checkpoint of any of fairseq's models or of this package.
 
     Args:
-        checkpoint: that fairseq-train saved.
+        checkpoint: a file that fairseq-train saved.
         data: the folder that fairseq-preprocess wrote.
 
     Raises:
-        UserError: a file that is no checkpoint or is refused by torch's safe loader, or a folder without the
+        UserError: the file is no checkpoint or is refused by torch's safe loader, or the folder lacks the
             checkpoint's dictionaries.
     """
     check_checkpoint(checkpoint)
@@ -58,22 +58,22 @@ class Split:
 
     sentences: FairseqDataset
     indices: list[int]
-    """Of the sentences that the model takes; longer ones are left out, as fairseq's commands can."""
+    """The sentences that are short enough for the model."""
 
     def sample(self, count: int, seed: int) -> list[int]:
-        """The indices of so many sentences, or of all where there are fewer, in random order."""
+        """Returns the indices of `count` sentences, or of all if there are fewer, in random order."""
         order = torch.randperm(len(self.indices), generator=torch.Generator().manual_seed(seed)).tolist()
         return [self.indices[place] for place in order[:count]]
 
 
 def load_split(trained: Trained, name: str, advice: str = "name another --subset") -> Split:
-    """A split of the task's data, "valid" say.
+    """Loads a split of the task's data, such as "valid".
 
     Args:
-        advice: what to do where there is nothing of that name.
+        advice: what the user can do if the split is missing or empty.
 
     Raises:
-        UserError: there is none of that name, or no sentence in it that the model takes.
+        UserError: there is no such split, or no sentence in it is short enough for the model.
     """
     try:
         trained.task.load_dataset(name)
@@ -90,17 +90,17 @@ def load_split(trained: Trained, name: str, advice: str = "name another --subset
 
 
 def plain_encoder() -> dict[str, Any]:
-    """Settings that keep fairseq 0.12.2 from computing a loaded Transformer's encoder with torch's fused kernel.
+    """Returns settings that keep fairseq 0.12.2 from running a loaded Transformer's encoder in torch's fused kernel.
 
-    The kernel refuses left-padded batches ("Mask Type should be defined"), makes no attention weights, and times of a
-    fused baseline would not compare. The one flag that closes the path without changing the result asks for
-    checkpointed activations, which mean nothing where there are no gradients.
+    The kernel refuses left-padded batches ("Mask Type should be defined"), returns no attention weights, and times of a
+    fused baseline would not be comparable. The one flag that turns it off without changing the result is that for
+    checkpointed activations, which has no other effect without gradients.
     """
     has_fused_path = "_load_from_state_dict" in vars(TransformerEncoderLayerBase)
     return {"checkpoint_activations": True} if has_fused_path else {}
 
 
 def plain_encoder_flags() -> list[str]:
-    """The same for fairseq-generate and fairseq-validate."""
+    """Returns the same as flags of fairseq-generate and fairseq-validate."""
     overrides = plain_encoder()
     return ["--model-overrides", str(overrides)] if overrides else []

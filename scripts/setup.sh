@@ -49,12 +49,13 @@ find_python() {
 
 python=$(find_python)
 # the environment is good if these are what it was made from, and it works
-made_from=$(sha256sum setup.py pyproject.toml constraints.txt scripts/setup.sh | sha256sum | cut -d' ' -f1)
+made_from=$(sha256sum setup.py constraints.txt scripts/setup.sh | sha256sum | cut -d' ' -f1)
 made_from="$made_from $PWD"
 stamp=$venv/made-from
 if [ "$(cat "$stamp" 2>/dev/null)" = "$made_from" ]; then
-  if [ -x "$venv/bin/ruff" ] && [ -x "$venv/bin/shellcheck" ] &&
-    "$venv/bin/python" -c "import linformer_fairseq.recipe.report, hypothesis, pytest" >/dev/null 2>&1; then
+  imports="linformer_fairseq.recipe.report, build, hypothesis, pytest, pytest_cov, selenium, twine, xdist"
+  if [ -x "$venv/bin/ruff" ] && [ -x "$venv/bin/shellcheck" ] && [ -x "$venv/bin/mypy" ] &&
+    "$venv/bin/python" -c "import $imports" >/dev/null 2>&1; then
     exit 0
   fi
   echo "setup: $venv is broken and is made again"
@@ -72,14 +73,14 @@ if $stock; then
   pip torch numpy
   pip fairseq
   # what the efficiency benchmark compares with needs a newer torch
-  extras="test"
+  extras="recipes,test"
 else
   echo "setup: installing torch"
   pip torch numpy setuptools wheel cython
   echo "setup: installing fairseq"
   # its build imports torch; in an environment of its own pip would fetch a second, newer one for that
   pip --no-build-isolation fairseq-fixed
-  extras="test,peers"
+  extras="recipes,peers,test"
 fi
 echo "setup: installing linformer_fairseq"
 pip setuptools wheel

@@ -1,6 +1,10 @@
-"""Settings that all tests share, and a toy corpus."""
+"""Settings that all tests share, and what is made once for all of them."""
 
+import fcntl
+import os
 import random
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import hypothesis
@@ -8,6 +12,8 @@ import pytest
 import torch
 
 from tests.fairseq_commands import run
+
+Shared = Callable[[str, Callable[[Path], None]], Path]
 
 torch.set_num_threads(1)  # tensors here are too small to share
 
@@ -31,19 +37,38 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Shared:
+    """`shared(name, make)` returns a folder that `make(folder)` has filled, once for all of pytest's workers."""
+    root = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        root = root.parent
+
+    def shared(name: str, make: Callable[[Path], None]) -> Path:
+        folder, done = root / name, root / f"{name}.done"
+        with open(root / f"{name}.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not done.exists():
+                shutil.rmtree(folder, ignore_errors=True)  # what another worker failed to make
+                folder.mkdir()
+                make(folder)
+                done.touch()
+        return folder
+
+    return shared
+
+
+@pytest.fixture(scope="session")
+def data(shared: Shared) -> Path:
     """Sentences of 1 to 24 words whose translation is the words in capitals, backwards; binarised."""
-    folder = tmp_path_factory.mktemp("toy")
-    random.seed(1)
-    words = [f"w{i}" for i in range(30)]
-    for split, size in (("train", 300), ("valid", 30), ("test", 30)):
-        sources = [[random.choice(words) for _ in range(random.randint(1, 24))] for _ in range(size)]
-        (folder / f"{split}.en").write_text("".join(" ".join(s) + "\n" for s in sources))
-        (folder / f"{split}.de").write_text("".join(" ".join(s[::-1]).upper() + "\n" for s in sources))
-    prefixes = [argument for split in ("train", "valid", "test") for argument in (f"--{split}pref", folder / split)]
-    arguments = ["-s", "en", "-t", "de", *prefixes, "--destdir", folder / "bin", "--joined-dictionary"]
-    run("preprocess", *arguments).ok()
-    for language in ("en", "de"):
-        source = folder / "bin" / f"dict.{language}.txt"
-        assert source.exists()
-    return folder
+
+    def make(folder: Path) -> None:
+        generator = random.Random(1)
+        words = [f"w{i}" for i in range(30)]
+        for split, size in (("train", 300), ("valid", 30), ("test", 30)):
+            sources = [[generator.choice(words) for _ in range(generator.randint(1, 24))] for _ in range(size)]
+            (folder / f"{split}.en").write_text("".join(" ".join(s) + "\n" for s in sources))
+            (folder / f"{split}.de").write_text("".join(" ".join(s[::-1]).upper() + "\n" for s in sources))
+        prefixes = [part for split in ("train", "valid", "test") for part in (f"--{split}pref", folder / split)]
+        run("preprocess", "-s", "en", "-t", "de", *prefixes, "--destdir", folder / "bin", "--joined-dictionary").ok()
+
+    return shared("toy", make)

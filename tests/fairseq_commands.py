@@ -15,10 +15,13 @@ from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from unittest import mock
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
 PLUGIN = ["--user-dir", "linformer_fairseq"]
 ALL_PLACES = ["--linformer-attention", "encoder,cross,decoder"]
 PAPER = ["--linformer-projection", "linear"]
+TWO_LEVELS = ["--linformer-projection", "two-level"]
 
 
 @dataclass
@@ -41,10 +44,6 @@ class Result:
 
 def environment() -> dict[str, str]:
     return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""}
-
-
-def fairseq_command(command: str, *arguments: object) -> list[str]:
-    return [sys.executable, "-m", f"fairseq_cli.{command}", *map(str, arguments)]
 
 
 def run(command: str, *arguments: object, text: str | None = None) -> Result:
@@ -106,7 +105,7 @@ def train_arguments(
         *("--optimizer", "adam", "--lr", "0.003", "--criterion", "label_smoothed_cross_entropy"),
         *("--label-smoothing", 0.1, "--max-tokens", 400, "--max-epoch", 2, "--no-epoch-checkpoints"),
         *("--required-batch-size-multiple", 1, "--no-progress-bar", "--log-interval", 5, "--num-workers", 0),
-        *(["--linformer-k", 8] if arch.startswith("linformer") and "--linformer-k" not in more else []),
+        *([] if arch.startswith("transformer") or "--linformer-k" in more else ["--linformer-k", 8]),
         *more,
     ]
 
@@ -134,5 +133,28 @@ def generate_arguments(data: Path, checkpoint: Path, *more: object) -> list[obje
     ]
 
 
+def validate_arguments(data: Path, checkpoint: Path) -> list[object]:
+    return [
+        data / "bin",
+        *PLUGIN,
+        *("--path", checkpoint, "--task", "translation", "--max-tokens", 400, "--cpu"),
+        *("--required-batch-size-multiple", 1, "--valid-subset", "valid"),
+    ]
+
+
 def valid_losses(output: str) -> list[float]:
+    """The losses on the validation set that a training, or fairseq-validate, printed."""
     return [float(loss) for loss in re.findall(r"valid on 'valid' subset \| loss ([\d.]+)", output)]
+
+
+def hypotheses(output: str) -> dict[int, tuple[float, str]]:
+    """Score and text of each sentence's hypothesis, by the number of the sentence."""
+    found = re.findall(r"^H-(\d+)\t(\S+)\t(.*)$", output, re.MULTILINE)
+    return {int(number): (float(score), text) for number, score, text in found}
+
+
+def same_hypotheses(one: dict[int, tuple[float, str]], other: dict[int, tuple[float, str]]) -> None:
+    """Asserts that texts are equal, and scores up to rounding."""
+    assert one.keys() == other.keys()
+    for number, (score, text) in one.items():
+        assert other[number] == (pytest.approx(score, abs=1e-4), text)

@@ -7,14 +7,13 @@ source "$(dirname "${BASH_SOURCE[0]}")/../recipe.sh"
 configuration=(
   --out "${DATA_DIR:-$root/data/wmt14_en_de}"
   # text
-  --wmt14 "${VALID:-newstest2013}" --server "${WMT_BASE_URL:-https://www.statmt.org}"
   --bpe "${BPE:-subword-nmt}" --bpe-merges "${BPE_MERGES:-40000}"
   --normalise-punctuation --aggressive-hyphens
   --max-subwords "${MAX_SUBWORDS:-250}" --max-ratio "${MAX_RATIO:-1.5}"
   # models
   --arch "${ARCH:-transformer_wmt_en_de}"
   --default-k "${K:-32,64}" --default-attention "${ATTENTION:-encoder,cross}"
-  --projection "${PROJECTION:-two-level,linear}"
+  --projection "${PROJECTION:-linear,two-level}"
   # training: Vaswani et al. (2017), base
   --epochs "${MAX_EPOCH:-0}" --updates "${MAX_UPDATE:-100000}"
   --max-tokens "${MAX_TOKENS:-4096}" --update-batches "${UPDATE_BATCHES:-8}" --precision "${PRECISION:-auto}"
@@ -25,6 +24,11 @@ configuration=(
   # inference time against length
   --length-tokens "${LENGTH_TOKENS:-16384}"
 )
+if [ -n "${TEXT_DIR:-}" ]; then
+  configuration+=(--data "$TEXT_DIR")
+else
+  configuration+=(--wmt14 "${VALID:-newstest2013}" --server "${WMT_BASE_URL:-https://www.statmt.org}")
+fi
 if [ -n "${THREADS:-}" ]; then configuration+=(--threads "$THREADS"); fi
 if [ -n "${PROCESSES:-}" ]; then configuration+=(--processes "$PROCESSES"); fi
 
@@ -35,7 +39,7 @@ recipe_for_model() {
     -h | --help) recipe "$step" --help ;;
   esac
   if [ $# -eq 0 ] || [[ $1 == -* ]]; then
-    echo "error: name the model first: transformer_wmt_en_de or linformer_transformer_wmt_en_de" >&2
+    echo "error: name the model first: transformer_wmt_en_de, or linformer_ or two_level_ before that" >&2
     exit 2
   fi
   recipe "$step" "${configuration[@]}" --model "$@"

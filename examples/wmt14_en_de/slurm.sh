@@ -7,7 +7,7 @@
 #SBATCH --time=24:00:00
 # Trains one model on several machines under Slurm; adapt the lines above to your cluster. The text is prepared before
 # (prepare.sh), and DATA_DIR lies on a disk that all machines see. Submitted again, it goes on from where it stopped.
-# usage: sbatch examples/wmt14_en_de/slurm.sh linformer_transformer_wmt_en_de --k 32 --projection linear
+# usage: sbatch examples/wmt14_en_de/slurm.sh linformer_transformer_wmt_en_de --k 32
 set -euo pipefail
 
 MASTER_ADDR="$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)"

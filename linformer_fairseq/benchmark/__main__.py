@@ -8,16 +8,17 @@ from linformer_fairseq.cli.main import exit_status, quiet_libraries
 
 
 def main(argv: Sequence[str]) -> int:
-    """Returns the exit status."""
+    """Runs the command and returns its exit status."""
     quiet_libraries()
-    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # torch's profiler tells of its own starts and ends
-    from .arguments import parse
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # torch's profiler announces its own starts and ends
 
-    def run() -> None:
+    def command() -> None:
+        from .arguments import parse
+
         arguments = parse(argv)
         arguments.run(arguments.running, arguments.settings)
 
-    return exit_status(run, interrupted="run the same command again")
+    return exit_status(command, interrupted="run the same command again")
 
 
 if __name__ == "__main__":

@@ -1,1 +1,1 @@
-"""What the package's own commands have in common: refusals, arguments, files, pictures."""
+"""What the package's commands share: errors, arguments, files, processes, progress and pictures."""

@@ -1,4 +1,4 @@
-"""Arguments of a command, refused in one sentence."""
+"""Parsing of arguments, with refusals of one sentence."""
 
 import argparse
 from collections.abc import Callable
@@ -13,14 +13,14 @@ Number = TypeVar("Number", int, float)
 
 
 class _Help(argparse.ArgumentDefaultsHelpFormatter):
-    """Help that says the default of every option that has one."""
+    """A formatter that gives the default of every option that has one."""
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
         return action.help if action.default is None else super()._get_help_string(action)
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose refusals are one sentence, without the usage text before it, as are those of its subcommands."""
+    """A parser that raises a UserError of one sentence instead of printing its usage, and so do its subcommands."""
 
     def __init__(self, **keywords: Any) -> None:
         super().__init__(formatter_class=_Help, allow_abbrev=False, **keywords)
@@ -30,19 +30,19 @@ class Parser(argparse.ArgumentParser):
 
 
 def check_folder(flag: str, path: Path) -> None:
-    """Refuses a file where a folder for results is asked for."""
+    """Refuses the path of a file where a folder for results is expected."""
     if path.exists() and not path.is_dir():
         raise UserError(f"{flag} {path} is a file: name a folder.")
 
 
 def check_device(device: str) -> None:
-    """Refuses a GPU that is not there."""
+    """Refuses `--device cuda` where torch sees no GPU."""
     if device == "cuda" and not torch.cuda.is_available():
         raise UserError("--device cuda needs a GPU that torch sees: use --device cpu.")
 
 
 def number(kind: Callable[[str], Number], low: float, high: float, wanted: str) -> Callable[[str], Number]:
-    """A converter that accepts low <= value <= high and says what it wants otherwise."""
+    """Returns a converter for argparse that accepts low <= value <= high and otherwise says what is wanted."""
 
     def convert(text: str) -> Number:
         try:
@@ -57,7 +57,7 @@ def number(kind: Callable[[str], Number], low: float, high: float, wanted: str) 
 
 
 def _whole(text: str) -> int:
-    """Digits alone; `int` would take "1_0" and "+9" too."""
+    """Converts digits only; `int` would accept "1_0" and "+9" too."""
     return int(text) if text.isdecimal() else -1
 
 
@@ -66,10 +66,10 @@ natural = number(_whole, 0, 2**31 - 1, "a whole number from 0 on")
 
 
 def counts(text: str) -> list[int]:
-    """A comma list of whole numbers from 1 on."""
+    """Converts a comma list of whole numbers from 1 on."""
     return [count(part.strip()) for part in text.split(",")]
 
 
 def ascending(text: str) -> tuple[int, ...]:
-    """A comma list of whole numbers from 1 on, in ascending order and each once."""
+    """Converts a comma list of whole numbers from 1 on, and returns each once, in ascending order."""
     return tuple(sorted(set(counts(text))))

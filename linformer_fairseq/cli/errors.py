@@ -1,13 +1,13 @@
-"""The one kind of error that a command shows its user, and those of it that are treated in a way of their own."""
+"""Errors that a command reports to its user."""
 
 
 class UserError(Exception):
-    """Something the user can put right, said in one sentence; never shown with a traceback."""
+    """A mistake that the user can put right; its message is one sentence, shown without a traceback."""
 
 
 class DiskFullError(UserError):
-    """There is no space left for what was being written."""
+    """No space is left for a file that was being written."""
 
 
 class CommandError(UserError):
-    """A command that was started said why only in its log."""
+    """A command that this one started has failed; its log says why."""

@@ -1,4 +1,4 @@
-"""Pictures, the same in every report."""
+"""Style and saving of the reports' pictures."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ DOTS_PER_INCH = 150
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Writes a PNG in one move, and lets the figure go."""
+    """Writes a figure as PNG in one move, and closes it."""
     with replacing(path) as part:
         figure.savefig(part, dpi=DOTS_PER_INCH, format="png")
         plt.close(figure)

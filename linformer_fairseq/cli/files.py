@@ -1,4 +1,4 @@
-"""Files that are whole or not there, and what tells whether one has changed."""
+"""Files that are written whole or not at all, and their digests."""
 
 import errno
 import hashlib
@@ -14,7 +14,7 @@ from .errors import DiskFullError, UserError
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A name beside `path` to write to; it then takes the place of `path` in one move, so that nobody reads half."""
+    """Yields a temporary path beside `path`, renamed to `path` at the end, so that nobody reads half a file."""
     part = path.with_name(path.name + ".part")
     try:
         yield part
@@ -26,7 +26,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def is_full(error: Exception) -> bool:
-    """Whether an error says that there is no space left."""
+    """Whether an error says that no space is left."""
     return isinstance(error, DiskFullError) or (
         isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
     )
@@ -34,16 +34,16 @@ def is_full(error: Exception) -> bool:
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """What goes wrong with the disk while `path` is written, said in one sentence.
+    """Turns the system's errors while `path` is written into errors for the user.
 
     Raises:
         DiskFullError: no space is left.
-        UserError: a folder without the right to write.
+        UserError: the file cannot be written for another reason.
     """
     try:
         yield
     except OSError as error:
-        if error.errno is None:  # not the system's: gzip's own
+        if error.errno is None:  # gzip's own, not the system's
             raise
         if is_full(error):
             raise DiskFullError(
@@ -63,7 +63,11 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """The value in a file that `write_json` wrote."""
+    """Returns the value in a file that `write_json` wrote.
+
+    Raises:
+        UserError: the file is damaged.
+    """
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except ValueError:
@@ -71,10 +75,10 @@ def read_json(path: Path) -> Any:
 
 
 def sha256_of(path: Path) -> str:
-    """The digest of a file's bytes, read piece by piece.
+    """Returns the SHA-256 digest of a file, which may be larger than memory.
 
     Raises:
-        UserError: it cannot be read.
+        UserError: the file cannot be read.
     """
     digest = hashlib.sha256()
     try:

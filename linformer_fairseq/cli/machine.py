@@ -1,4 +1,4 @@
-"""The machine and the versions behind a measured time."""
+"""Describes the machine and the versions on which something was measured."""
 
 import os
 import platform
@@ -12,12 +12,12 @@ import torch
 
 
 def cpu_count() -> int:
-    """The cores this process may use."""
+    """Returns the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def describe_machine() -> str:
-    """One line: processor, cores, GPU, versions."""
+    """Returns one line with processor, cores, GPUs and versions."""
     parts = [f"{_processor()}, {cpu_count()} cores"]
     if torch.cuda.is_available():
         parts.append(f"{torch.cuda.device_count()} × {_gpu()}")
@@ -27,7 +27,11 @@ def describe_machine() -> str:
 
 @cache
 def _gpu() -> str:
-    """Asked in a process of its own, as CUDA would keep some hundred MB of the GPU for this one as long as it lives."""
+    """Returns the GPU's name.
+
+    Unless this process uses CUDA already, another one asks for it: CUDA occupies some hundred MB of the GPU for as long
+    as a process lives that has called it.
+    """
     if torch.cuda.is_initialized():
         return torch.cuda.get_device_name(0)
     command = [sys.executable, "-c", "import torch; print(torch.cuda.get_device_name(0))"]
@@ -36,7 +40,7 @@ def _gpu() -> str:
 
 
 def _processor() -> str:
-    """The processor's name where Linux tells it, else the architecture."""
+    """Returns the processor's name where Linux gives it, else the architecture."""
     info = Path("/proc/cpuinfo")
     if info.exists():
         for line in info.read_text(encoding="utf-8", errors="replace").split("\n"):

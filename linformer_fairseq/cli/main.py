@@ -1,4 +1,4 @@
-"""How a command ends."""
+"""How a command starts and ends."""
 
 import logging
 import sys
@@ -8,12 +8,16 @@ from .errors import UserError
 
 
 def quiet_libraries() -> None:
-    """Importing fairseq turns on debug messages for everything; libraries imported from here on say only warnings."""
+    """Lets libraries that are imported from here on log warnings only; fairseq has set the root logger to INFO."""
     logging.getLogger().setLevel(logging.WARNING)
 
 
 def exit_status(command: Callable[[], None], interrupted: str) -> int:
-    """Runs a command. 0, 1 for a failed write, 2 for what the user can put right, 130 when interrupted.
+    """Runs a command and returns its exit status, having said in one sentence what went wrong.
+
+    The status is 0 after success, 1 after a failed write, 2 after an error that the user can put right and 130 after
+    an interruption. A command that needs the extra `recipes` imports its own modules in `command`: a library that is
+    not installed is such an error.
 
     Args:
         interrupted: what an interruption means, for the user.
@@ -22,6 +26,12 @@ def exit_status(command: Callable[[], None], interrupted: str) -> int:
         command()
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
+        return 2
+    except ModuleNotFoundError as error:
+        library = str(error.name).partition(".")[0]
+        if library == "linformer_fairseq":
+            raise
+        print(f"error: {library} is not installed: run pip install 'linformer_fairseq[recipes]'.", file=sys.stderr)
         return 2
     except OSError as error:  # a full disk, a folder that vanished
         print(f"error: {error.filename or 'the output folder'}: {error.strerror}.", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Processes that a command starts: output to a log file, failures in one sentence, none that outlives it."""
+"""Runs other commands, with their output in a log file; none of them outlives the one that started it."""
 
 import ctypes
 import os
@@ -17,7 +17,7 @@ from .errors import CommandError
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 _running: set[subprocess.Popen[str]] = set()
-# where torch has a loader that reads fairseq's checkpoints and runs no code, it is the one for all
+# where torch's safe loader can read fairseq's checkpoints, the started commands use no other
 _SAFE_LOADER = (
     {"TORCH_FORCE_WEIGHTS_ONLY_LOAD": "1", "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "0"}
     if hasattr(torch.serialization, "add_safe_globals")
@@ -37,16 +37,16 @@ def run_command(
     on_line: Callable[[str], None] | None = None,
     what: str = "",
 ) -> None:
-    """Run one command to its end, appending all it says to `log` and handing each line to `on_line`.
+    """Runs a command to its end, appends its output to `log` and passes each line of it to `on_line`.
 
     Args:
-        name: what to call it when it fails.
-        threads: that it may use.
-        lock: a file descriptor that it holds as long as it runs.
-        what: the thing it works on, for the same sentence.
+        name: what an error calls the command.
+        threads: the number of threads that it may use.
+        lock: a file descriptor that the command keeps open while it runs.
+        what: what it works on, for the error.
 
     Raises:
-        CommandError: its exit status is not 0.
+        CommandError: the exit status is not 0.
     """
     count = str(threads)
     environment = {
@@ -93,7 +93,7 @@ def run_command(
         )
 
 
-def side_by_side(tasks: Sequence[Callable[[], None]], jobs: int) -> None:
+def run_in_parallel(tasks: Sequence[Callable[[], None]], jobs: int) -> None:
     """Runs tasks that wait for commands, `jobs` at a time; the first failure, or an interrupt, ends the others."""
     if jobs == 1:
         for task in tasks:
@@ -113,19 +113,19 @@ def side_by_side(tasks: Sequence[Callable[[], None]], jobs: int) -> None:
 
 
 def kill_running() -> None:
-    """End the commands that other threads run."""
+    """Kills the commands that `run_command` runs in any thread."""
     for process in tuple(_running):
         process.kill()
 
 
 def die_with_parent(parent: int | None = None) -> None:
-    """Asks Linux to kill this process once the thread that started it is gone: a killed command must not leave a
-    training behind that a second one would fight with. Elsewhere nothing happens.
+    """Asks Linux to kill this process when the thread that started it ends; on other systems nothing happens.
 
-    A process asks for itself, its children do not inherit it; as `preexec_fn` it holds for the started command.
+    A killed command would otherwise leave a training behind, whose files a second one would write too. The setting is
+    not inherited; as a `preexec_fn` this function applies it to the started command.
 
     Args:
-        parent: the process that started this one, where it knows: if that is gone already, this one ends here.
+        parent: the process that started this one, if it is known: if it has ended already, this one ends here.
     """
     if _LIBC is not None:
         _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

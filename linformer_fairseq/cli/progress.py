@@ -1,4 +1,4 @@
-"""What a command tells while it works."""
+"""Progress of a command, as lines and bars."""
 
 import sys
 from collections.abc import Iterator
@@ -10,22 +10,22 @@ from typing import Any
 from tqdm import tqdm
 
 LIVE_SECONDS = 0.5
-LOG_SECONDS = 30.0  # between lines where nobody watches
+LOG_SECONDS = 30.0  # between two states of a bar in a log
 SHORT_SECONDS = 2.0  # work that takes less shows no bar
 
 
 def say(message: str) -> None:
-    """One line of progress, in one piece: threads that work side by side both talk."""
+    """Prints one line in one write, as several threads may print."""
     sys.stdout.write(message + "\n")
     sys.stdout.flush()
 
 
 def bar(total: int | None, what: str, unit: str, **options: Any) -> tqdm:
-    """How far some work is, and how long it will still take; live on a terminal, now and then in a log.
+    """Returns a progress bar that is updated live on a terminal and now and then in a log.
 
     Args:
-        total: the units in all, None where nobody knows.
-        options: further ones of tqdm's, `initial` for what is done already.
+        total: the number of units in all, or None if it is unknown.
+        options: further options of tqdm, such as `initial` for what is done already.
     """
     live = sys.stderr.isatty()
     return tqdm(
@@ -43,7 +43,7 @@ def bar(total: int | None, what: str, unit: str, **options: Any) -> tqdm:
 
 @contextmanager
 def growing(folder: Path, pattern: str, total: int, what: str) -> Iterator[None]:
-    """Shows how the files of a folder grow to `total` bytes while somebody else writes them."""
+    """Shows how the files of a folder grow to `total` bytes while another process writes them."""
     done = Event()
 
     def watch() -> None:

@@ -8,7 +8,7 @@ from fairseq.models import BaseFairseqModel
 from torch import Tensor
 
 from linformer_fairseq.cli.progress import bar
-from linformer_fairseq.lengths import Bucket
+from linformer_fairseq.length_buckets import Bucket
 from linformer_fairseq.trained import Split, Trained
 
 BATCH_TOKENS = 4096

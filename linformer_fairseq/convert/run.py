@@ -7,7 +7,7 @@ import torch
 from linformer_fairseq.checkpoints import check_checkpoint, check_torch, read_checkpoint, write_checkpoint
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.cli.progress import say
-from linformer_fairseq.lengths import buckets
+from linformer_fairseq.length_buckets import buckets
 from linformer_fairseq.models.config import LinformerConfig
 from linformer_fairseq.models.loading import projection_weights
 from linformer_fairseq.trained import load_split, load_trained

@@ -1,6 +1,5 @@
 """The flags of the architectures, and the attention that they describe."""
 
-from argparse import Namespace
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import partial
@@ -53,7 +52,7 @@ class AttentionConfig(FairseqDataclass):
     )
 
     @classmethod
-    def from_namespace(cls, args: Namespace) -> "AttentionConfig":
+    def from_namespace(cls, args: object) -> "AttentionConfig":
         """Reads the flags from `args`; those that an older checkpoint lacks take their defaults.
 
         Raises:
@@ -129,7 +128,7 @@ class LinformerConfig(AttentionConfig):
 
     linformer_cross_k: Optional[str] = field(
         default=None,
-        metadata={"help": "projected dimension of the cross-attention, given alike (default: as --linformer-k)"},
+        metadata={"help": "projected dimension of the cross-attention, in the same form (default: as --linformer-k)"},
     )
     linformer_decoder_k: Optional[str] = field(
         default=None,
@@ -183,9 +182,9 @@ class LinformerConfig(AttentionConfig):
         own = {"cross": self.linformer_cross_k, "decoder": self.linformer_decoder_k}
         if place not in own:
             return super()._k_of(place)
-        flag = f"--linformer-{place}-k"
-        if own[place] is not None:
-            return flag, own[place], ""
+        flag, k = f"--linformer-{place}-k", own[place]
+        if k is not None:
+            return flag, k, ""
         return "--linformer-k", self.linformer_k, f", or another {flag} for {_NAMES[place]}"
 
 

@@ -24,7 +24,8 @@ class LinformerTransformerEncoder(TransformerEncoderBase):
         embed_tokens: nn.Embedding,
         attention: list[AttentionBuilder] | None,
     ) -> None:
-        self.layer_attention = iter(attention or [None] * cfg.encoder.layers)
+        full: list[AttentionBuilder | None] = [None] * cfg.encoder.layers
+        self.layer_attention = iter(attention or full)
         super().__init__(cfg, dictionary, embed_tokens)
         del self.layer_attention
         name_dropout(self, "TransformerEncoder")

@@ -55,9 +55,7 @@ class LinformerTransformerModel(ChecksProjections, TransformerModel):
         with one_sentence():
             if utils.eval_bool(str(getattr(settings, "left_pad_target", False))):
                 raise ValueError("--left-pad-target is not supported: leave it out, targets are padded on the right")
-        if isinstance(args, DictConfig):  # from fairseq-hydra-train
-            args = Namespace(**OmegaConf.to_container(args, resolve=True))
-        model = super().build_model(args, task)
+        model = super().build_model(_namespace(args, resolve=True), task)
         model.decoder.trains_alignments = bool(getattr(settings, "load_alignments", False))
         return model
 
@@ -84,6 +82,14 @@ class LinformerTransformerModel(ChecksProjections, TransformerModel):
             return LinformerTransformerDecoder(cfg, tgt_dict, embed_tokens, cross, own, cfg.no_cross_attention)
 
 
+def _namespace(args: Namespace | DictConfig, resolve: bool = False) -> Namespace:
+    """The arguments as `fairseq-train` has them, where `fairseq-hydra-train` gives a configuration."""
+    if not isinstance(args, DictConfig):
+        return args
+    values: Any = OmegaConf.to_container(args, resolve=resolve)
+    return Namespace(**values)
+
+
 def _attention(cfg: TransformerConfig, place: str) -> list[AttentionBuilder] | None:
     """The attention of every layer at a place; None where it is full attention."""
     config = LinformerConfig.from_namespace(cfg)
@@ -103,7 +109,7 @@ def _with_defaults_of(kind: str, architecture: Callable[[Namespace], None]) -> C
 
     def fill_in(args: Namespace | DictConfig) -> None:
         # fairseq's function asks for attributes that may be missing, which old OmegaConf answers with None
-        flat = Namespace(**OmegaConf.to_container(args)) if isinstance(args, DictConfig) else args
+        flat = _namespace(args)
         for name, value in default_flags(getattr(flat, "linformer_projection", kind)).items():
             setattr(flat, name, getattr(flat, name, value))
         architecture(flat)

@@ -156,10 +156,10 @@ class ProjectedAttention(MultiheadAttention):
         return self.q_proj(query).unflatten(2, (self.num_heads, self.head_dim)).permute(1, 2, 0, 3)
 
     def output(self, out: Tensor) -> Tensor:
-        """The output layer, (B, H, T, d) to (T, B, C).
+        """Applies the output layer to what the heads give, (B, H, T, d) to (T, B, C).
 
-        torch's fused kernels leave a query's heads side by side, and the queries as they came or sentence after
-        sentence: neither is copied here. What comes otherwise is copied once.
+        torch's fused kernels store the heads of a query next to each other, with queries either in the order of the
+        input or sentence by sentence. Neither layout is copied here; any other is copied once.
         """
         if out.stride(2) >= out.stride(0):
             return self.out_proj(out.permute(2, 0, 1, 3).flatten(2))

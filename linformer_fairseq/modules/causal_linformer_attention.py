@@ -149,9 +149,8 @@ class CausalLinformerAttention(ProjectedAttention):
             position=position,
         )
         if incremental_state is not None and state is not None:
-            kept = {name: x for name, x in state._asdict().items() if x is not None}
-            # on the CPU, where it is read
-            self.cache(incremental_state, {**kept, "tokens": torch.tensor(position + length)})
+            tokens = torch.tensor(position + length)  # on the CPU, where it is read
+            self.cache(incremental_state, {**state._asdict(), "tokens": tokens})
         out = out.flatten(2)
         bias = self.late_value_bias()
         if bias is not None:  # whole under dropout too, whose probabilities add up to one on average
@@ -196,15 +195,15 @@ class CausalLinformerAttention(ProjectedAttention):
         """The number of tokens so far, the state after them, and whether nobody else holds that state's tensors."""
         buffer = self.cached(incremental_state)
         if not buffer:
-            shape = (query.size(1), self.num_heads, self.head_dim, self.key_projection.projected_dim)
-            shapes = [shape] * 2 + [(*shape[:2], self.window, self.head_dim)] * (2 if self.window else 0)
-            dtype = at_least_float32(query.dtype)
-            return 0, CausalState(*(query.new_zeros(shape, dtype=dtype) for shape in shapes)), True
-        parts, order = [buffer.get(name) for name in CausalState._fields], buffer.get("order")
+            rows, dtype = (query.size(1), self.num_heads), at_least_float32(query.dtype)
+            sums = [*rows, self.head_dim, self.key_projection.projected_dim]
+            recent = [*rows, self.window, self.head_dim]
+            return 0, CausalState(*(query.new_zeros(x, dtype=dtype) for x in (sums, sums, recent, recent))), True
+        parts, order = [buffer[name] for name in CausalState._fields], buffer.get("order")
         if order is not None:
             # index_select copies with one thread on a CPU, gather with all
             index = order.view(-1, 1, 1, 1)
-            parts = [x if x is None else x.gather(0, index.expand(-1, *x.shape[1:])) for x in parts]
+            parts = [x.gather(0, index.expand(-1, *x.shape[1:])) for x in parts]
         return int(buffer["tokens"]), CausalState(*parts), order is not None
 
     def reorder_incremental_state(self, incremental_state: IncrementalState, new_order: Tensor) -> IncrementalState:

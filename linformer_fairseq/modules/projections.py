@@ -30,6 +30,8 @@ class Projection(nn.Module):
     not, D the features, s <= k the slots that `num_slots` gives for n.
     """
 
+    weight: nn.Parameter
+    """What the kinds that learn have."""
     masks_empty_slots = True
     """Whether slots that no token of a sentence fills are kept out of its softmax."""
     is_linear = True
@@ -60,7 +62,7 @@ class Projection(nn.Module):
             lengths: tokens of each sentence, (B,).
 
         Returns:
-            (B, G, s, D), as attention reads its keys: those of a sentence side by side.
+            (B, G, s, D), the layout in which attention reads its keys.
         """
         return apply_matrix(self.matrix(x.size(0), lengths, x.dtype), x)
 
@@ -200,7 +202,8 @@ def _one_product(keys: Projection, values: Projection, x: Tensor, lengths: Tenso
     if values is keys or (copied >= n * batch * features and not with_gradient):
         return Projection.with_values(keys, values, x, lengths)
     stacked = torch.cat([p.matrix(n, lengths, x.dtype) for p in (keys, values)], dim=2)
-    return apply_matrix(stacked, x).chunk(2, dim=2)
+    slots = apply_matrix(stacked, x).chunk(2, dim=2)
+    return slots[0], slots[1]
 
 
 class MeanPool(Projection):

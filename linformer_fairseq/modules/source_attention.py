@@ -123,7 +123,7 @@ class SourceAttention(ProjectedAttention, Generic[MemoryT]):
         return self.output(self.dropout_module(probabilities.type_as(scores)) @ values), probabilities
 
     def folding_pays(self, query: Tensor, keys: int) -> bool:
-        """Whether plain attention to so many keys is faster with the linear layers folded into them."""
+        """Whether plain attention to this number of keys is faster with the linear layers folded into them."""
         return folding_pays(query.size(0), keys, self.num_heads, self.q_proj, self.out_proj)
 
     def _source(

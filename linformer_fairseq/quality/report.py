@@ -2,14 +2,13 @@
 
 from collections.abc import Sequence
 from itertools import groupby
-from pathlib import Path
 from typing import Any
 
 import numpy
 
 from linformer_fairseq.benchmark.report import UNKNOWN, table
 from linformer_fairseq.cli.machine import describe_machine
-from linformer_fairseq.lengths import Bucket, buckets
+from linformer_fairseq.length_buckets import Bucket, buckets
 from linformer_fairseq.recipe.settings import Text, Translation
 from linformer_fairseq.spectrum.plots import TITLES
 
@@ -84,11 +83,7 @@ def report_text(study: Study, results: dict[str, list[Result]], pictures: dict[s
 
 
 def _text(text: Text) -> str:
-    if "wmt14" in text.data:
-        origin = "WMT14"
-    else:
-        origin = Path(text.data["folder"]).name if "folder" in text.data else "Made text"
-    return f"{origin}, {text.source_lang} to {text.target_lang}"
+    return f"{text.dataset.name}, {text.source_lang} to {text.target_lang}"
 
 
 def _checkpoint(translation: Translation) -> str:

@@ -9,7 +9,7 @@ import numpy
 from sacrebleu.metrics import BLEU
 
 from linformer_fairseq.cli.files import read_json
-from linformer_fairseq.lengths import Bucket
+from linformer_fairseq.length_buckets import Bucket
 from linformer_fairseq.recipe import texts
 from linformer_fairseq.recipe.evaluate import HYPOTHESES
 from linformer_fairseq.recipe.scores import bleu_of_counts, middle, resampled, sentence_counts

@@ -9,17 +9,16 @@ import torch
 
 from linformer_fairseq.checkpoints import check_torch
 from linformer_fairseq.cli.files import replacing, write_json, write_text
-from linformer_fairseq.cli.processes import side_by_side
+from linformer_fairseq.cli.processes import run_in_parallel
 from linformer_fairseq.cli.progress import say
 from linformer_fairseq.recipe.evaluate import TEST, chosen_checkpoint, evaluate
 from linformer_fairseq.recipe.flags import check_flags
 from linformer_fairseq.recipe.launch import Machines
 from linformer_fairseq.recipe.pipeline import make_writable
 from linformer_fairseq.recipe.prepare import prepare
-from linformer_fairseq.recipe.settings import PREPARED_FOLDERS, keep
+from linformer_fairseq.recipe.settings import PREPARED_FOLDERS, store_settings
 from linformer_fairseq.recipe.steps import locked
 from linformer_fairseq.recipe.train import train
-from linformer_fairseq.recipe.wmt14 import OFFICIAL
 
 from .arguments import Study
 from .entropy import attention_entropy
@@ -43,12 +42,12 @@ def run(study: Study) -> None:
     text = study.out / "text"
     make_writable(text)
     with locked(text) as lock:
-        keep(study.settings, text, prepares=True)
-        prepare(study.settings.text, OFFICIAL, text, study.threads * study.jobs, lock)
+        store_settings(study.settings, text, prepares=True)
+        prepare(study.settings.text, text, study.threads * study.jobs, lock)
     for out in {training.out for training in asked}:
         _link(out, text)
     subsets = [VALID, TEST] if study.test else [VALID]
-    side_by_side([partial(_train_and_translate, training, subsets, study) for training in asked], study.jobs)
+    run_in_parallel([partial(_train_and_translate, training, subsets, study) for training in asked], study.jobs)
     write_report(study, subsets)
 
 
@@ -76,7 +75,7 @@ def _make_folder(training: Training) -> None:
     """Refuses to mix results of different settings, before anything is made anew."""
     make_writable(training.out)
     with locked(training.out):
-        keep(training.settings, training.out, prepares=True)
+        store_settings(training.settings, training.out, prepares=True)
 
 
 def _link(out: Path, text: Path) -> None:

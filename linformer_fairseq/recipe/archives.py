@@ -14,6 +14,7 @@ from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.cli.files import writing
 from linformer_fairseq.cli.progress import bar
 
+from .download import SourceError
 from .texts import read_lines
 
 CHUNK = 1 << 16
@@ -40,10 +41,7 @@ def extract(archive: Path, members: Mapping[str, Path]) -> None:
         except OSError as error:
             raise UserError(f"{archive} cannot be read: {error.strerror or error}.") from None
         if missing:
-            raise UserError(
-                f"{archive} holds no file {' or '.join(missing)}: {ANEW}, or set WMT_BASE_URL to a mirror with the "
-                "right file."
-            )
+            raise SourceError(f"{archive} holds no file {' or '.join(missing)}", ANEW)
         for name, to in members.items():
             with writing(to):
                 parts[name].replace(to)
@@ -69,9 +67,10 @@ def _copy(archive: Path, parts: Mapping[str, Path]) -> list[str]:
             while unzipped.read(CHUNK):  # tarfile takes a damaged header for the end: the checksum knows
                 pass
         except DAMAGE:
-            raise UserError(
+            raise SourceError(
                 f"{archive} is cut short or damaged, or no .tgz archive, so that {' and '.join(parts)} cannot be taken "
-                f"from it: {ANEW}."
+                "from it",
+                ANEW,
             ) from None
     return missing
 
@@ -95,5 +94,5 @@ def read_sgm(path: Path) -> list[str]:
     """
     lines = [line for line in read_lines(path) if line.startswith("<seg ")]
     if not lines:
-        raise UserError(f"{path} holds no segments: {ANEW}.")
+        raise SourceError(f"{path} holds no segments", ANEW)
     return [" ".join(re.sub(r"<seg.*?>(.*)</seg>", r"\1", line).split()) for line in lines]

@@ -7,22 +7,21 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from fairseq.models import ARCH_MODEL_REGISTRY
 
 from linformer_fairseq.cli.arguments import Parser, count, counts, natural, number
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.cli.machine import cpu_count
-from linformer_fairseq.models.config import PLACES, LinformerConfig
-from linformer_fairseq.modules import KINDS
+from linformer_fairseq.models.config import PLACES
+from linformer_fairseq.modules.registry import KINDS
 
-from .lengths import Lengths
+from . import datasets
+from .length_timing import Lengths
 from .settings import (
-    EVERY_100TH,
-    NEWSTEST2013,
+    FAMILIES,
     PRECISIONS,
-    PREFIX,
     SENTENCEPIECE,
     SUBWORD_NMT,
     Model,
@@ -32,27 +31,25 @@ from .settings import (
     Translation,
     bound_precision,
 )
-from .sources import check_data
-from .wmt14 import LANGS, OFFICIAL
 
 STEPS = ("prepare", "train", "evaluate", "compare")
 AUTO = "auto"
+PREFIXES = [family.prefix for family in FAMILIES.values()]
+Group = TypeVar("Group", Text, Training, Translation)
 
 
 @dataclass(frozen=True)
 class Run:
-    """What one invocation asks for; only `settings` is held still by the output folder."""
+    """What one command line asks for; `settings` alone is what all results in an output folder share."""
 
     step: str
     out: Path
     settings: Settings
     models: list[Model]
-    server: str
-    """Has the archives of WMT14."""
     threads: int
     jobs: int
     processes: int | None
-    """That train one model together on this machine; None for one on every GPU."""
+    """Train one model together on this machine; None for one on every GPU."""
     lengths: Lengths | None
     """What to time the models at; None for nothing."""
 
@@ -69,7 +66,7 @@ def _language(text: str) -> str:
 
 
 def _places(text: str) -> str:
-    """Places of attention in one order, so that "cross,encoder" is not another model."""
+    """Returns places of attention in one order, so that "cross,encoder" is not another model."""
     places = [part.strip() for part in text.split(",")]
     if not set(places) <= set(PLACES) or len(set(places)) < len(places):
         raise argparse.ArgumentTypeError(f"{text!r} is not a comma list of {', '.join(PLACES)}")
@@ -93,7 +90,7 @@ def _words(text: str) -> list[str]:
 def build_parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog="recipe",
-        description="Train a Transformer and Linformers on the same text and report how they compare.",
+        description="Train a Transformer, Linformers and models of two levels on one text and report how they compare.",
         epilog="What follows -- goes to every fairseq-train as it is.",
     )
 
@@ -107,13 +104,10 @@ def build_parser() -> argparse.ArgumentParser:
     option("step", nargs="?", choices=STEPS, default="compare", help="how far to go; compare is all of it")
 
     group = parser.add_argument_group("text")
-    option("--data", type=Path, metavar="DIR", help="train|valid|test.LANG[.gz]; without it a corpus is made")
-    option("--wmt14", choices=(NEWSTEST2013, EVERY_100TH), help="take WMT14, validated on this")
-    option("--server", default=OFFICIAL, metavar="URL", help="what has the archives of WMT14; file:// as well")
+    for dataset in datasets.DATASETS:
+        dataset.add_options(group)
     option("--source-lang", type=_language, default="en", help="language translated from")
     option("--target-lang", type=_language, default="de", help="language translated to")
-    option("--made-train", type=count, default=14000, help="training pairs of the made corpus")
-    option("--made-test", type=count, default=500, help="validation, and test, pairs of the made corpus")
     option("--bpe", choices=(SUBWORD_NMT, SENTENCEPIECE), default=SUBWORD_NMT, help="what makes subwords")
     option("--bpe-merges", type=count, default=800, help="merges of the joint BPE, or sentencepiece's subwords")
     switch("--normalise-punctuation", "plain quotes and dashes, no control characters (Moses)")
@@ -122,17 +116,18 @@ def build_parser() -> argparse.ArgumentParser:
     option("--max-ratio", type=_finite, default=0.0, help="most that one side may be longer than the other; 0: any")
 
     group = parser.add_argument_group("models")
-    option("--model", metavar="ARCH", help="train or evaluate this architecture alone, with or without linformer_")
-    option("-k", "--k", type=counts, action="append", metavar="K[,K]", help="slots to train a Linformer with")
+    option("--model", metavar="ARCH", help="only this architecture: a Transformer, or linformer_ or two_level_ and one")
+    option("-k", "--k", type=counts, action="append", metavar="K[,K]", help="slots to train models with")
     option("--default-k", type=counts, default=[8, 16], metavar="K[,K]", help="when no --k is given")
     option("--attention", type=_places, action="append", metavar="PLACE[,PLACE]", help="attention to project")
     option("--default-attention", type=_places, default="encoder,cross", help="when no --attention is given")
     option(
         "--projection",
         type=_kinds,
-        default=LinformerConfig().linformer_projection,
+        default=",".join(FAMILIES),
         metavar="KIND[,KIND]",
-        help=f"kinds of projection to train a Linformer with, of {', '.join(KINDS)}",
+        help=f"a model of each kind for every k, of {', '.join(KINDS)}; a comparison should show both Linformer "
+        "(linear) and two levels",
     )
     option("--arch", help="fairseq architecture of the baseline, instead of the four sizes below")
     option("--layers", type=count, default=3, help="layers of the encoder and of the decoder")
@@ -144,7 +139,7 @@ def build_parser() -> argparse.ArgumentParser:
         type=_words,
         default=[],
         metavar="'...'",
-        help="further flags of the Linformers alone (write it with =)",
+        help="further flags of all models but the Transformer (write it with =)",
     )
 
     group = parser.add_argument_group("training")
@@ -180,12 +175,32 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def parse(argv: Sequence[str]) -> Run:
-    """The run that a command line asks for, checked as far as it can be without doing anything."""
-    own, extra = list(argv), []
-    if "--" in own:
-        cut = own.index("--")
-        own, extra = own[:cut], own[cut + 1 :]
-    args = build_parser().parse_args(own)
+    """Returns the run that a command line asks for, checked as far as it can be without doing anything.
+
+    Raises:
+        UserError: it cannot be done.
+    """
+    cut = list(argv).index("--") if "--" in argv else len(argv)
+    args = build_parser().parse_args(argv[:cut])
+    _check(args)
+    models = _models(args)
+    out = args.out.expanduser().resolve()
+    text = _of_arguments(Text, args, dataset=datasets.from_arguments(args))
+    training = _training(args, list(argv[cut + 1 :]), out)
+    return Run(
+        step=args.step,
+        out=out,
+        settings=Settings(text, training, _of_arguments(Translation, args)),
+        models=models,
+        threads=args.threads,
+        jobs=args.jobs,
+        processes=args.processes,
+        lengths=_lengths(args),
+    )
+
+
+def _check(args: argparse.Namespace) -> None:
+    """Refuses options that do not go together."""
     if args.source_lang == args.target_lang:
         raise UserError(f"--source-lang and --target-lang are both {args.source_lang}: name two languages.")
     if args.dim % args.heads:
@@ -202,51 +217,40 @@ def parse(argv: Sequence[str]) -> Run:
             f"{args.validate_updates:,}: change --average or --validate-updates."
         )
     baseline = _baseline(args)
-    if baseline and not {baseline, PREFIX + baseline} <= set(ARCH_MODEL_REGISTRY):
+    if baseline and not {baseline, *(prefix + baseline for prefix in PREFIXES)} <= set(ARCH_MODEL_REGISTRY):
         raise UserError(
             f"{baseline} is not a translation Transformer of fairseq's that has a Linformer: name one such "
             "as transformer_iwslt_de_en."
         )
-    out = args.out.expanduser().resolve()
-    lengths = Lengths(args.length_tokens, args.lengths, args.length_repeats) if args.length_tokens else None
-    if lengths and not lengths.shapes:
+
+
+def _lengths(args: argparse.Namespace) -> Lengths | None:
+    if not args.length_tokens:
+        return None
+    lengths = Lengths(args.length_tokens, args.lengths, args.length_repeats)
+    if not lengths.shapes:
         raise UserError(
             f"--length-tokens {args.length_tokens} is less than any of --lengths: give {min(args.lengths)} or more, "
             "or 0 for no such study."
         )
-    return Run(
-        step=args.step,
-        out=out,
-        settings=Settings(_text(args), _training(args, baseline, extra, out), _translation(args)),
-        models=_models(args),
-        server=args.server.rstrip("/"),
-        threads=args.threads,
-        jobs=args.jobs,
-        processes=args.processes,
-        lengths=lengths,
-    )
+    return lengths
+
+
+def _of_arguments(settings: type[Group], args: argparse.Namespace, **others: Any) -> Group:
+    """Returns a group of settings whose fields are the options of the same name, but for `others`."""
+    names = {field.name for field in dataclasses.fields(settings)} - set(others)
+    return settings(**{name: getattr(args, name) for name in names}, **others)
 
 
 def _baseline(args: argparse.Namespace) -> str | None:
-    """The Transformer's architecture; None where it is given by its sizes."""
-    return args.model.removeprefix(PREFIX) if args.model else args.arch
+    """Returns the Transformer's architecture; None where it is given by its sizes."""
+    if not args.model:
+        return args.arch
+    return next((args.model.removeprefix(prefix) for prefix in PREFIXES if args.model.startswith(prefix)), args.model)
 
 
-def _text(args: argparse.Namespace) -> Text:
-    return Text(
-        data=_data(args),
-        source_lang=args.source_lang,
-        target_lang=args.target_lang,
-        bpe=args.bpe,
-        bpe_merges=args.bpe_merges,
-        normalise_punctuation=args.normalise_punctuation,
-        aggressive_hyphens=args.aggressive_hyphens,
-        max_subwords=args.max_subwords,
-        max_ratio=args.max_ratio,
-    )
-
-
-def _training(args: argparse.Namespace, baseline: str | None, extra: list[str], out: Path) -> Training:
+def _training(args: argparse.Namespace, train_args: list[str], out: Path) -> Training:
+    baseline = _baseline(args)
     sizes = {
         "layers": args.layers,
         "embed-dim": args.dim,
@@ -256,60 +260,37 @@ def _training(args: argparse.Namespace, baseline: str | None, extra: list[str], 
     size_flags = [
         part for side in ("encoder", "decoder") for name, n in sizes.items() for part in (f"--{side}-{name}", str(n))
     ]
-    training = Training(
+    training = _of_arguments(
+        Training,
+        args,
         arch=baseline or "transformer",
         size_flags=[] if baseline else size_flags,
-        epochs=args.epochs,
-        updates=args.updates,
-        max_tokens=args.max_tokens,
-        update_batches=args.update_batches,
-        precision=args.precision,
-        lr=args.lr,
-        warmup_updates=args.warmup_updates,
-        dropout=args.dropout,
-        label_smoothing=args.label_smoothing,
-        validate_updates=args.validate_updates,
-        keep_checkpoints=args.keep_checkpoints,
-        seed=args.seed,
-        linformer_args=args.linformer_args,
-        train_args=extra,
+        train_args=train_args,
     )
     if training.precision == AUTO:
         return dataclasses.replace(training, precision=bound_precision(out) or ("fp32" if training.on_cpu else "fp16"))
     return training
 
 
-def _translation(args: argparse.Namespace) -> Translation:
-    return Translation(beam=args.beam, lenpen=args.lenpen, average=args.average)
-
-
-def _data(args: argparse.Namespace) -> dict[str, Any]:
-    if args.data is not None and args.wmt14:
-        raise UserError("--data and --wmt14 name two texts: leave one out.")
-    if args.data is not None:
-        folder = args.data.expanduser().resolve()
-        return {"folder": str(folder), "sha256": check_data(folder, args.source_lang, args.target_lang)}
-    if {args.source_lang, args.target_lang} != LANGS:
-        raise UserError("The made corpus and WMT14 are in en and de only: name your own text with --data.")
-    if args.wmt14:
-        return {"wmt14": args.wmt14}
-    return {"made": {"train": args.made_train, "valid": args.made_test, "test": args.made_test}, "seed": args.seed}
-
-
 def _models(args: argparse.Namespace) -> list[Model]:
-    """The baseline, then every k for every choice of attention and projection, each once; --model leaves some out."""
+    """Returns the baseline, then a model for every attention, kind and k, each once; --model leaves some out."""
     ks = [k for group in args.k for k in group] if args.k else args.default_k
     attentions = args.attention or [args.default_attention]
-    linformers = list(
-        dict.fromkeys(Model(k, places, kind) for places in attentions for kind in args.projection for k in ks)
-    )
-    if args.model and not args.model.startswith(PREFIX):
-        if args.k or args.attention:
-            raise UserError(
-                f"{args.model} is the Transformer, for which --k and --attention mean nothing: name "
-                f"{PREFIX}{args.model}, or leave them out."
-            )
-        return [Model()]
-    if args.model:
-        return linformers
-    return [Model(), *linformers]
+    models = [Model(), *(Model(k, places, kind) for places in attentions for kind in args.projection for k in ks)]
+    models = list(dict.fromkeys(models))
+    if not args.model:
+        return models
+    baseline = _baseline(args)
+    if args.model == baseline and (args.k or args.attention):
+        others = " or ".join(prefix + baseline for prefix in PREFIXES)
+        raise UserError(
+            f"{baseline} is the Transformer, for which --k and --attention mean nothing: name {others}, or leave "
+            "them out."
+        )
+    asked = [model for model in models if model.architecture(baseline) == args.model]
+    if not asked:
+        raise UserError(
+            f"{args.model} is of no kind that --projection {','.join(args.projection)} names: leave --projection out, "
+            f"or name {models[1].architecture(baseline)}."
+        )
+    return asked

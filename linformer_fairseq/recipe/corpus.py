@@ -1,347 +1,241 @@
-"""A parallel English–German-like corpus made on the spot from a small grammar.
+"""A parallel English–German-like corpus, made by a small grammar.
 
-It has what makes this language pair hard for a model that compresses a sentence: verbs that move to the end of
-subordinate clauses and into the second half of a bracket, separable prefixes, agreement in gender, number and
-case, compounds written as one word and numbers read backwards. Sentences have 3 to 60 words.
+It has what a model that compresses a sentence finds hard in this language pair: verbs that stand last in subordinate
+and relative clauses, brackets of two verb parts that are as far apart as the clause is long, agreement in gender,
+number and case, and compounds written as one word. The English of a sentence decides its German; sentences have 4 to
+60 words.
 """
 
 import random
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import NamedTuple
 
-from . import lexicon as lex
 from .pairs import Pair
 
-Case = Literal["nominative", "accusative", "dative"]
-
-MIN_WORDS, MAX_WORDS = 3, 60
-
-DEFINITE: dict[Case, dict[str, str]] = {
-    "nominative": {"m": "der", "f": "die", "n": "das", "plural": "die"},
-    "accusative": {"m": "den", "f": "die", "n": "das", "plural": "die"},
-    "dative": {"m": "dem", "f": "der", "n": "dem", "plural": "den"},
-}
-INDEFINITE: dict[Case, dict[str, str]] = {
-    "nominative": {"m": "ein", "f": "eine", "n": "ein"},
-    "accusative": {"m": "einen", "f": "eine", "n": "ein"},
-    "dative": {"m": "einem", "f": "einer", "n": "einem"},
-}
-# Adjective endings after the definite article, after the indefinite one, and after a bare number.
-WEAK: dict[Case, dict[str, str]] = {
-    "nominative": {"m": "e", "f": "e", "n": "e", "plural": "en"},
-    "accusative": {"m": "en", "f": "e", "n": "e", "plural": "en"},
-    "dative": {"m": "en", "f": "en", "n": "en", "plural": "en"},
-}
-MIXED: dict[Case, dict[str, str]] = {
-    "nominative": {"m": "er", "f": "e", "n": "es"},
-    "accusative": {"m": "en", "f": "e", "n": "es"},
-    "dative": {"m": "en", "f": "en", "n": "en"},
-}
-STRONG_PLURAL: dict[Case, str] = {"nominative": "e", "accusative": "e", "dative": "en"}
-RELATIVE: dict[Case, dict[str, str]] = {**DEFINITE, "dative": {**DEFINITE["dative"], "plural": "denen"}}
+MAX_WORDS = 60
 
 
-def english_number(n: int) -> str:
-    """345 -> "three hundred and forty-five"."""
-    if n < 20:
-        return lex.ONES_EN[n]
-    if n < 100:
-        return lex.TENS_EN[n // 10] + (f"-{lex.ONES_EN[n % 10]}" if n % 10 else "")
-    rest = f" and {english_number(n % 100)}" if n % 100 else ""
-    return f"{lex.ONES_EN[n // 100]} hundred{rest}"
-
-
-def german_number(n: int) -> str:
-    """345 -> "dreihundertfünfundvierzig": one word, ones before tens."""
-    if n < 20:
-        return lex.ONES_DE[n]
-    if n < 100:
-        ones = "ein" if n % 10 == 1 else lex.ONES_DE[n % 10]
-        return (f"{ones}und" if n % 10 else "") + lex.TENS_DE[n // 10]
-    hundreds = "ein" if n // 100 == 1 else lex.ONES_DE[n // 100]
-    return f"{hundreds}hundert" + (german_number(n % 100) if n % 100 else "")
-
-
-def dative_plural(noun: str) -> str:
-    """The dative plural adds -n unless the plural ends in -n or -s."""
-    return noun if noun.endswith(("n", "s")) else noun + "n"
-
-
-@dataclass(frozen=True)
-class NounPhrase:
-    """A noun phrase in both languages, the German one in the case its place asks for."""
+class Noun(NamedTuple):
+    """A noun and its plural in both languages, with the German gender."""
 
     en: str
+    en_plural: str
     de: str
-    plural: bool
+    de_plural: str
+    gender: str
 
 
-@dataclass(frozen=True)
-class Verbal:
-    """A verb in some tense, cut into the parts that German puts into different places.
-
-    Main clause: finite ... `closing`; subordinate clause: ... `at_end`.
-    """
+class Verb(NamedTuple):
+    """A verb's infinitive, third person and participle in both languages, with the separable German prefix."""
 
     en: str
-    en_particle: str
-    finite: str
-    closing: str
-    at_end: str
+    en_third: str
+    en_participle: str
+    de: str
+    de_third: str
+    de_participle: str
+    prefix: str = ""
+
+
+PEOPLE = (
+    Noun("man", "men", "Mann", "Männer", "m"),
+    Noun("woman", "women", "Frau", "Frauen", "f"),
+    Noun("child", "children", "Kind", "Kinder", "n"),
+    Noun("teacher", "teachers", "Lehrer", "Lehrer", "m"),
+    Noun("doctor", "doctors", "Ärztin", "Ärztinnen", "f"),
+    Noun("girl", "girls", "Mädchen", "Mädchen", "n"),
+    Noun("uncle", "uncles", "Onkel", "Onkel", "m"),
+    Noun("queen", "queens", "Königin", "Königinnen", "f"),
+)
+THINGS = (
+    Noun("book", "books", "Buch", "Bücher", "n"),
+    Noun("letter", "letters", "Brief", "Briefe", "m"),
+    Noun("lamp", "lamps", "Lampe", "Lampen", "f"),
+    Noun("table", "tables", "Tisch", "Tische", "m"),
+    Noun("clock", "clocks", "Uhr", "Uhren", "f"),
+    Noun("picture", "pictures", "Bild", "Bilder", "n"),
+    Noun("house", "houses", "Haus", "Häuser", "n"),
+    Noun("bridge", "bridges", "Brücke", "Brücken", "f"),
+)
+COMPOUND_PARTS = (("kitchen", "Küchen"), ("garden", "Garten"), ("school", "Schul"), ("city", "Stadt"), ("toy", "Spiel"))
+ADJECTIVES = (("old", "alt"), ("small", "klein"), ("big", "groß"), ("red", "rot"), ("new", "neu"), ("green", "grün"))
+PRONOUNS = (("he", "er", False), ("she", "sie", False), ("we", "wir", True), ("they", "sie", True))  # True: plural
+VERBS = (
+    Verb("see", "sees", "seen", "sehen", "sieht", "gesehen"),
+    Verb("find", "finds", "found", "finden", "findet", "gefunden"),
+    Verb("carry", "carries", "carried", "tragen", "trägt", "getragen"),
+    Verb("buy", "buys", "bought", "kaufen", "kauft", "gekauft"),
+    Verb("forget", "forgets", "forgotten", "vergessen", "vergisst", "vergessen"),
+    Verb("pick up", "picks up", "picked up", "heben", "hebt", "aufgehoben", "auf"),
+    Verb("watch", "watches", "watched", "schauen", "schaut", "angeschaut", "an"),
+    Verb("return", "returns", "returned", "bringen", "bringt", "zurückgebracht", "zurück"),
+)
+MODALS = (("will", "wird", "werden"), ("can", "kann", "können"), ("must", "muss", "müssen"))
+ADVERBS = (("today", "heute"), ("now", "jetzt"), ("often", "oft"), ("every day", "jeden Tag"))
+PREPOSITIONS = (("behind", "hinter"), ("under", "unter"), ("next to", "neben"), ("in front of", "vor"))  # with dative
+COORDINATORS = (("and", "und"), ("but", "aber"))
+SUBORDINATORS = (("because", "weil"), ("although", "obwohl"), ("while", "während"), ("if", "falls"))
+
+# the definite article and the ending of an adjective after it, then the indefinite article and its ending
+AGREEMENT = {
+    ("nominative", "m"): ("der", "e", "ein", "er"),
+    ("nominative", "f"): ("die", "e", "eine", "e"),
+    ("nominative", "n"): ("das", "e", "ein", "es"),
+    ("nominative", "plural"): ("die", "en", "", ""),
+    ("accusative", "m"): ("den", "en", "einen", "en"),
+    ("accusative", "f"): ("die", "e", "eine", "e"),
+    ("accusative", "n"): ("das", "e", "ein", "es"),
+    ("accusative", "plural"): ("die", "en", "", ""),
+    ("dative", "m"): ("dem", "en", "einem", "en"),
+    ("dative", "f"): ("der", "en", "einer", "en"),
+    ("dative", "n"): ("dem", "en", "einem", "en"),
+    ("dative", "plural"): ("den", "en", "", ""),
+}
 
 
 @dataclass(frozen=True)
 class Clause:
-    """A clause in English and in the three German word orders."""
+    """A clause in English, and the parts that German orders in three ways."""
 
     en: str
-    verb_second: str  # subject first
-    inverted: str  # verb first: what follows a fronted phrase
-    verb_final: str
+    subject: str
+    finite: str
+    middle: str
+    closing: str  # what ends a main clause: a participle, an infinitive, or the prefix of the finite verb
+    last: str  # all parts of the verb, as they end a subordinate clause
+
+    @property
+    def verb_second(self) -> str:
+        return _join(self.subject, self.finite, self.middle, self.closing)
+
+    @property
+    def inverted(self) -> str:
+        """What follows an adverb or a subordinate clause."""
+        return _join(self.finite, self.subject, self.middle, self.closing)
+
+    @property
+    def verb_final(self) -> str:
+        return _join(self.subject, self.middle, self.last)
+
+
+class Grammar:
+    """Draws sentence pairs; the same seed draws the same pairs."""
+
+    def __init__(self, seed: str) -> None:
+        self.rng = random.Random(seed)
+
+    def _chance(self, probability: float) -> bool:
+        return self.rng.random() < probability
+
+    def pairs(self) -> Iterator[Pair]:
+        """Endless sentence pairs, no side longer than 60 words."""
+        while True:
+            pair = self.sentence()
+            if all(len(side.split()) <= MAX_WORDS for side in pair):
+                yield pair
+
+    def sentence(self) -> Pair:
+        """A sentence of one to four clauses: an adverb or a subordinate clause may stand first."""
+        clauses = self.rng.choices((1, 2, 3, 4), weights=(55, 28, 12, 5))[0]
+        first = self.clause()
+        en, de = first.en, first.verb_second
+        if self._chance(0.2):
+            en_adverb, de_adverb = self.rng.choice(ADVERBS)
+            en, de = _join(en_adverb, first.en), _join(de_adverb, first.inverted)
+        elif clauses > 1 and self._chance(0.3):
+            (en_link, de_link), second = self.rng.choice(SUBORDINATORS), self.clause()
+            en = _join(en_link, first.en, ",", second.en)
+            de = _join(de_link, first.verb_final, ",", second.inverted)
+            clauses -= 1
+        for _ in range(clauses - 1):
+            clause = self.clause()
+            if self._chance(0.4):
+                en_link, de_link = self.rng.choice(COORDINATORS)
+                en, de = _join(en, ",", en_link, clause.en), _join(de, ",", de_link, clause.verb_second)
+            else:
+                en_link, de_link = self.rng.choice(SUBORDINATORS)
+                en, de = _join(en, en_link, clause.en), _join(de, ",", de_link, clause.verb_final)
+        return _finished(re.sub(r"\ba (?=[aeiou])", "an ", en)), _finished(de)
+
+    def clause(self) -> Clause:
+        """A clause: subject, verb and object, at times with a place and an adverb."""
+        if self._chance(0.25):
+            en_subject, subject, plural = self.rng.choice(PRONOUNS)
+        else:
+            en_subject, subject, plural = self.noun_phrase(PEOPLE, "nominative", relative=0.2)
+        en_verb, finite, closing, last = self._verb(plural)
+        en_object, middle, _ = self.noun_phrase(THINGS, "accusative", relative=0.2)
+        en = _join(en_subject, en_verb, en_object)
+        if self._chance(0.3):
+            en_preposition, preposition = self.rng.choice(PREPOSITIONS)
+            en_place, place, _ = self.noun_phrase(THINGS, "dative")
+            en, middle = _join(en, en_preposition, en_place), _join(middle, preposition, place)
+        if self._chance(0.3):
+            en_adverb, adverb = self.rng.choice(ADVERBS)
+            en, middle = _join(en, en_adverb), _join(adverb, middle)  # before the object in German
+        return Clause(en, subject, finite, middle, closing, last)
+
+    def _verb(self, plural: bool) -> tuple[str, str, str, str]:
+        """The English verb, and `finite`, `closing` and `last` of a `Clause`: present, perfect, or with a modal."""
+        verb = self.rng.choice(VERBS)
+        tense = self.rng.random()
+        if tense < 0.4:
+            finite = verb.de if plural else verb.de_third
+            return verb.en if plural else verb.en_third, finite, verb.prefix, verb.prefix + finite
+        if tense < 0.7:
+            en, finite = ("have", "haben") if plural else ("has", "hat")
+            return f"{en} {verb.en_participle}", finite, verb.de_participle, f"{verb.de_participle} {finite}"
+        en, third, many = self.rng.choice(MODALS)
+        finite, infinitive = many if plural else third, verb.prefix + verb.de
+        return f"{en} {verb.en}", finite, infinitive, f"{infinitive} {finite}"
+
+    def noun_phrase(self, nouns: tuple[Noun, ...], case: str, relative: float = 0.0) -> tuple[str, str, bool]:
+        """English, German, and whether they are plural; `relative` is the probability of a relative clause."""
+        noun, plural = self.rng.choice(nouns), self._chance(0.3)
+        en_noun, de_noun = (noun.en_plural, noun.de_plural) if plural else (noun.en, noun.de)
+        if plural and case == "dative" and not de_noun.endswith("n"):
+            de_noun += "n"
+        if nouns is THINGS and self._chance(0.35):
+            en_part, de_part = self.rng.choice(COMPOUND_PARTS)
+            en_noun, de_noun = f"{en_part} {en_noun}", de_part + de_noun.lower()
+        form = "plural" if plural else noun.gender
+        definite, weak, indefinite, mixed = AGREEMENT[case, form]
+        en_article, article, ending = "the", definite, weak
+        if indefinite and self._chance(0.4):
+            en_article, article, ending = "a", indefinite, mixed
+        adjectives = self.rng.sample(ADJECTIVES, self.rng.choices((0, 1, 2), weights=(50, 35, 15))[0])
+        en = _join(en_article, *(adjective for adjective, _ in adjectives), en_noun)
+        de = _join(article, *(adjective + ending for _, adjective in adjectives), de_noun)
+        if self._chance(relative):
+            en_subject, subject, subject_plural = self.noun_phrase(PEOPLE, "nominative")
+            en_verb, _, _, last = self._verb(subject_plural)
+            en = _join(en, "that", en_subject, en_verb)
+            de = _join(de, ",", AGREEMENT["accusative", form][0], subject, last, ",")
+        return en, de, plural
 
 
 def _join(*parts: str) -> str:
     return " ".join(part for part in parts if part)
 
 
-class Grammar:
-    """Draws sentence pairs; the same seed draws the same pairs."""
-
-    def __init__(self, seed: str):
-        self.rng = random.Random(seed)
-
-    def pairs(self) -> Iterator[Pair]:
-        """Endless sentence pairs, each side of 3 to 60 words."""
-        while True:
-            pair = self.sentence(self._target_length())
-            if all(MIN_WORDS <= len(side.split()) <= MAX_WORDS for side in pair):
-                yield pair
-
-    def _target_length(self) -> int:
-        """Mostly short sentences with a long tail, so that a tiny model learns and distance still matters."""
-        low, high = self.rng.choices([(3, 8), (9, 18), (19, 32), (33, 56)], weights=[35, 35, 20, 10])[0]
-        return self.rng.randint(low, high)
-
-    def _chance(self, probability: float) -> bool:
-        return self.rng.random() < probability
-
-    def sentence(self, target: int) -> Pair:
-        """A sentence of about `target` English words: main clauses and subordinate ones in a chain."""
-        clauses = 1
-        while target / clauses > 8 and (target / clauses > 13 or self._chance(0.5)):
-            clauses += 1
-        en, de = self._opening(target // clauses, clauses)
-        used = 1 if clauses == 1 else 2
-        for _ in range(clauses - used):
-            clause = self.clause(target // clauses)
-            if self._chance(0.5):
-                en_link, de_link = self.rng.choice(lex.COORDINATORS)
-                en, de = _join(en, ",", en_link, clause.en), _join(de, ",", de_link, clause.verb_second)
-            else:
-                en_link, de_link = self.rng.choice(lex.SUBORDINATORS)
-                en, de = _join(en, en_link, clause.en), _join(de, ",", de_link, clause.verb_final)
-        return _finish(re.sub(r"\b(a) (?=[aeiou])", r"\1n ", en)), _finish(de)
-
-    def _opening(self, size: int, clauses: int) -> Pair:
-        """The first clause, or the first two where one depends on the other."""
-        if clauses == 1:
-            clause = self.clause(size)
-            if size > 4 and self._chance(0.3):
-                en, de = self.rng.choice(lex.ADVERBS)
-                return _join(en, clause.en), _join(de, clause.inverted)
-            return clause.en, clause.verb_second
-        first, second = self.clause(size), self.clause(size)
-        kind = self.rng.random()
-        if kind < 0.35:
-            en, de = self.rng.choice(lex.SUBORDINATORS)
-            return (
-                _join(en, first.en, ",", second.en),
-                _join(de, first.verb_final, ",", second.inverted),
-            )
-        if kind < 0.6:
-            who = self.noun_phrase(2, "nominative", lex.PEOPLE, depth=0)
-            en_one, en_many, de_one, de_many = self.rng.choice(lex.REPORTING)
-            en = _join(who.en, en_many if who.plural else en_one, "that", first.en)
-            de = _join(who.de, de_many if who.plural else de_one, ", dass", first.verb_final)
-            en_link, de_link = self.rng.choice(lex.COORDINATORS)
-            return _join(en, ",", en_link, second.en), _join(de, ",", de_link, second.verb_second)
-        en, de = self.rng.choice(lex.SUBORDINATORS)
-        return _join(first.en, en, second.en), _join(first.verb_second, ",", de, second.verb_final)
-
-    def clause(self, size: int) -> Clause:
-        """A clause of about `size` English words."""
-        spare = max(0, size - 4)
-        subject_share = self.rng.randint(0, spare)
-        subject = self.noun_phrase(2 + subject_share, "nominative", lex.PEOPLE)
-        spare -= subject_share
-        en_middle, de_middle = [], []
-        if size < 4 or (spare < 3 and self._chance(0.25)):
-            verb = self.verbal(self.rng.choice(lex.INTRANSITIVE), subject.plural, size)
-        elif spare >= 3 and self._chance(0.3):
-            verb = self.verbal(self.rng.choice(lex.DITRANSITIVE), subject.plural, size)
-            receiver = self.noun_phrase(2, "dative", lex.PEOPLE, depth=0, pronouns=False)
-            gift = self.noun_phrase(spare, "accusative", lex.THINGS)
-            en_middle += [receiver.en, gift.en]
-            de_middle += [receiver.de, gift.de]
-            spare -= 3
-        else:
-            verb = self.verbal(self.rng.choice(lex.TRANSITIVE), subject.plural, size)
-            nouns = lex.THINGS if verb.en_particle or self._chance(0.7) else lex.PEOPLE
-            found = self.noun_phrase(2 + spare // 2, "accusative", nouns, pronouns=False)
-            en_middle += [found.en]
-            de_middle += [found.de]
-            spare -= spare // 2
-        en_end = []
-        if spare >= 1 and self._chance(0.35):
-            en_adverb, de_adverb = self.rng.choice(lex.ADVERBS)
-            en_end.append(en_adverb)
-            de_middle.insert(0, de_adverb)  # time stands before the objects in German
-            spare -= 1
-        if spare >= 3 and self._chance(0.6):
-            en_place, de_place = self.place(spare)
-            en_middle.append(en_place)
-            de_middle.append(de_place)
-        middle = _join(*de_middle)
-        return Clause(
-            en=_join(subject.en, verb.en, *en_middle[:1], verb.en_particle, *en_middle[1:], *en_end),
-            verb_second=_join(subject.de, verb.finite, middle, verb.closing),
-            inverted=_join(verb.finite, subject.de, middle, verb.closing),
-            verb_final=_join(subject.de, middle, verb.at_end),
-        )
-
-    def place(self, size: int) -> Pair:
-        """A prepositional phrase of place, with the dative in German."""
-        en, de = self.rng.choice(lex.PLACE_PREPOSITIONS)
-        where = self.noun_phrase(size - 1, "dative", lex.PLACES, depth=0, pronouns=False)
-        return _join(en, where.en), _join(de, where.de)
-
-    def noun_phrase(
-        self, size: int, case: Case, nouns: tuple[lex.Noun, ...], depth: int = 1, pronouns: bool = True
-    ) -> NounPhrase:
-        """A noun phrase of about `size` English words; `depth` bounds nested relative clauses."""
-        if size <= 2 and case == "nominative" and pronouns and self._chance(0.4):
-            if self._chance(0.5):
-                name = self.rng.choice(lex.NAMES)
-                return NounPhrase(name, name, plural=False)
-            return NounPhrase(*self.rng.choice(lex.PRONOUNS))
-        noun = self._noun(nouns, compound=size >= 3 and self._chance(0.25))
-        plural = self._chance(0.35)
-        number = plural and size >= 3 and self._chance(0.35)
-        determiner_en, determiner_de, ending = self._determiner(noun, case, plural, number)
-        adjectives = self.rng.sample(lex.ADJECTIVES, k=min(self.rng.randint(0, 2), max(0, size - 2)))
-        en = _join(determiner_en, *(en for en, _ in adjectives), noun.en_plural if plural else noun.en)
-        de_noun = noun.de_plural if plural else noun.de
-        if plural and case == "dative":
-            de_noun = dative_plural(de_noun)
-        de = _join(determiner_de, *(de + ending for _, de in adjectives), de_noun)
-        spare = size - len(en.split())
-        if depth and spare >= 4 and self._chance(0.75):
-            en_relative, de_relative = self._relative(noun, plural, nouns is lex.PEOPLE, spare)
-            en, de = _join(en, en_relative), _join(de, ",", de_relative, ",")
-        elif spare >= 3 and self._chance(0.5):
-            en_place, de_place = self.place(3)
-            en, de = _join(en, en_place), _join(de, de_place)
-        return NounPhrase(en, de, plural)
-
-    def _noun(self, nouns: tuple[lex.Noun, ...], compound: bool) -> lex.Noun:
-        """A noun, or a compound: two words in English, one in German with the gender of its last part."""
-        noun = self.rng.choice(nouns)
-        if not compound or nouns is lex.PEOPLE:
-            return noun
-        en, de = self.rng.choice(lex.COMPOUND_PARTS)
-        return lex.Noun(
-            f"{en} {noun.en}",
-            f"{en} {noun.en_plural}",
-            de + noun.de.lower(),
-            de + noun.de_plural.lower(),
-            noun.gender,
-        )
-
-    def _determiner(self, noun: lex.Noun, case: Case, plural: bool, number: bool) -> tuple[str, str, str]:
-        """English determiner, German determiner, German adjective ending."""
-        form = "plural" if plural else noun.gender
-        if number:
-            n = self.rng.randint(2, 99) if self._chance(0.85) else self.rng.randint(100, 999)
-            return english_number(n), german_number(n), STRONG_PLURAL[case]
-        if plural or self._chance(0.6):
-            return "the", DEFINITE[case][form], WEAK[case][form]
-        return "one" if self._chance(0.1) else "a", INDEFINITE[case][form], MIXED[case][form]
-
-    def _relative(self, noun: lex.Noun, plural: bool, person: bool, size: int) -> Pair:
-        """A relative clause: its pronoun agrees with the noun, its verb stands last in German."""
-        form = "plural" if plural else noun.gender
-        who = "who" if person else "that"
-        if person and self._chance(0.6):  # the noun is the subject: "who sees the dog"
-            verb = self.verbal(self.rng.choice(lex.TRANSITIVE), plural, size)
-            found = self.noun_phrase(size - 2, "accusative", lex.THINGS, depth=0, pronouns=False)
-            return (
-                _join(who, verb.en, found.en, verb.en_particle),
-                _join(RELATIVE["nominative"][form], found.de, verb.at_end),
-            )
-        subject = self.noun_phrase(2, "nominative", lex.PEOPLE, depth=0)  # "that the woman has bought"
-        verb = self.verbal(self.rng.choice(lex.TRANSITIVE), subject.plural, size)
-        return (
-            _join(who, subject.en, verb.en, verb.en_particle),
-            _join(RELATIVE["accusative"][form], subject.de, verb.at_end),
-        )
-
-    def verbal(self, verb: lex.Verb, plural: bool, size: int) -> Verbal:
-        """The verb in the present, the perfect, the future or with a modal, at times negated."""
-        infinitive = verb.prefix + verb.de
-        negated = size > 5 and self._chance(0.15)
-        no_en, no_de = ("not", "nicht") if negated else ("", "")
-        tense = self.rng.random()
-        if tense < 0.45:
-            finite = verb.de if plural else verb.de_third
-            present = _join("do" if plural else "does", "not", verb.en)
-            if not negated:
-                present = verb.en if plural else verb.en_third
-            return Verbal(present, verb.particle, finite, _join(no_de, verb.prefix), _join(no_de, verb.prefix + finite))
-        if tense < 0.75:
-            has_en, has_de = ("have", "haben") if plural else ("has", "hat")
-            return Verbal(
-                _join(has_en, no_en, verb.en_participle),
-                verb.particle,
-                has_de,
-                _join(no_de, verb.de_participle),
-                _join(no_de, verb.de_participle, has_de),
-            )
-        # "must not" forbids and would not be "muss nicht", so only the first two modals are negated
-        modal_en, third, many = self.rng.choice(lex.MODALS[:2] if negated else lex.MODALS)
-        finite = many if plural else third
-        return Verbal(
-            _join(modal_en, no_en, verb.en),
-            verb.particle,
-            finite,
-            _join(no_de, infinitive),
-            _join(no_de, infinitive, finite),
-        )
-
-
-def _finish(words: str) -> str:
-    """Write a chain of words and commas as a sentence."""
-    text = " ".join(words.split()).replace(" ,", ",")
-    while ",," in text:
-        text = text.replace(",,", ",")
-    text = text.rstrip(",")
+def _finished(words: str) -> str:
+    """Words and commas as a sentence."""
+    text = re.sub("( ,)+", ",", words).rstrip(",")
     return text[0].upper() + text[1:] + "."
 
 
 def make_corpus(sizes: dict[str, int], seed: int) -> dict[str, list[Pair]]:
     """Sentence pairs for every split; no English and no German sentence occurs twice, in any split."""
     pairs = Grammar(f"made corpus {seed}").pairs()
-    seen_en: set[str] = set()
-    seen_de: set[str] = set()
+    seen: set[str] = set()
     splits: dict[str, list[Pair]] = {}
     for split in sorted(sizes):  # test, train, valid: a bigger training set leaves the test set as it is
-        chosen: list[Pair] = []
-        while len(chosen) < sizes[split]:
-            en, de = next(pairs)
-            if en not in seen_en and de not in seen_de:
-                seen_en.add(en)
-                seen_de.add(de)
-                chosen.append((en, de))
-        splits[split] = chosen
+        splits[split] = []
+        while len(splits[split]) < sizes[split]:
+            pair = next(pairs)
+            if seen.isdisjoint(pair):
+                seen.update(pair)
+                splits[split].append(pair)
     return splits

@@ -26,7 +26,19 @@ LONGEST_PAUSE_SECONDS = 30.0
 CHUNK = 1 << 16
 GZIP_MAGIC = b"\x1f\x8b"
 PASSING = {408, 425, 429, 500, 502, 503, 504}  # states of a server that another attempt may find mended
-ELSEWHERE = "set WMT_BASE_URL to a mirror that has it"
+
+
+class SourceError(UserError):
+    """What a text is made of cannot be had, or is not what it should be; its message ends in what can be done."""
+
+    def __init__(self, what: str, *remedies: str) -> None:
+        super().__init__(f"{what}: {', or '.join(remedies)}." if remedies else f"{what}.")
+        self._what = what
+        self._remedies = remedies
+
+    def or_else(self, remedy: str) -> "SourceError":
+        """Returns the error with one more remedy, unless that is empty."""
+        return SourceError(self._what, *self._remedies, remedy) if remedy else self
 
 
 class _BrokenError(Exception):
@@ -48,7 +60,7 @@ def fetch(url: str, to: Path, sha256: str | None = None, size: int | None = None
         tries: attempts in a row that may end without anything new before it gives up.
 
     Raises:
-        UserError: it cannot be had, is no gzip file, or is not what it should be.
+        SourceError: it cannot be had, is no gzip file, or is not what it should be.
     """
     if to.exists():
         return
@@ -79,9 +91,9 @@ def verify(path: Path, record: Path, sha256: str | None = None) -> None:
     recorded = _read_record(record)
     digest = sha256_of(path)
     if sha256 is not None and digest != sha256:
-        raise UserError(
-            f"{path} is not the published archive (its sha256 digest is {digest} instead of {sha256}): remove it to "
-            "fetch it, or set WMT_BASE_URL to the server that it is from."
+        raise SourceError(
+            f"{path} is not the published archive (its sha256 digest is {digest} instead of {sha256})",
+            "remove it to fetch it",
         )
     if path.name not in recorded:
         _write_record({**recorded, path.name: digest}, record)
@@ -128,9 +140,9 @@ def _persist(url: str, part: Path, origin: Path, tries: int) -> None:
             failures = 0 if reached > furthest else failures + 1
             furthest = max(furthest, reached)
             if failures >= tries:
-                raise UserError(
-                    f"{url} cannot be fetched ({error}; {tries} attempts in a row brought nothing new): run the same "
-                    f"command again later, which goes on from there, or {ELSEWHERE}."
+                raise SourceError(
+                    f"{url} cannot be fetched ({error}; {tries} attempts in a row brought nothing new)",
+                    "run the same command again later, which goes on from there",
                 ) from None
             say(f"{url}: {error}; trying again")
             time.sleep(min(PAUSE_SECONDS * 2**failures, LONGEST_PAUSE_SECONDS))
@@ -141,7 +153,7 @@ def _attempt(url: str, part: Path, origin: Path) -> None:
 
     Raises:
         _BrokenError: something is missing still.
-        UserError: another attempt would not help.
+        SourceError: another attempt would not help.
     """
     have, validator = _arrived(part, origin, url)
     with _open(url, {"Range": f"bytes={have}-", "If-Range": validator} if have else {}) as response:
@@ -190,14 +202,14 @@ def _open(url: str, headers: dict[str, str]) -> Any:
         what = f"{error.code} {error.reason}"
         if error.code in PASSING:
             raise _BrokenError(what) from None
-        raise UserError(f"{url} cannot be fetched ({what}): {ELSEWHERE}.") from None
+        raise SourceError(f"{url} cannot be fetched ({what})") from None
     except (ValueError, InvalidURL) as error:
-        raise UserError(f"{url} is not an address that can be fetched ({error}): set WMT_BASE_URL to one.") from None
+        raise SourceError(f"{url} is not an address that can be fetched ({error})") from None
     except (OSError, HTTPException) as error:
         cause = error.reason if isinstance(error, URLError) else error
         unknown_host = isinstance(cause, socket.gaierror) and cause.errno == socket.EAI_NONAME
         if parts.scheme == "file" or unknown_host or isinstance(cause, ssl.SSLCertVerificationError):
-            raise UserError(f"{url} cannot be fetched ({_said(cause)}): {ELSEWHERE}.") from None
+            raise SourceError(f"{url} cannot be fetched ({_said(cause)})") from None
         raise _BrokenError(_said(cause)) from None
 
 
@@ -217,7 +229,7 @@ def _head(response: Any, total: int | None, url: str) -> bytes:
     if head != GZIP_MAGIC:
         html = head.startswith(b"<") or response.headers.get_content_type() == "text/html"
         what = "a web page (HTML)" if html else "something else"
-        raise UserError(f"{url} gave {what} instead of a .tgz archive: {ELSEWHERE}.")
+        raise SourceError(f"{url} gave {what} instead of a .tgz archive")
     return head
 
 
@@ -261,11 +273,8 @@ def _check(part: Path, url: str, sha256: str | None, size: int | None) -> None:
     """Refuse a whole file that is not the expected one."""
     found = part.stat().st_size
     if size is not None and found != size:
-        raise UserError(
-            f"{url} has {found:,} bytes instead of {size:,}: set WMT_BASE_URL to a mirror with the right file."
-        )
+        raise SourceError(f"{url} has {found:,} bytes instead of {size:,}")
     if sha256 is not None and (digest := sha256_of(part)) != sha256.lower():
-        raise UserError(
-            f"{url} has the sha256 digest {digest} instead of {sha256}: run the same command again to fetch it anew, "
-            "or set WMT_BASE_URL to a mirror with the right file."
+        raise SourceError(
+            f"{url} has the sha256 digest {digest} instead of {sha256}", "run the same command again to fetch it anew"
         )

@@ -7,7 +7,7 @@ from sacremoses import MosesDetokenizer
 
 from linformer_fairseq.average import average, newest
 from linformer_fairseq.cli.errors import UserError
-from linformer_fairseq.cli.files import read_json, write_json
+from linformer_fairseq.cli.files import write_json
 from linformer_fairseq.cli.machine import describe_machine
 from linformer_fairseq.cli.processes import run_command
 from linformer_fairseq.cli.progress import say
@@ -100,18 +100,6 @@ def _generation(settings: Settings, subset: str) -> list[str]:
         *("--log-format", "json"),
         *("--remove-bpe", *([SENTENCEPIECE] if text.bpe == SENTENCEPIECE else [])),
     ]
-
-
-def summary(model: Model, out: Path) -> str:
-    """A model's scores, for the terminal."""
-    scores = read_json(out / "models" / model.slug / TEST / SCORES)
-    return (
-        f"  {model.name}: perplexity {scores['perplexity']:.2f} (validation)\n"
-        f"    sacreBLEU {scores['bleu']:.2f} ({scores['signature']})\n"
-        f"    tokenised, compounds split: BLEU {scores['compound_bleu']:.2f} ({scores['compound_signature']})\n"
-        f"    chrF {scores['chrf']:.2f} ({scores['chrf_signature']})\n"
-        f"    {scores['sentences_per_second']:,.2f} sentences/s, {scores['tokens_per_second']:,.0f} tokens/s"
-    )
 
 
 def _progress(model: Model, sentences: int) -> Callable[[str], None]:

@@ -65,7 +65,7 @@ def check_flags(model: Model, settings: Settings, out: Path) -> None:
                 ):
                     if place in config.places:
                         layers, heads = getattr(args, f"{side}_layers"), getattr(args, f"{side}_attention_heads")
-                        config.projections(place, layers, heads, settings.training.longest[f"--max-{length}-positions"])
+                        config.attention(place, layers, heads, settings.training.longest[f"--max-{length}-positions"])
     except (SystemExit, ValueError, UserError) as error:
         lines = said.getvalue().strip().split("\n")
         reason = lines[-1] if lines[-1] else str(error)

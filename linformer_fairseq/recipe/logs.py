@@ -1,4 +1,4 @@
-"""Reading what fairseq's commands wrote."""
+"""What fairseq's commands wrote to their logs."""
 
 import json
 import re
@@ -40,7 +40,7 @@ def _number(value: Any) -> Any:
 
 @dataclass
 class TrainingLog:
-    """A training's log. A resumed training repeats updates: the last word on an update counts."""
+    """A training's log. A resumed training repeats updates: the last line about an update counts."""
 
     parameters: int = 0
     validations: dict[int, dict[str, Any]] = field(default_factory=dict)
@@ -61,18 +61,17 @@ class TrainingLog:
 
     @property
     def _whole(self) -> bool:
-        """Whether all epochs are there: fairseq writes an epoch's line once it has saved it, and killed in between it
-        never does."""
+        """Whether the log has a line for every epoch: a kill between an epoch's last save and its line loses it."""
         return set(self.epochs) == set(range(1, len(self.epochs) + 1)) and self._updates_of_epochs == self.updates
 
     @property
     def seconds(self) -> float | None:
-        """Time spent in updates alone, without validation, saving and starting; None where an epoch's is not known."""
+        """Time spent in updates alone, without validation, saving and starting; None if that of an epoch is unknown."""
         return float(sum(values["train_train_wall"] for values in self.epochs.values())) if self._whole else None
 
     @property
     def tokens(self) -> float | None:
-        """Target tokens trained on, counted once an epoch; None where an epoch's are not known."""
+        """Target tokens trained on, counted once an epoch; None if those of an epoch are unknown."""
         if not self._whole:
             return None
         total, before = 0.0, 0
@@ -84,6 +83,7 @@ class TrainingLog:
 
 
 def read_training(text: str) -> TrainingLog:
+    """What the log of fairseq-train says, lines that a kill cut short left out."""
     log = TrainingLog()
     for line in text.split("\n"):
         if parameters := _PARAMETERS.search(line):
@@ -97,7 +97,11 @@ def read_training(text: str) -> TrainingLog:
 
 
 def read_perplexity(text: str) -> float:
-    """The perplexity that fairseq-validate ends with."""
+    """The last perplexity that fairseq-validate printed.
+
+    Raises:
+        UserError: there is none.
+    """
     values = [found[1]["valid_ppl"] for line in text.split("\n") if (found := entry(line))]
     if not values:
         raise UserError("fairseq-validate gave no perplexity: run the same command again.")
@@ -115,6 +119,11 @@ class Translation:
 
 
 def read_translation(text: str) -> Translation:
+    """What fairseq-generate printed.
+
+    Raises:
+        UserError: the output ends before fairseq-generate says how long it took.
+    """
     hypotheses: dict[int, str] = {}
     times = None
     for line in text.split("\n"):

@@ -6,18 +6,19 @@ from pathlib import Path
 
 from linformer_fairseq.checkpoints import check_torch
 from linformer_fairseq.cli.errors import UserError
-from linformer_fairseq.cli.processes import side_by_side
+from linformer_fairseq.cli.processes import run_in_parallel
 from linformer_fairseq.cli.progress import say
 
 from .arguments import Run
-from .evaluate import evaluate, summary
+from .evaluate import evaluate
 from .flags import check_flags
 from .launch import Machines, machines_from, update_freq
-from .lengths import measure_lengths
+from .length_timing import measure_lengths
 from .prepare import check_lengths, prepare, prepared
 from .report import write_report
+from .report_text import summary
 from .rows import finished_models
-from .settings import keep
+from .settings import store_settings
 from .steps import locked
 from .train import train, trained
 from .worker import precision_arguments
@@ -42,9 +43,9 @@ def run(run: Run) -> None:
     make_writable(run.out)
     prepares = run.step in ("prepare", "compare")
     with locked(run.out) as lock:
-        keep(run.settings, run.out, prepares)
+        store_settings(run.settings, run.out, prepares)
         if prepares:
-            prepare(run.settings.text, run.server, run.out, run.threads, lock)
+            prepare(run.settings.text, run.out, run.threads, lock)
             say(f"The binarised text is in {run.out / 'bin'}.")
     if machines:
         train_all(run, machines)
@@ -69,7 +70,7 @@ def train_on_several(run: Run, machines: Machines) -> None:
     check_text(run)
     if not machines.node_rank:
         with locked(run.out):
-            keep(run.settings, run.out, prepares=False)
+            store_settings(run.settings, run.out, prepares=False)
     for model in run.models:
         train(model, run.settings, run.out, machines, run.threads, jobs=1)
 
@@ -80,7 +81,7 @@ def train_all(run: Run, machines: Machines) -> None:
     waiting = [model for model in run.models if not trained(model, run.out)]
     jobs = max(1, min(run.jobs, len(waiting)))
     train_one = partial(train, settings=run.settings, out=run.out, machines=machines, threads=run.threads, jobs=jobs)
-    side_by_side([partial(train_one, model) for model in run.models], jobs)
+    run_in_parallel([partial(train_one, model) for model in run.models], jobs)
 
 
 def check_text(run: Run) -> None:

@@ -10,7 +10,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, ScalarFo
 
 from linformer_fairseq.cli.figures import BASELINE_STYLE, save
 
-from .lengths import ENCODER, WHOLE
+from .length_timing import ENCODER, WHOLE
 from .rows import Row
 from .settings import Model
 
@@ -19,7 +19,7 @@ def perplexity(rows: list[Row], path: Path) -> None:
     """Validation perplexity against updates, all models in one picture."""
     figure, axes = plt.subplots(figsize=(7.5, 4.8), layout="constrained")
     for row in rows:
-        updates, values = zip(*row.log.curve, strict=True) if row.log.curve else ((), ())
+        updates, values = zip(*row["validation_curve"], strict=True) if row["validation_curve"] else ((), ())
         style = {} if row.model.k else BASELINE_STYLE
         axes.plot(updates, values, label=row.model.name, marker="o", markersize=3, linewidth=1.5, **style)
     axes.set_yscale("log")
@@ -36,10 +36,10 @@ def perplexity(rows: list[Row], path: Path) -> None:
 def comparison(rows: list[Row], path: Path) -> None:
     """Quality and speed against k: a line for each choice of attention and projection, the Transformer as a level."""
     panels: list[tuple[str, Callable[[Row], float | None]]] = [
-        ("BLEU (test)", lambda row: row.scores["bleu"]),
-        ("perplexity (validation)", lambda row: row.scores["perplexity"]),
+        ("BLEU (test)", lambda row: row["bleu"]),
+        ("perplexity (validation)", lambda row: row["perplexity"]),
         ("training, milliseconds an update", lambda row: _per_update(row, rows[0])),
-        ("translation, sentences a second", lambda row: row.scores["sentences_per_second"]),
+        ("translation, sentences a second", lambda row: row["sentences_per_second"]),
     ]
     figure, grid = plt.subplots(2, 2, figsize=(9, 6.6), layout="constrained", sharex=True)
     for axes, (title, value) in zip(grid.flat, panels, strict=True):
@@ -51,9 +51,9 @@ def comparison(rows: list[Row], path: Path) -> None:
 
 def _per_update(row: Row, first: Row) -> float | None:
     """Milliseconds; None where another machine, say, would make them say nothing about the model."""
-    same = all(row.training[name] == first.training[name] for name in ("machine", "processes", "precision", "jobs"))
-    seconds = row.per_update()
-    return 1000 * seconds if seconds and same else None
+    circumstances = ("training_machine", "processes", "training_precision", "jobs")
+    seconds = row["training_seconds_per_update"]
+    return 1000 * seconds if seconds and all(row[name] == first[name] for name in circumstances) else None
 
 
 def lengths(rows: list[dict[str, Any]], path: Path) -> None:
@@ -91,9 +91,9 @@ def _panel(axes: Axes, rows: list[Row], title: str, value: Callable[[Row], float
             lines.setdefault(row.model.what, []).append((row.model.k, value(row)))
         elif (level := value(row)) is not None:
             axes.axhline(level, label=row.model.name, linewidth=1.5, **BASELINE_STYLE)
-    for what, points in lines.items():
+    for name, points in lines.items():
         known = [(k, y) for k, y in points if y is not None]
-        axes.plot([k for k, _ in known], [y for _, y in known], marker="o", linewidth=1.5, label=f"Linformer ({what})")
+        axes.plot([k for k, _ in known], [y for _, y in known], marker="o", linewidth=1.5, label=name)
     ks = sorted({row.model.k for row in rows if row.model.k})
     if ks:
         axes.set_xscale("log", base=2)

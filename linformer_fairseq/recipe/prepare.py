@@ -10,33 +10,37 @@ from linformer_fairseq.cli.files import read_json
 from linformer_fairseq.cli.processes import run_command
 from linformer_fairseq.cli.progress import growing, say
 
-from . import sources, subwords, texts, wmt14
+from . import subwords, texts
 from .fairseq_command import command_line
 from .settings import SENTENCEPIECE, Settings, Text
+from .sources import FACTS, collect
 from .steps import build_folder
 from .tokens import tokenise
 
-ARCHIVES = "orig"
 BYTES_PER_SUBWORD = 2  # of fairseq's binary data, with fewer than 65,500 words
 
 
-def prepare(text: Text, server: str, out: Path, threads: int, lock: int) -> None:
-    """Make `out/bin`, and all that it is made of; `server` has the archives of WMT14."""
+def prepare(text: Text, out: Path, threads: int, lock: int) -> None:
+    """Makes `out/bin`, and all that it is made of."""
     if prepared(out):  # what it was made of may have been removed
         say("Preparing the text: done before")
         return
+    prepare_subwords(text, out, threads)
+    build_folder(out / "bin", "Binarising", lambda to: _binarise(text, out, to, threads, lock))
+
+
+def prepare_subwords(text: Text, out: Path, threads: int) -> None:
+    """Makes the folders `raw`, `tok` and `bpe` of `out`: the text as it came, as tokens and as subwords."""
+    langs = (text.source_lang, text.target_lang)
     learnt = "sentencepiece's subwords" if text.bpe == SENTENCEPIECE else "BPE merges"
-    archives = out / ARCHIVES
-    if "wmt14" in text.data and not (out / "raw").is_dir():
-        wmt14.download(server, archives)
-    build_folder(out / "raw", "Collecting the text", lambda to: sources.collect(text, server, archives, to))
+    archives = out / "orig"
+    build_folder(out / "raw", "Collecting the text", lambda to: collect(text.dataset, langs, archives, to))
     build_folder(out / "tok", "Tokenising", lambda to: tokenise(out / "raw", to, text, threads))
     build_folder(
         out / "bpe",
         f"Learning and applying {text.bpe_merges:,} {learnt}",
         lambda to: subwords.segment(out / "tok", to, text, threads),
     )
-    build_folder(out / "bin", "Binarising", lambda to: _binarise(text, out, to, threads, lock))
 
 
 def _binarise(text: Text, out: Path, to: Path, threads: int, lock: int) -> None:
@@ -87,13 +91,13 @@ def check_lengths(settings: Settings, out: Path) -> None:
 
 
 def corpus_facts(out: Path) -> dict[str, Any]:
-    """Sizes, source lengths and what was left out of the prepared corpus, for the report."""
-    raw, cut = read_json(out / "raw" / sources.FACTS), read_json(out / "bpe" / subwords.FACTS)
+    """Returns sizes, source lengths and what was left out of the prepared corpus, for the report."""
+    raw, cut = read_json(out / "raw" / FACTS), read_json(out / "bpe" / subwords.FACTS)
     sizes = {split: cut[split]["pairs"] for split in texts.SPLITS}
     train = cut["train"]
     return {
+        **raw,
         **sizes,
-        "server": raw.get("server"),
         "dropped": {**raw["dropped"], **cut["dropped"]},
         "source_mean": round(train["source_subwords"] / train["pairs"], 1),
         "source_max": train["source_max"],

@@ -1,13 +1,12 @@
 """All models that an output folder holds: what results.json and the report say of them."""
 
-import dataclasses
 from pathlib import Path
 
 from linformer_fairseq.cli.files import read_json, write_json, write_text
 
-from . import lengths, page, plots, texts
+from . import length_timing, page, plots, texts
 from .prepare import corpus_facts
-from .report_text import report_text
+from .report_text import report_text, report_title
 from .rows import Row, finished_rows, hypotheses
 from .settings import Settings
 
@@ -20,11 +19,12 @@ def write_report(settings: Settings, out: Path) -> None:
     """Write results.json, the plots, report.md and report.html anew."""
     rows = finished_rows(settings, out)
     facts = corpus_facts(out)
-    timed = read_json(out / lengths.FILE_NAME) if (out / lengths.FILE_NAME).exists() else None
+    timed = read_json(out / length_timing.FILE_NAME) if (out / length_timing.FILE_NAME).exists() else None
+    names = dict.fromkeys(name for row in rows for name in row.facts)
     results = {
-        "settings": dataclasses.asdict(settings),
+        "settings": settings.as_json(),
         "corpus": facts,
-        "models": [row.facts() for row in rows],
+        "models": [{name: row[name] for name in names} for row in rows],
         "lengths": timed,
     }
     write_json(out / "results.json", results)
@@ -40,19 +40,19 @@ def write_report(settings: Settings, out: Path) -> None:
     text = report_text(settings, rows, facts, timed, pictures)
     write_text(out / "report.md", text)
     page.write_page(
-        f"Transformer and Linformer, {settings.text.source_lang}-{settings.text.target_lang}",
-        text,
-        out,
-        _examples(settings, rows, out),
         out / "report.html",
-        source_lang=settings.text.source_lang,
-        target_lang=settings.text.target_lang,
+        report_title(settings),
+        text,
+        [out / picture for picture in pictures.values()],
+        _examples(settings, rows, out),
     )
 
 
 def _examples(settings: Settings, rows: list[Row], out: Path) -> page.Examples:
     source, target = settings.text.source_lang, settings.text.target_lang
     return page.Examples(
+        source_lang=source,
+        target_lang=target,
         sources=texts.read_lines(out / "raw" / f"test.{source}"),
         references=texts.read_lines(out / "raw" / f"test.{target}"),
         systems={row.model.name: hypotheses(row.model, out) for row in rows},

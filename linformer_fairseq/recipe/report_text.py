@@ -2,17 +2,65 @@
 
 import shlex
 from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from tabulate import tabulate
 
-from . import lengths
+from linformer_fairseq.cli.files import read_json
+
+from . import length_timing
+from .datasets.wmt14 import Wmt14
+from .evaluate import TEST
 from .rows import Row
-from .settings import SENTENCEPIECE, Settings
+from .settings import SCORES, SENTENCEPIECE, Model, Settings
 from .study import PUBLISHED
 
 NOTHING = "–"
-Column = tuple[str, Callable[[Row], str]]
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table of models."""
+
+    header: str
+    name: str
+    """Of the fact, in results.json."""
+    form: str | Callable[[Any], str] = ""
+    """How the fact is written: a format specification, or a function."""
+
+    def cell(self, row: Row) -> str:
+        """A model's fact as text, or a dash where it has none."""
+        return written(row[self.name], self.form)
+
+
+def written(fact: Any, form: str | Callable[[Any], str]) -> str:
+    """A fact as text, or a dash for None."""
+    if fact is None:
+        return NOTHING
+    return format(fact, form) if isinstance(form, str) else form(fact)
+
+
+def summary(model: Model, out: Path) -> str:
+    """A model's scores, for the terminal."""
+    row = Row(model, read_json(out / "models" / model.slug / TEST / SCORES))
+
+    def fact(name: str, form: str = "") -> str:
+        return written(row[name], form)
+
+    return (
+        f"  {model.name}: perplexity {fact('perplexity', '.2f')} (validation)\n"
+        f"    sacreBLEU {fact('bleu', '.2f')} ({fact('signature')})\n"
+        f"    tokenised, compounds split: BLEU {fact('compound_bleu', '.2f')} ({fact('compound_signature')})\n"
+        f"    chrF {fact('chrf', '.2f')} ({fact('chrf_signature')})\n"
+        f"    {fact('sentences_per_second', ',.2f')} sentences/s, {fact('tokens_per_second', ',.0f')} tokens/s"
+    )
+
+
+def report_title(settings: Settings) -> str:
+    """The report's title, with the languages."""
+    return f"Full and efficient attention, {settings.text.source_lang}-{settings.text.target_lang}"
 
 
 def report_text(
@@ -21,39 +69,24 @@ def report_text(
     """All of it; `timed` is what lengths.json holds, `pictures` are files by what they show."""
     direction = f"{settings.text.source_lang}-{settings.text.target_lang}"
     parts = [
-        f"# Transformer and Linformer, {direction}",
+        f"# {report_title(settings)}",
         _corpus(settings, facts),
         *_performance(settings, rows, facts),
         *_training_time(rows),
         *_inference_time(settings, rows),
         *(_lengths(timed) if timed else []),
-        *(_study() if "wmt14" in settings.text.data and direction == "en-de" else []),
+        *(_study() if isinstance(settings.text.dataset, Wmt14) and direction == "en-de" else []),
         "## Plots",
         *(f"![{what}]({file})" for what, file in pictures.items()),
-        "## Machines",
-        _table(
-            rows,
-            [
-                ("Trained on", lambda row: _place(row.training)),
-                ("Translated on", lambda row: _place(row.scores)),
-            ],
-        ),
-        "## Commands",
-        *(f"{row.model.name}:\n\n```\n{shlex.join(row.training['command'])}\n```" for row in rows),
+        *_machines(rows),
+        *_commands(rows),
     ]
     return "\n\n".join(parts) + "\n"
 
 
-def _place(facts: dict[str, Any]) -> str:
-    return f"{facts['machine']}; threads: {facts['threads']}"
-
-
 def _corpus(settings: Settings, facts: dict[str, Any]) -> str:
     text, training = settings.text, settings.training
-    if "wmt14" in text.data:
-        origin = f"WMT14 from {facts['server']}, validated on {text.data['wmt14']}"
-    else:
-        origin = f"`{text.data['folder']}`" if "folder" in text.data else "made by the recipe's own grammar"
+    origin = text.dataset.origin(facts)
     dropped = ", ".join(f"{count:,} with {reason}" for reason, count in facts["dropped"].items())
     subwords = "sentencepiece's subwords" if text.bpe == SENTENCEPIECE else "joint BPE merges"
     limits = [f"{training.epochs} epoch{'s' * (training.epochs > 1)}"] if training.epochs else []
@@ -68,20 +101,17 @@ def _corpus(settings: Settings, facts: dict[str, Any]) -> str:
 
 
 def _performance(settings: Settings, rows: list[Row], facts: dict[str, Any]) -> list[str]:
-    columns: list[Column] = [
-        ("PPL (dev)", lambda row: f"{row.scores['perplexity']:.2f}"),
-        ("BLEU", lambda row: f"{row.scores['bleu']:.2f}"),
-        ("against the Transformer", _against),
-        ("p", lambda row: f"{row.against_baseline['p_value']:.3f}" if row.against_baseline else NOTHING),
-        ("BLEU (compound-split)", lambda row: f"{row.scores['compound_bleu']:.2f}"),
-        ("chrF", lambda row: f"{row.scores['chrf']:.2f}"),
-        ("Parameters", lambda row: f"{row.log.parameters:,}"),
+    columns = [
+        Column("PPL (dev)", "perplexity", ".2f"),
+        Column("BLEU", "bleu", ".2f"),
+        Column("against the Transformer", "bleu_against_transformer", _difference),
+        Column("p (one seed)", "bleu_against_transformer", lambda found: f"{found['p_value']:.3f}"),
+        Column("BLEU (compound-split)", "compound_bleu", ".2f"),
+        Column("chrF", "chrf", ".2f"),
+        Column("Parameters", "parameters", ","),
     ]
-    signatures = [
-        f"`{signature}`"
-        for name in ("signature", "compound_signature", "chrf_signature")
-        for signature in _distinct(rows, lambda row, name=name: row.scores[name])
-    ]
+    names = ("signature", "compound_signature", "chrf_signature")
+    signatures = dict.fromkeys(f"`{row[name]}`" for name in names for row in rows if row[name])
     averaged = settings.translation.average
     which = f"the mean of the last {averaged} saved" if averaged else "the one with the lowest validation loss"
     return [
@@ -89,25 +119,27 @@ def _performance(settings: Settings, rows: list[Row], facts: dict[str, Any]) -> 
         _table(rows, columns),
         f"BLEU and chrF are sacreBLEU's on the plain text of all {facts['test']:,} test sentences; BLEU "
         "(compound-split) is on Moses tokens with words cut at their hyphens, as Vaswani et al. (2017) report it "
-        f"({', '.join(signatures)}). The difference from the Transformer stands beside its 95 % interval, and p, "
-        "sacreBLEU's, of the same resamples in a paired bootstrap: below 0.05 it is hardly chance. PPL is per "
-        f"subword, of the checkpoint that translates: {which}.",
+        f"({', '.join(signatures)}). PPL is per subword, of the checkpoint that translates: {which}. The difference "
+        "from the Transformer stands beside its 95 % interval; the interval and p are those of sacreBLEU's paired "
+        "bootstrap over the test sentences.",
+        "Every row is one training with one seed. A bootstrap over sentences knows nothing of seeds: another seed "
+        "alone can change BLEU by as much as a difference whose p is below 0.05. Only trainings with several seeds "
+        "show which model is better.",
     ]
 
 
-def _against(row: Row) -> str:
-    found = row.against_baseline
-    return f"{found['difference']:+.2f} [{found['low']:+.2f}, {found['high']:+.2f}]" if found else NOTHING
+def _difference(found: dict[str, float]) -> str:
+    return f"{found['difference']:+.2f} [{found['low']:+.2f}, {found['high']:+.2f}]"
 
 
 def _training_time(rows: list[Row]) -> list[str]:
-    columns: list[Column] = [
-        ("Seconds", lambda row: _or_nothing(row.log.seconds, ",.0f")),
-        ("Updates", lambda row: f"{row.log.updates:,}"),
-        ("Milliseconds an update", lambda row: _or_nothing(row.per_update(), ".0f", 1000)),
-        ("Tokens a second", lambda row: _or_nothing(row.per_second(), ",.0f")),
-        ("Processes", lambda row: str(row.training["processes"])),
-        ("Precision", lambda row: row.training["precision"]),
+    columns = [
+        Column("Seconds", "training_seconds", ",.0f"),
+        Column("Updates", "training_updates", ","),
+        Column("Milliseconds an update", "training_seconds_per_update", lambda seconds: f"{1000 * seconds:.0f}"),
+        Column("Tokens a second", "training_tokens_per_second", ",.0f"),
+        Column("Processes", "processes"),
+        Column("Precision", "training_precision"),
     ]
     return [
         "## Training time",
@@ -118,26 +150,26 @@ def _training_time(rows: list[Row]) -> list[str]:
 
 
 def _untimed(rows: list[Row]) -> str:
-    lost = [row.model.name for row in rows if row.log.seconds is None]
+    lost = [row.model.name for row in rows if row["training_seconds"] is None]
     return f" A training that was killed has lost the time of an epoch ({', '.join(lost)})." if lost else ""
 
 
 def _jobs(rows: list[Row]) -> str:
-    shared = [row.model.name for row in rows if row.training["jobs"] > 1]
+    shared = {row.model.name: row["jobs"] for row in rows if row["jobs"] and row["jobs"] > 1}
     if not shared:
         return "No command trained more than one of them at a time."
     return (
-        f"**Up to {max(row.training['jobs'] for row in rows)} trainings ran at a time and shared the machine "
-        f"({', '.join(shared)}), so their training times compare only roughly.**"
+        f"**Up to {max(shared.values())} trainings ran at a time and shared the machine ({', '.join(shared)}), so "
+        "their training times compare only roughly.**"
     )
 
 
 def _inference_time(settings: Settings, rows: list[Row]) -> list[str]:
-    columns: list[Column] = [
-        ("Seconds", lambda row: f"{row.scores['seconds']:,.1f}"),
-        ("Sentences a second", lambda row: f"{row.scores['sentences_per_second']:,.2f}"),
-        ("Tokens a second", lambda row: f"{row.scores['tokens_per_second']:,.0f}"),
-        ("Precision", lambda row: row.scores["precision"]),
+    columns = [
+        Column("Seconds", "seconds", ",.1f"),
+        Column("Sentences a second", "sentences_per_second", ",.2f"),
+        Column("Tokens a second", "tokens_per_second", ",.0f"),
+        Column("Precision", "precision"),
     ]
     translation = settings.translation
     return [
@@ -147,6 +179,21 @@ def _inference_time(settings: Settings, rows: list[Row]) -> list[str]:
         "fairseq-generate reports it; one model at a time. It counts the search alone, without loading, "
         "measured once, the first batches included, which weigh on small test sets.",
     ]
+
+
+def _machines(rows: list[Row]) -> list[str]:
+    columns = [
+        Column("Trained on", "training_machine"),
+        Column("Threads of each process", "training_threads"),
+        Column("Translated on", "machine"),
+        Column("Threads", "threads"),
+    ]
+    return ["## Machines", _table(rows, columns)]
+
+
+def _commands(rows: list[Row]) -> list[str]:
+    commands = [f"{row.model.name}:\n\n```\n{shlex.join(row['command'])}\n```" for row in rows if row["command"]]
+    return ["## Commands", *commands]
 
 
 def _lengths(timed: dict[str, Any]) -> list[str]:
@@ -159,7 +206,7 @@ def _lengths(timed: dict[str, Any]) -> list[str]:
         f"{asked['threads']}); the models have the sizes of those above, but random weights and positions for the "
         "longest sentence.",
     ]
-    for part in (lengths.ENCODER, lengths.WHOLE):
+    for part in (length_timing.ENCODER, length_timing.WHOLE):
         table = []
         rows = [row for row in timed["rows"] if row["part"] == part]
         for length, sentences in dict.fromkeys((row["length"], row["sentences"]) for row in rows):
@@ -196,20 +243,11 @@ def _study() -> list[str]:
 
 def _table(rows: list[Row], columns: list[Column]) -> str:
     return _tabulate(
-        ["Model", *(header for header, _ in columns)],
-        [[row.model.name, *(cell(row) for _, cell in columns)] for row in rows],
+        ["Model", *(column.header for column in columns)],
+        [[row.model.name, *(column.cell(row) for column in columns)] for row in rows],
     )
 
 
 def _tabulate(headers: list[str], rows: list[list[str]]) -> str:
     align = ("left", *["right"] * (len(headers) - 1))
     return tabulate(rows, headers=headers, tablefmt="pipe", colalign=align, disable_numparse=True)
-
-
-def _or_nothing(value: float | None, form: str, times: float = 1) -> str:
-    """A number, or a dash where there is none."""
-    return NOTHING if value is None else format(times * value, form)
-
-
-def _distinct(rows: list[Row], value: Callable[[Row], str]) -> list[str]:
-    return list(dict.fromkeys(map(value, rows)))

@@ -10,46 +10,54 @@ from . import logs, scores, texts, train
 from .evaluate import HYPOTHESES, TEST
 from .settings import DONE, SCORES, Model, Settings
 
+OF_BOTH = ("precision", "threads", "machine")
+"""What train.json and scores.json both say: results.json has the first with `training_` before its name."""
+
 
 @dataclass(frozen=True)
 class Row:
-    """One finished model."""
+    """A finished model and what is known of it."""
 
     model: Model
-    log: logs.TrainingLog
-    scores: dict[str, Any]
-    training: dict[str, Any]
-    against_baseline: dict[str, float] | None
-    """How its BLEU differs from the Transformer's (`scores.compare`); None for that one, or where it is missing."""
+    facts: dict[str, Any]
+    """By the names of results.json."""
 
-    def per_second(self) -> float | None:
-        """Target tokens trained on in a second; None where the training was too short to be timed, or has not
-        been timed to its end."""
-        return self.log.tokens / self.log.seconds if self.log.seconds and self.log.tokens else None
+    def __getitem__(self, name: str) -> Any:
+        """The fact of that name; None where the command that finished this model did not know it yet."""
+        return self.facts.get(name)
 
-    def per_update(self) -> float | None:
-        return self.log.seconds / self.log.updates if self.log.seconds and self.log.updates else None
 
-    def facts(self) -> dict[str, Any]:
-        """The row as results.json has it."""
-        return {
-            "model": self.model.name,
-            "k": self.model.k or None,
-            "attention": self.model.attention or None,
-            "projection": self.model.projection or None,
-            "parameters": self.log.parameters,
-            **self.scores,
-            "bleu_against_transformer": self.against_baseline,
-            "training_seconds": self.log.seconds,
-            "training_updates": self.log.updates,
-            "training_tokens": None if self.log.tokens is None else round(self.log.tokens),
-            "training_seconds_per_update": self.per_update(),
-            "training_tokens_per_second": self.per_second(),
-            "validation_curve": self.log.curve,
-            **{name: self.training[name] for name in ("jobs", "processes", "command")},
-            # the scores have these too, of the translation
-            **{f"training_{name}": self.training[name] for name in ("precision", "threads", "machine")},
-        }
+def make_row(
+    model: Model,
+    log: logs.TrainingLog,
+    scored: dict[str, Any],
+    training: dict[str, Any],
+    against_baseline: dict[str, float] | None,
+) -> Row:
+    """The row of a model, from its training's log, its scores.json and its train.json.
+
+    Args:
+        against_baseline: how its BLEU differs from the Transformer's (`scores.compare`); None for the Transformer, or
+            where that is missing.
+    """
+    timed = log.seconds and log.updates and log.tokens  # a short training takes 0 s, in fairseq's whole seconds
+    facts = {
+        "model": model.name,
+        "parameters": log.parameters,
+        **scored,
+        "bleu_against_transformer": against_baseline,
+        "training_seconds": log.seconds,
+        "training_updates": log.updates,
+        "training_tokens": None if log.tokens is None else round(log.tokens),
+        "training_seconds_per_update": log.seconds / log.updates if timed else None,
+        "training_tokens_per_second": log.tokens / log.seconds if timed else None,
+        "validation_curve": log.curve,
+        **{f"training_{name}" if name in OF_BOTH else name: value for name, value in training.items()},
+        "k": model.k or None,
+        "attention": model.attention or None,
+        "projection": model.projection or None,
+    }
+    return Row(model, facts)
 
 
 def finished_models(out: Path) -> list[Model]:
@@ -74,7 +82,7 @@ def finished_rows(settings: Settings, out: Path) -> list[Row]:
         if model.k and Model() in translations:
             compared = scores.compare(translations[Model()], translations[model], references, settings.text.target_lang)
         log = logs.read_training((folder / train.LOG).read_text(encoding="utf-8"))
-        rows.append(Row(model, log, read_json(folder / TEST / SCORES), read_json(folder / DONE), compared))
+        rows.append(make_row(model, log, read_json(folder / TEST / SCORES), read_json(folder / DONE), compared))
     return rows
 
 

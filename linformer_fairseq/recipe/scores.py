@@ -1,4 +1,4 @@
-"""What a translation scores, and how sure a difference between two translations is."""
+"""Scores of translations, and how certain a difference between two translations of a test set is."""
 
 import logging
 import os
@@ -52,19 +52,19 @@ def score(hypotheses: list[str], references: list[str], language: str) -> dict[s
 
 
 def split_compounds(line: str) -> str:
-    """Cuts tokens at their hyphens: "rich-text" becomes "rich ##AT##-##AT## text".
+    """The line with tokens cut at their hyphens: "rich-text" becomes "rich ##AT##-##AT## text".
 
-    As perl's `s{(\\S)-(\\S)}{$1 ##AT##-##AT## $2}g`: a hyphen needs a character on both sides, and a character that
-    one match took is not there for the next ("a-b-c" is cut once).
+    As perl's `s{(\\S)-(\\S)}{$1 ##AT##-##AT## $2}g`: a hyphen needs a character on both sides, and matches do not
+    overlap ("a-b-c" is cut once).
     """
     return re.sub(r"(\S)-(\S)", r"\1 ##AT##-##AT## \2", line)
 
 
 def _compound_tokens(lines: list[str], language: str) -> list[str]:
-    """Moses tokens with compounds split, the tokeniser's flags left as they come, as in get_ende_bleu.sh.
+    """Moses tokens with compounds split, with the tokeniser's default flags, as in get_ende_bleu.sh.
 
-    So hyphens are not split aggressively, and special characters are escaped; that leaves BLEU as it is, since both
-    sides are.
+    So hyphens are not split aggressively. Special characters are escaped, which does not change BLEU, as they are on
+    both sides.
     """
     tokenizer = MosesTokenizer(language)
     return [split_compounds(tokenizer.tokenize(line, return_str=True)) for line in lines]
@@ -88,8 +88,8 @@ def compare(
 
     Returns:
         `difference`: BLEU of the system minus BLEU of the baseline. `low` and `high`: the middle 95 % of that
-        difference over the resamples. `p_value`: sacreBLEU's, of a difference of this size by chance; 1 where there is
-        no difference, which sacreBLEU calls significant.
+        difference over the resamples. `p_value`: sacreBLEU's, of a difference of this size by the choice of
+        sentences; 1 where there is no difference, which sacreBLEU calls significant.
 
     Raises:
         UserError: nothing to compare, or unequal numbers of lines.
@@ -117,32 +117,39 @@ def compare(
 def _interval(
     bleu: BLEU, baseline: list[str], system: list[str], references: list[str], samples: int, seed: int
 ) -> tuple[float, float]:
-    """The middle 95 % of the difference, which sacreBLEU does not tell, over the resamples that it draws."""
+    """The middle 95 % of the difference over the resamples that sacreBLEU draws; it does not report that itself."""
     counts = [sentence_counts(bleu, hypotheses, references) for hypotheses in (baseline, system)]
     before, after = (resampled(bleu, side, samples, seed) for side in counts)
     return middle(after - before)
 
 
 def resampled(bleu: BLEU, counts: numpy.ndarray, samples: int = SAMPLES, seed: int = SEED) -> numpy.ndarray:
-    """BLEU of resamples of the sentences that have these counts, (samples,): with one seed the same sentences, those
-    that sacreBLEU draws for its p-value."""
+    """BLEU of resamples of the sentences that have these counts, (samples,).
+
+    The same seed draws the same sentences, those that sacreBLEU draws for its p-value.
+    """
     draws = numpy.random.default_rng(seed).choice(len(counts), size=(samples, len(counts)), replace=True)
     return numpy.array([bleu_of_counts(bleu, counts[draw].sum(0)) for draw in draws])
 
 
 def middle(resamples: numpy.ndarray) -> tuple[float, float]:
-    """The bounds of the middle 95 %, as sacreBLEU cuts off a fortieth on each side."""
+    """The bounds of the middle 95 %: a fortieth is cut off on each side, as sacreBLEU does."""
     ordered, cut = numpy.sort(resamples), len(resamples) // 40
     return float(ordered[cut]), float(ordered[-1 - cut])
 
 
 def sentence_counts(bleu: BLEU, hypotheses: list[str], references: list[str]) -> numpy.ndarray:
-    """(sentences, 10): lengths of hypothesis and reference, matches of n-grams, n-grams. A corpus' are their sums."""
+    """What BLEU counts in each sentence; the sums are the counts of the corpus.
+
+    Returns:
+        (sentences, 10): lengths of hypothesis and reference, matching n-grams and all n-grams for n = 1 to 4.
+    """
     scores = [bleu.corpus_score([line], [[reference]]) for line, reference in zip(hypotheses, references, strict=True)]
     return numpy.array([[s.sys_len, s.ref_len, *s.counts, *s.totals] for s in scores])
 
 
 def bleu_of_counts(bleu: BLEU, counts: numpy.ndarray) -> float:
+    """BLEU of the counts of a corpus, (10,), as `sentence_counts` orders them."""
     sys_len, ref_len, *rest = counts.tolist()
     orders = bleu.max_ngram_order
     return bleu.compute_bleu(rest[:orders], rest[orders:], sys_len, ref_len, bleu.smooth_method).score
@@ -150,7 +157,7 @@ def bleu_of_counts(bleu: BLEU, counts: numpy.ndarray) -> float:
 
 @contextmanager
 def _sacrebleu(seed: int) -> Iterator[None]:
-    """Tells sacreBLEU its seed, for which it has nothing but an environment variable, and keeps it quiet."""
+    """Sets sacreBLEU's seed, which it takes from an environment variable alone, and silences its log."""
     name, logger = "SACREBLEU_SEED", logging.getLogger("sacrebleu")
     before, level = os.environ.get(name), logger.level
     os.environ[name] = str(seed)

@@ -6,17 +6,17 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.cli.files import read_json, write_json
 
+from .datasets.base import Dataset
 from .steps import locked, remove_folder
 
 FILE_NAME = "settings.json"
-PREFIX = "linformer_"  # of the names of architectures with Linformer attention
 SCORES = "scores.json"  # in the folder of a split that a model has translated
 DONE = "train.json"  # in the folder of a model that has been trained to its end
 POSITION_FLAGS = ("--max-source-positions", "--max-target-positions")
@@ -24,18 +24,29 @@ FAIRSEQ_MAX_POSITIONS = 1024  # fairseq's default for both
 PREPARED_FOLDERS = ("bin", "bpe", "tok", "raw")  # each is made of the next
 FAST_FP32 = "fast-fp32"
 PRECISIONS = ("fp32", FAST_FP32, "fp16", "amp", "bf16")
-NEWSTEST2013 = "newstest2013"
-EVERY_100TH = "every-100th"
 SENTENCEPIECE = "sentencepiece"
 SUBWORD_NMT = "subword-nmt"
+
+
+class Family(NamedTuple):
+    """Architectures that differ from fairseq's own in their attention."""
+
+    name: str
+    """What reports call them."""
+    prefix: str
+    """How their names begin; what follows is fairseq's own architecture."""
+
+
+LINFORMER = Family("Linformer", "linformer_")
+FAMILIES = {"linear": LINFORMER, "two-level": Family("Two levels", "two_level_")}
+"""By the kind that they have by default. All other kinds are Linformers with a flag."""
 
 
 @dataclass(frozen=True)
 class Text:
     """What the binarised text is made of, and how."""
 
-    data: dict[str, Any]
-    """Where it comes from: a folder and its files' digests, the made corpus' sizes, or WMT14."""
+    dataset: Dataset
     source_lang: str
     target_lang: str
     bpe: str
@@ -47,11 +58,6 @@ class Text:
     """Longer training sentences go; 0: none."""
     max_ratio: float
     """Training pairs go in which a side has more than this many times the subwords of the other; 0: none."""
-
-    @property
-    def cleaned(self) -> set[str]:
-        """The splits of which pairs may be left out: what is, or is cut from, the training text."""
-        return {"train", "valid"} if self.data.get("wmt14") == EVERY_100TH else {"train"}
 
 
 @dataclass(frozen=True)
@@ -115,6 +121,15 @@ class Settings:
     training: Training
     translation: Translation
 
+    def as_json(self) -> dict[str, Any]:
+        """Returns them as settings.json and results.json hold them."""
+        text = {name: value for name, value in vars(self.text).items() if name != "dataset"}
+        return {
+            "text": {"data": self.text.dataset.settings(), **text},
+            "training": vars(self.training),
+            "translation": vars(self.translation),
+        }
+
 
 def bound_precision(out: Path) -> str | None:
     """The precision of the models in a folder, from the first saved checkpoint on."""
@@ -136,7 +151,7 @@ def _has_models(out: Path) -> bool:
     return any(models.glob("*/checkpoints/*.pt")) or any(models.glob(f"*/{DONE}"))
 
 
-def keep(settings: Settings, out: Path, prepares: bool) -> None:
+def store_settings(settings: Settings, out: Path, prepares: bool) -> None:
     """Store the settings with the results, and refuse to mix results of different settings.
 
     They bind from the first saved checkpoint on, those of the translation from the first translated set on; what
@@ -146,7 +161,7 @@ def keep(settings: Settings, out: Path, prepares: bool) -> None:
     Args:
         prepares: whether the command goes on to prepare the text.
     """
-    now = dataclasses.asdict(settings)
+    now = settings.as_json()
     before = _stored(out)
     if before is None and any(not entry.name.startswith(".") for entry in out.iterdir()):
         raise UserError(f"{out} holds other files than this recipe's: name a new or an empty folder with --out.")
@@ -185,23 +200,32 @@ def _refuse_change(
 
 @dataclass(frozen=True)
 class Model:
-    """One row of the report: the Transformer (k = 0) or a Linformer."""
+    """One row of the report: the Transformer (k = 0), or a model with other attention."""
 
     k: int = 0
     attention: str = ""
     projection: str = ""
     """The kind; empty where further flags say it."""
     slots: str = ""
-    """What `--linformer-k` says where that is not k, 12,8,4 say."""
+    """What `--linformer-k` is given where that is not k, as in 12,8,4."""
 
     @property
     def name(self) -> str:
-        return f"Linformer k={self.k} ({self.what})" if self.k else "Transformer"
+        return f"{self._family.name} k={self.k} ({self._where})" if self.k else "Transformer"
 
     @property
     def what(self) -> str:
-        """What tells it from others of the same k."""
-        return "; ".join(filter(None, (self.attention, self.projection)))
+        """The name without k."""
+        return f"{self._family.name} ({self._where})" if self.k else "Transformer"
+
+    @property
+    def _family(self) -> Family:
+        return FAMILIES.get(self.projection, LINFORMER)
+
+    @property
+    def _where(self) -> str:
+        kind = "" if self.projection in FAMILIES else self.projection
+        return "; ".join(filter(None, (self.attention, kind)))
 
     @property
     def slug(self) -> str:
@@ -210,12 +234,17 @@ class Model:
             return "transformer"
         return "-".join(filter(None, (f"linformer-k{self.k}", self.attention.replace(",", "-"), self.projection)))
 
+    def architecture(self, baseline: str) -> str:
+        """Returns fairseq's name for this attention in the Transformer of the architecture `baseline`."""
+        return self._family.prefix + baseline if self.k else baseline
+
     def arguments(self, training: Training) -> list[str]:
-        """What makes fairseq-train build this model; the rest is the same for all."""
+        """Returns what makes fairseq-train build this model; the rest is the same for all."""
+        architecture = ["--arch", self.architecture(training.arch), *training.size_flags]
         if not self.k:
-            return ["--arch", training.arch, *training.size_flags]
+            return architecture
         return [
-            *("--arch", f"{PREFIX}{training.arch}", *training.size_flags),
+            *architecture,
             *("--linformer-k", self.slots or str(self.k), "--linformer-attention", self.attention),
             *(("--linformer-projection", self.projection) if self.projection else ()),
             *training.linformer_args,

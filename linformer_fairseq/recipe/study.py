@@ -1,4 +1,4 @@
-"""What the study that this recipe completes has published, and what of it can be compared."""
+"""The figures published by the study that this recipe completes."""
 
 from typing import NamedTuple
 

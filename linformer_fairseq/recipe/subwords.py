@@ -47,7 +47,7 @@ def segment(tok: Path, to: Path, text: Text, threads: int) -> None:
         for split in texts.SPLITS:
             for pair in transform(work, tok, split, langs, parallel):
                 counts = (len(pair[0].split()), len(pair[1].split()))
-                if split in text.cleaned and (reason := unfit(*counts, text)):
+                if split in text.dataset.cleaned and (reason := unfit(*counts, text)):
                     dropped[reason] += 1
                 else:
                     lengths[split].add(counts)

@@ -1,4 +1,4 @@
-"""From raw lines to tokens: punctuation normalised, control characters out, words and marks apart."""
+"""From raw lines to tokens: punctuation normalised, control characters removed, words and punctuation separated."""
 
 from functools import lru_cache, partial
 from pathlib import Path
@@ -14,7 +14,7 @@ _NON_PRINTING = regex.compile(r"\p{C}")
 
 
 def tokenise(raw: Path, to: Path, text: Text, threads: int) -> None:
-    """Write the tokens of `raw`'s pairs to `to`, line by line: whatever becomes of a line, it stays a line."""
+    """Write the tokens of the pairs in `raw` to `to`, each line as one line, even if nothing is left of it."""
     langs = (text.source_lang, text.target_lang)
     work = partial(_tokenise_pairs, text)
     with workers(threads) as parallel, texts.PairWriter(to, langs) as writer:

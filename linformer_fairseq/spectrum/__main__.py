@@ -7,12 +7,16 @@ from linformer_fairseq.cli.main import exit_status, quiet_libraries
 
 
 def main(argv: Sequence[str]) -> int:
-    """Returns the exit status."""
+    """Runs the command and returns its exit status."""
     quiet_libraries()
-    from .arguments import parse
-    from .run import run
 
-    return exit_status(lambda: run(parse(argv)), interrupted="nothing was written")
+    def command() -> None:
+        from .arguments import parse
+        from .run import run
+
+        run(parse(argv))
+
+    return exit_status(command, interrupted="nothing was written")
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from torch.utils.data import Dataset
 
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.cli.progress import bar
-from linformer_fairseq.lengths import Bucket
+from linformer_fairseq.length_buckets import Bucket
 from linformer_fairseq.trained import Trained
 
 from .attention_maps import PLACES, find_attentions, recorded_maps

@@ -6,7 +6,7 @@ import torch
 
 from linformer_fairseq.cli.files import write_json, write_text
 from linformer_fairseq.cli.progress import say
-from linformer_fairseq.lengths import buckets
+from linformer_fairseq.length_buckets import buckets
 from linformer_fairseq.trained import load_split, load_trained
 
 from .arguments import Arguments

@@ -5,13 +5,14 @@ import pickle
 import signal
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 
 from linformer_fairseq.cli.errors import CommandError
-from linformer_fairseq.cli.processes import die_with_parent, run_command
+from linformer_fairseq.cli.processes import die_with_parent, run_command, run_in_parallel
 from tests.test_checkpoints import Smuggled
 
 
@@ -61,3 +62,20 @@ def test_a_started_command_runs_no_code_from_a_checkpoint(tmp_path: Path, monkey
     assert "unsupported GLOBAL posix.system" in (tmp_path / "log").read_text(encoding="utf-8")
     pickle.loads(pickle.dumps(Smuggled(marker)))
     assert marker.exists(), "it would have run"
+
+
+def test_the_first_failure_ends_the_other_commands(tmp_path: Path) -> None:
+    """It is said in one sentence that names the log."""
+    wait = [sys.executable, "-c", "import time; print('ready', flush=True); time.sleep(60); print('at its end')"]
+    log = tmp_path / "wait"
+    fail = ["sh", "-c", f"while ! grep -qs ready {log}; do sleep 0.1; done; echo because; exit 3"]
+    tasks = [
+        partial(run_command, wait, "waiting", log, threads=1),
+        partial(run_command, fail, "it", tmp_path / "fail", threads=1, what="Transformer"),
+    ]
+    with pytest.raises(
+        CommandError, match=r"^it failed for Transformer \(exit status 3\): its last lines are in .*/fail; "
+    ):
+        run_in_parallel(tasks, jobs=2)
+    assert (tmp_path / "fail").read_text() == "because\n"
+    assert log.read_text() == "ready\n"

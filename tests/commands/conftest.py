@@ -1,35 +1,42 @@
-"""Small models, learned once."""
+"""Small models, trained once for all workers; what fairseq-train printed is in the file `log` beside the checkpoint."""
 
 from pathlib import Path
 
 import pytest
 
-from tests.fairseq_commands import ALL_PLACES, PAPER, run, train_arguments, valid_losses
+from tests.conftest import Shared
+from tests.fairseq_commands import ALL_PLACES, PAPER, TWO_LEVELS, run, train_arguments, valid_losses
+
+EVERY_FOUR_UPDATES = ["--max-epoch", 3, "--save-interval-updates", 4, "--keep-interval-updates", 3]
+CAUSAL = [*TWO_LEVELS, *ALL_PLACES, "--linformer-window", 4, *EVERY_FOUR_UPDATES]
+"""The flags of `trained_causal`."""
+
+
+def train(shared: Shared, data: Path, name: str, *flags: object, arch: str = "linformer_transformer_tiny") -> Path:
+    """The best checkpoint of a training, which must have learned something."""
+
+    def make(folder: Path) -> None:
+        output = run("train", *train_arguments(data, folder, *flags, arch=arch)).ok()
+        losses = valid_losses(output)
+        assert losses[-1] < losses[0]
+        (folder / "log").write_text(output)
+
+    return shared(name, make) / "checkpoint_best.pt"
 
 
 @pytest.fixture(scope="session")
-def trained(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The checkpoint of a small Linformer of the paper's."""
-    folder = tmp_path_factory.mktemp("trained")
-    output = run("train", *train_arguments(data, folder, *PAPER)).ok()
-    first, second = valid_losses(output)
-    assert second < first
-    return folder / "checkpoint_best.pt"
+def trained(shared: Shared, data: Path) -> Path:
+    """The checkpoint of a Linformer, with earlier ones of its training beside it."""
+    return train(shared, data, "linformer", *PAPER, *EVERY_FOUR_UPDATES)
 
 
 @pytest.fixture(scope="session")
-def trained_causal(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """That of the package's own, with the decoder's self-attention projected too."""
-    folder = tmp_path_factory.mktemp("causal")
-    output = run("train", *train_arguments(data, folder, *ALL_PLACES)).ok()
-    first, second = valid_losses(output)
-    assert second < first
-    return folder / "checkpoint_best.pt"
+def trained_causal(shared: Shared, data: Path) -> Path:
+    """The checkpoint of a model with two levels, and with slots and a window in the decoder's self-attention."""
+    return train(shared, data, "causal", *CAUSAL)
 
 
 @pytest.fixture(scope="session")
-def trained_transformer(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trained_transformer(shared: Shared, data: Path) -> Path:
     """The checkpoint of fairseq's own Transformer of the same size."""
-    folder = tmp_path_factory.mktemp("transformer")
-    run("train", *train_arguments(data, folder, arch="transformer_tiny")).ok()
-    return folder / "checkpoint_best.pt"
+    return train(shared, data, "transformer", arch="transformer_tiny")

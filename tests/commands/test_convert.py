@@ -9,7 +9,20 @@ import pytest
 import torch
 
 from linformer_fairseq.checkpoints import read_checkpoint
-from tests.fairseq_commands import PLUGIN, Result, generate_arguments, run, run_module, train_arguments, valid_losses
+from tests.fairseq_commands import (
+    ALL_PLACES,
+    PAPER,
+    TWO_LEVELS,
+    Result,
+    generate_arguments,
+    hypotheses,
+    run,
+    run_module,
+    same_hypotheses,
+    train_arguments,
+    valid_losses,
+    validate_arguments,
+)
 
 needs_torch = pytest.mark.skipif(
     not hasattr(torch.serialization, "add_safe_globals"), reason="converting needs torch 2.4"
@@ -21,53 +34,45 @@ def run_convert(*arguments: object) -> Result:
     return run_module("linformer_fairseq.convert", *arguments)
 
 
-def hypotheses(data: Path, checkpoint: Path) -> list[str]:
-    output = run("generate", *generate_arguments(data, checkpoint)).ok()
-    return sorted(line for line in output.splitlines() if line.startswith("H-"))
-
-
 @needs_torch
-def test_translates_as_before_and_can_be_tuned(trained_transformer: Path, data: Path, tmp_path: Path) -> None:
+def test_translates_and_validates_as_before(trained_transformer: Path, data: Path, tmp_path: Path) -> None:
+    """Wherever a sentence has no more tokens than slots; the report says so too."""
     out, report = tmp_path / "linformer.pt", tmp_path / "report"
-    flags = ["--linformer-k", 16, "--linformer-projection", "two-level"]
+    flags = ["--linformer-k", 16, *TWO_LEVELS]
     said = run_convert(trained_transformer, out, *flags, "--data", data / "bin", "--report", report).ok()
     assert f"The Linformer is in {out}." in said
     assert {path.name for path in report.iterdir()} == {"report.md", "conversion.png"}
     text = (report / "report.md").read_text()
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if " tokens " in line]
     assert [row[0] for row in rows[:2]] == ["1 to 8 tokens", "9 to 16 tokens"]
-    for row in rows[:2]:  # no more tokens than slots
+    for row in rows[:2]:
         assert row[2] == row[3]
         assert (float(row[4]), row[6]) == (0.0, "100.0%")
         assert float(row[5]) < 1e-4
     assert float(rows[2][4]) > 0
 
-    lengths = [len(line.split()) + 1 for line in (data / "test.en").read_text().splitlines()]
-    before, after = (hypotheses(data, checkpoint) for checkpoint in (trained_transformer, out))
+    before, after = (
+        hypotheses(run("generate", *generate_arguments(data, checkpoint)).ok())
+        for checkpoint in (trained_transformer, out)
+    )
     assert len(before) == len(after) == 30
-    short = {f"H-{i}" for i, n in enumerate(lengths) if n <= 16}
-    assert [h.split("\t")[2] for h in before if h.split("\t")[0] in short] == [
-        h.split("\t")[2] for h in after if h.split("\t")[0] in short
-    ]
-    arguments = train_arguments(data, tmp_path / "tuned", "--finetune-from-model", out, "--max-epoch", 1, *flags)
-    assert len(valid_losses(run("train", *arguments).ok())) == 1
-    common = [data / "bin", *PLUGIN, "--task", "translation", "--max-tokens", 400, "--cpu"]
-    assert "ppl" in run("validate", *common, "--path", out, "--required-batch-size-multiple", 1).ok()
+    lengths = [len(line.split()) + 1 for line in (data / "test.en").read_text().splitlines()]
+    short = [number for number, length in enumerate(lengths) if length <= 16]
+    same_hypotheses({number: before[number] for number in short}, {number: after[number] for number in short})
 
 
 @needs_torch
 def test_flags_for_tuning_build_the_same_model(trained_transformer: Path, data: Path, tmp_path: Path) -> None:
     """A training that changes nothing has the loss that the converted model is validated with."""
     out = tmp_path / "linformer.pt"
-    flags = ["--linformer-k", 8, "--linformer-projection", "linear", "--linformer-attention", "encoder,cross,decoder"]
-    said = run_convert(trained_transformer, out, *flags, "--linformer-window", 2).ok()
+    flags = ["--linformer-k", 8, *PAPER, *ALL_PLACES, "--linformer-window", 2]
+    said = run_convert(trained_transformer, out, *flags).ok()
     told = shlex.split(re.search(rf"--finetune-from-model {out} (.*)", said)[1])
     assert {"--linformer-mask-empty-slots", "--linformer-init", "--linformer-window"} <= set(told)
-    arguments = train_arguments(data, tmp_path / "tuned", "--linformer-k", 8, *told, "--finetune-from-model", out)
-    (tuned,) = valid_losses(run("train", *arguments, "--max-update", 1, "--lr", 0).ok())
-    common = [data / "bin", *PLUGIN, "--task", "translation", "--max-tokens", 400, "--cpu"]
-    output = run("validate", *common, "--path", out, "--required-batch-size-multiple", 1).ok()
-    assert tuned == pytest.approx(float(re.search(r"loss ([\d.]+)", output)[1]), abs=0.002)
+    nothing = ["--finetune-from-model", out, "--max-update", 1, "--lr", 0]
+    arguments = train_arguments(data, tmp_path / "tuned", "--linformer-k", 8, *told, *nothing)
+    (loss,) = valid_losses(run("validate", *validate_arguments(data, out)).ok())
+    assert valid_losses(run("train", *arguments).ok()) == [pytest.approx(loss, abs=0.002)]
 
 
 @needs_torch
@@ -82,13 +87,13 @@ def test_fitting(trained_transformer: Path, data: Path, tmp_path: Path) -> None:
     weight = fitted["decoder.layers.0.self_attn.key_projection.weight"]
     assert torch.equal(weight[:, :4], torch.eye(4))
     assert all(torch.equal(fitted[name], tensor) for name, tensor in plain.items())
-    assert len(hypotheses(data, out)) == 30
+    assert len(hypotheses(run("generate", *generate_arguments(data, out)).ok())) == 30
 
 
 @needs_torch
 def test_sentences_too_long_for_the_model(data: Path, tmp_path: Path) -> None:
     """They are left out, and counted."""
-    flags = ["--max-source-positions", 16, "--max-epoch", 1, "--skip-invalid-size-inputs-valid-test"]
+    flags = ["--max-source-positions", 16, "--max-update", 1, "--skip-invalid-size-inputs-valid-test"]
     run("train", *train_arguments(data, tmp_path, *flags, arch="transformer_tiny")).ok()
     checkpoint = tmp_path / "checkpoint_best.pt"
     lengths = [len(line.split()) + 1 for line in (data / "valid.en").read_text().splitlines()]

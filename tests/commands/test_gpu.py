@@ -9,7 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.fairseq_commands import ROOT, Result, environment, hydra_arguments, train_arguments, valid_losses
+from tests.fairseq_commands import (
+    ROOT,
+    TWO_LEVELS,
+    Result,
+    environment,
+    generate_arguments,
+    hydra_arguments,
+    hypotheses,
+    train_arguments,
+    valid_losses,
+)
 
 pytestmark = [pytest.mark.gpu, pytest.mark.slow]
 
@@ -27,21 +37,20 @@ def run_on_gpu(command: str, *arguments: object) -> Result:
     return Result(done.returncode, done.stdout)
 
 
-def training(data: Path, save_dir: Path, precision: str, places: str) -> Result:
+def training(data: Path, save_dir: Path, precision: str) -> Result:
     """Eight epochs of the base architecture; fairseq-train takes `--bf16` for a TPU's type, hydra takes it for ours."""
-    arch = "linformer_transformer_wmt_en_de"
+    arch, places = "linformer_transformer_wmt_en_de", "encoder,cross,decoder"
     if precision == "bf16":
         options = ["common.bf16=true", "optimization.max_epoch=8", "optimization.clip_norm=1", "model.linformer_k=8"]
-        options.append(f"model.linformer_attention='{places}'")
+        options += [f"model.linformer_attention='{places}'", "model.linformer_projection=two-level"]
         return run_on_gpu("hydra_train", *hydra_arguments(data, save_dir, *options, arch=arch))
     options = [f"--{precision}", "--max-epoch", 8, "--lr", "5e-4", "--clip-norm", 1.0, "--linformer-attention", places]
-    return run_on_gpu("train", *train_arguments(data, save_dir, *options, arch=arch))
+    return run_on_gpu("train", *train_arguments(data, save_dir, *options, *TWO_LEVELS, arch=arch))
 
 
-@pytest.mark.parametrize("places", ["encoder,cross", "encoder,cross,decoder"])
 @pytest.mark.parametrize("precision", ["fp16", "amp", "bf16"])
-def test_half_precision(data: Path, tmp_path: Path, precision: str, places: str) -> None:
-    output = training(data, tmp_path, precision, places).ok()
+def test_half_precision(data: Path, tmp_path: Path, precision: str) -> None:
+    output = training(data, tmp_path, precision).ok()
     losses = valid_losses(output)
     assert len(losses) == 8
     assert all(math.isfinite(loss) for loss in losses)
@@ -50,6 +59,5 @@ def test_half_precision(data: Path, tmp_path: Path, precision: str, places: str)
     assert bool(scales) == (precision != "bf16")
     # it may be halved a few times at the start, but not go on falling
     assert all(scale >= 1 for scale in scales)
-    generate = [data / "bin", "--user-dir", "linformer_fairseq", "--path", tmp_path / "checkpoint_best.pt", "--fp16"]
-    output = run_on_gpu("generate", *generate, "--beam", 4, "--required-batch-size-multiple", 1).ok()
-    assert len(re.findall(r"^H-\d+\t", output, re.MULTILINE)) == 30
+    arguments = generate_arguments(data, tmp_path / "checkpoint_best.pt", "--fp16")
+    assert len(hypotheses(run_on_gpu("generate", *arguments).ok())) == 30

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from linformer_fairseq.convert.compare import BATCH_TOKENS, Moved, _add, batches
-from linformer_fairseq.lengths import Bucket
+from linformer_fairseq.length_buckets import Bucket
 from linformer_fairseq.trained import Split
 
 

@@ -4,7 +4,7 @@ import numpy
 import pytest
 from sacrebleu.metrics import BLEU
 
-from linformer_fairseq.lengths import Bucket
+from linformer_fairseq.length_buckets import Bucket
 from linformer_fairseq.quality.results import Result, Subset, difference, gains
 from linformer_fairseq.quality.trainings import Training
 from linformer_fairseq.quality.variants import VARIANTS

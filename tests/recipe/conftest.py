@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+SPLITS = ("train", "valid", "test")
+SIDES = {"en": "A man waits.\nThe dog sleeps.\n", "de": "Ein Mann wartet.\nDer Hund schläft.\n"}
+
 
 @pytest.fixture(autouse=True)
 def _log_level() -> Iterator[None]:
@@ -27,3 +30,14 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         pytest.skip("mounting a small disk needs root")
     yield folder
     subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+@pytest.fixture
+def text_folder(tmp_path: Path) -> Path:
+    """A folder of text in which nothing is wrong."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    for split in SPLITS:
+        for lang, text in SIDES.items():
+            (folder / f"{split}.{lang}").write_text(text, encoding="utf-8")
+    return folder

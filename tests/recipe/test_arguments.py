@@ -1,30 +1,60 @@
-"""What a command line asks for; what it is refused for is in test_refusals.py."""
+"""Which models a command line asks for; what it is refused for is in test_refusals.py."""
+
+import pytest
 
 from linformer_fairseq.recipe.arguments import parse
+from linformer_fairseq.recipe.settings import Model
 
 
 def test_models_of_every_projection_attention_and_k() -> None:
-    run = parse(["--k", "2,4", "--attention", "encoder", "--attention", "cross", "--projection", "two-level,linear"])
-    assert [model.name for model in run.models] == [
-        "Transformer",
-        *(
-            f"Linformer k={k} ({place}; {kind})"
-            for place in ("encoder", "cross")
-            for kind in ("two-level", "linear")
-            for k in (2, 4)
+    places = ["--attention", "encoder", "--attention", "cross,encoder"]
+    run = parse(["--k", "2,4", *places, "--projection", "linear,two-level,conv,linear"])
+    names = [
+        f"{family} k={k} ({place}{kind})"
+        for place in ("encoder", "encoder,cross")
+        for family, kind in (("Linformer", ""), ("Two levels", ""), ("Linformer", "; conv"))
+        for k in (2, 4)
+    ]
+    assert [model.name for model in run.models] == ["Transformer", *names]
+    assert len({model.slug for model in run.models}) == len({model.what for model in run.models}) * 2 - 1 == 13
+
+
+@pytest.mark.parametrize(
+    ("arguments", "names"),
+    [
+        ([], ["Transformer", "Linformer k=2 (encoder,cross)", "Two levels k=2 (encoder,cross)"]),
+        (["--model", "transformer_tiny"], ["Transformer"]),
+        (["--model", "linformer_transformer_tiny"], ["Linformer k=2 (encoder,cross)"]),
+        (["--model", "two_level_transformer_tiny"], ["Two levels k=2 (encoder,cross)"]),
+        (
+            ["--model", "linformer_transformer_tiny", "--projection", "two-level,linear,conv"],
+            ["Linformer k=2 (encoder,cross)", "Linformer k=2 (encoder,cross; conv)"],
         ),
-    ]
-    assert len({model.slug for model in run.models}) == 9
-    arguments = run.models[-1].arguments(run.settings.training)
-    assert arguments[-6:] == [
-        *("--linformer-k", "4"),
-        *("--linformer-attention", "cross"),
-        *("--linformer-projection", "linear"),
-    ]
+    ],
+)
+def test_both_kinds_unless_one_is_asked_for(arguments: list[str], names: list[str]) -> None:
+    run = parse(["--default-k", "2", *arguments])
+    assert [model.name for model in run.models] == names
+    assert run.settings.training.arch == ("transformer_tiny" if arguments else "transformer")
 
 
-def test_the_default_projection_is_named_too() -> None:
-    """So that a later default is another row, and not this one under the same name."""
-    run = parse(["--k", "2"])
-    assert [model.name for model in run.models] == ["Transformer", "Linformer k=2 (encoder,cross; two-level)"]
-    assert run.models[1].slug == "linformer-k2-encoder-cross-two-level"
+@pytest.mark.parametrize(
+    ("model", "arch", "slug"),
+    [
+        (Model(), "transformer_tiny", "transformer"),
+        (Model(4, "cross", "linear"), "linformer_transformer_tiny", "linformer-k4-cross-linear"),
+        (Model(4, "cross", "two-level"), "two_level_transformer_tiny", "linformer-k4-cross-two-level"),
+        (Model(4, "cross", "conv"), "linformer_transformer_tiny", "linformer-k4-cross-conv"),
+        (Model(4, "encoder,cross", "", "6,2"), "linformer_transformer_tiny", "linformer-k4-encoder-cross"),
+    ],
+)
+def test_what_fairseq_is_given(model: Model, arch: str, slug: str) -> None:
+    """The kind is named besides the architecture, so that later defaults change nothing."""
+    training = parse(["--arch", "transformer_tiny", "--linformer-args=--linformer-open-slots 2"]).settings.training
+    expected = ["--arch", arch]
+    if model.k:
+        expected += ["--linformer-k", model.slots or "4", "--linformer-attention", model.attention]
+        expected += ["--linformer-projection", model.projection] if model.projection else []
+        expected += ["--linformer-open-slots", "2"]
+    assert model.arguments(training) == expected
+    assert model.slug == slug

@@ -7,7 +7,7 @@ import pytest
 from linformer_fairseq.recipe.arguments import parse
 from linformer_fairseq.recipe.logs import TrainingLog
 from linformer_fairseq.recipe.report_text import report_text
-from linformer_fairseq.recipe.rows import Row
+from linformer_fairseq.recipe.rows import Row, make_row
 from linformer_fairseq.recipe.settings import Model
 
 FACTS = {
@@ -23,7 +23,7 @@ LENGTHS = {
     "asked": {
         "tokens": 512,
         "repeats": 3,
-        "models": ["Transformer", "Linformer k=8 (cross)"],
+        "models": ["Transformer", "Linformer k=8 (cross; conv)"],
         "precision": "fp16",
         "machine": "a machine",
         "threads": 1,
@@ -32,9 +32,9 @@ LENGTHS = {
         {"model": model, "part": part, "length": length, "sentences": 512 // length, "seconds": seconds, "note": note}
         for model, part, length, seconds, note in (
             ("Transformer", "encoder", 256, 0.1, ""),
-            ("Linformer k=8 (cross)", "encoder", 256, 0.2, ""),
+            ("Linformer k=8 (cross; conv)", "encoder", 256, 0.2, ""),
             ("Transformer", "encoder", 512, None, "out of memory"),
-            ("Linformer k=8 (cross)", "encoder", 512, 0.3, ""),
+            ("Linformer k=8 (cross; conv)", "encoder", 512, 0.3, ""),
             ("Transformer", "encoder and decoder", 256, 0.5, ""),
         )
     ],
@@ -70,14 +70,14 @@ def row(model: Model, against: dict[str, float] | None = None, jobs: int = 1, fi
         "machine": "this one",
         "command": ["fairseq-train", "my data", "--arch", model.slug],
     }
-    return Row(model, TrainingLog(12_345_678, {100: {"valid_ppl": 6.0}}, epochs), scores, training, against)
+    return make_row(model, TrainingLog(12_345_678, {100: {"valid_ppl": 6.0}}, epochs), scores, training, against)
 
 
 @pytest.fixture
 def report(tmp_path: Path) -> str:
     flags = ["--wmt14", "newstest2013", "--out", str(tmp_path), "--updates", "100"]
     against = {"difference": -1.234, "low": -2.345, "high": 0.123, "p_value": 0.0456}
-    rows = [row(Model()), row(Model("8", "cross"), against, jobs=2, first_epoch=2)]
+    rows = [row(Model()), row(Model(8, "cross", "conv"), against, jobs=2, first_epoch=2)]
     return report_text(parse(flags).settings, rows, FACTS, LENGTHS, {"A picture": "a.png"})
 
 
@@ -92,14 +92,15 @@ def table(report: str, title: str) -> list[list[str]]:
 
 def test_model_performance(report: str) -> None:
     header, transformer, linformer = table(report, "## Model performance")
-    assert header[:5] == ["Model", "PPL (dev)", "BLEU", "against the Transformer", "p"]
+    assert header[:5] == ["Model", "PPL (dev)", "BLEU", "against the Transformer", "p (one seed)"]
     assert header[5:] == ["BLEU (compound-split)", "chrF", "Parameters"]
     assert transformer == ["Transformer", "5.68", "27.34", "–", "–", "28.45", "56.78", "12,345,678"]
-    assert linformer[:5] == ["Linformer k=8 (cross)", "5.68", "27.34", "-1.23 [-2.35, +0.12]", "0.046"]
+    assert linformer[:5] == ["Linformer k=8 (cross; conv)", "5.68", "27.34", "-1.23 [-2.35, +0.12]", "0.046"]
     assert "(`S`, `B`, `C`)" in report
     assert "the one with the lowest validation loss" in report
     assert "all 3,003 test sentences" in report
     assert "(left out: 1,200 with an empty side)" in report
+    assert "A bootstrap over sentences knows nothing of seeds" in report
 
 
 def test_training_time(report: str) -> None:
@@ -108,9 +109,9 @@ def test_training_time(report: str) -> None:
     assert header[1:5] == ["Seconds", "Updates", "Milliseconds an update", "Tokens a second"]
     assert header[5:] == ["Processes", "Precision"]
     assert transformer == ["Transformer", "50", "100", "500", "1,600", "4", "bf16"]
-    assert linformer == ["Linformer k=8 (cross)", "–", "100", "–", "–", "4", "bf16"]
-    assert "has lost the time of an epoch (Linformer k=8 (cross))" in report
-    assert "Up to 2 trainings ran at a time and shared the machine (Linformer k=8 (cross))" in report
+    assert linformer == ["Linformer k=8 (cross; conv)", "–", "100", "–", "–", "4", "bf16"]
+    assert "has lost the time of an epoch (Linformer k=8 (cross; conv))" in report
+    assert "Up to 2 trainings ran at a time and shared the machine (Linformer k=8 (cross; conv))" in report
 
 
 def test_inference_time(report: str) -> None:
@@ -121,7 +122,7 @@ def test_inference_time(report: str) -> None:
 
 def test_time_against_length(report: str) -> None:
     header, *rows = table(report, "*Encoder*")
-    assert header == ["Tokens / sentences", "Transformer", "Linformer k=8 (cross)"]
+    assert header == ["Tokens / sentences", "Transformer", "Linformer k=8 (cross; conv)"]
     assert rows == [["256 / 2", "0.100", "0.200"], ["512 / 1", "out of memory", "0.300"]]
     assert table(report, "*Encoder and decoder*")[1:] == [["256 / 2", "0.500", "–"]]
     assert "over 512 source tokens" in report
@@ -138,6 +139,9 @@ def test_published_figures(report: str) -> None:
 
 
 def test_machines_and_commands(report: str) -> None:
-    assert table(report, "## Machines")[1] == ["Transformer", "this one; threads: 2", "that one; threads: 1"]
+    assert table(report, "## Machines")[:2] == [
+        ["Model", "Trained on", "Threads of each process", "Translated on", "Threads"],
+        ["Transformer", "this one", "2", "that one", "1"],
+    ]
     assert "```\nfairseq-train 'my data' --arch transformer\n```" in report
     assert "![A picture](a.png)" in report

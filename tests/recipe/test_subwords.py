@@ -2,13 +2,14 @@
 
 import pytest
 
+from linformer_fairseq.recipe.datasets import Made
 from linformer_fairseq.recipe.settings import SUBWORD_NMT, Text
 from linformer_fairseq.recipe.subwords import unfit
 
 
 def limits(max_subwords: int, max_ratio: float) -> Text:
     return Text(
-        data={},
+        dataset=Made({}, 1),
         source_lang="en",
         target_lang="de",
         bpe=SUBWORD_NMT,

@@ -49,11 +49,18 @@ def dumping(command: list[str]) -> list[str]:
     return ["tests.recipe.train_and_dump" if part == WORKER else part for part in command]
 
 
-def run_side_by_side(commands: list[list[str]]) -> list[Result]:
+def run_together(commands: list[list[str]]) -> list[Result]:
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     processes = [subprocess.Popen(command, cwd=ROOT, env=environment(), **pipes) for command in commands]
     outputs = [process.communicate(timeout=300)[0] for process in processes]
     return [Result(process.returncode, output) for process, output in zip(processes, outputs, strict=True)]
+
+
+def two_machines(first: list[object], second: list[object]) -> list[list[str]]:
+    """The commands of two machines that train together with one process each."""
+    port = free_port()
+    machines = [Machines(1, nodes=2, node_rank=rank, master_addr="127.0.0.1", master_port=port) for rank in range(2)]
+    return [command(machine, arguments) for machine, arguments in zip(machines, (first, second), strict=True)]
 
 
 def free_port() -> int:
@@ -66,31 +73,35 @@ def words_a_batch(output: str) -> list[float]:
     return [float(words) for words in re.findall(r"\| train \| .* wpb ([\d.]+)", output)]
 
 
+SHARED = [*PAPER, "--linformer-sharing", "layerwise", "--dropout", 0, *ALL_PLACES]
+"""One parameter stands in all layers, on all processes."""
+
+
 @pytest.mark.slow
-def test_two_processes_train_as_one_and_resume_on_two_machines(data: Path, tmp_path: Path) -> None:
-    """With layerwise sharing, so that one parameter stands in all layers on both processes."""
-    options = [*PAPER, "--linformer-sharing", "layerwise", "--dropout", 0, *ALL_PLACES]
+def test_two_processes_train_as_one(data: Path, tmp_path: Path) -> None:
     two = tmp_path / "two"
     two.mkdir()
-    one_process = command(Machines(), train_arguments(data, tmp_path / "one", *options, "--update-freq", 2))
-    two_processes = dumping(command(Machines(2), train_arguments(data, two, *options)))
-    alone, together = (result.ok() for result in run_side_by_side([one_process, two_processes]))
+    alone = run_alone(train_arguments(data, tmp_path / "one", *SHARED, "--update-freq", 2)).ok()
+    [result] = run_together([dumping(command(Machines(2), train_arguments(data, two, *SHARED)))])
+    together = result.ok()
     for rank in range(2):
         assert f"distributed init (rank {rank})" in together
         assert f"distributed init (rank {rank})" not in alone
     assert valid_losses(together) == pytest.approx(valid_losses(alone), abs=1e-3)
     assert words_a_batch(together) == words_a_batch(alone)
-    assert "Loaded checkpoint" not in together
     check_weights(two)
 
-    arguments = train_arguments(data, two, *options, "--max-epoch", 3)
-    port = free_port()
-    nodes = [Machines(1, nodes=2, node_rank=rank, master_addr="127.0.0.1", master_port=port) for rank in range(2)]
-    first, second = run_side_by_side([dumping(command(node, arguments)) for node in nodes])
+
+@pytest.mark.slow
+@pytest.mark.exhaustive
+def test_two_machines_go_on_together(data: Path, tmp_path: Path) -> None:
+    before = run_alone(train_arguments(data, tmp_path, *SHARED, "--update-freq", 2)).ok()
+    arguments = train_arguments(data, tmp_path, *SHARED, "--max-epoch", 3)
+    first, second = run_together(list(map(dumping, two_machines(arguments, arguments))))
     second.ok()
     assert "Loaded checkpoint" in first.ok()
-    assert words_a_batch(first.output) == words_a_batch(alone)[:1]
-    check_weights(two)
+    assert words_a_batch(first.output) == words_a_batch(before)[:1]
+    check_weights(tmp_path)
 
 
 def check_weights(folder: Path) -> None:
@@ -106,10 +117,11 @@ def check_weights(folder: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_another_world_size_than_torchruns_trains_nothing(data: Path, tmp_path: Path) -> None:
     of_two = command(Machines(2), train_arguments(data, tmp_path / "out"))
     place = of_two.index("--world-size") + 1
-    [result] = run_side_by_side([[*of_two[:place], "3", *of_two[place + 1 :]]])
+    [result] = run_together([[*of_two[:place], "3", *of_two[place + 1 :]]])
     assert result.status == 2
     assert "Traceback" not in result.output
     assert "\nerror: torchrun has started 2 processes in all, but --world-size is 3: " in result.output
@@ -118,35 +130,22 @@ def test_another_world_size_than_torchruns_trains_nothing(data: Path, tmp_path: 
 
 
 @pytest.mark.slow
-def test_machines_with_other_settings_train_nothing(data: Path, tmp_path: Path) -> None:
-    """The folders may be mounted elsewhere, but the learning rate is the same for all."""
-    port = free_port()
-    commands = [
-        command(Machines(1, 2, rank, "127.0.0.1", port), train_arguments(data, tmp_path / str(rank), "--lr", rate))
-        for rank, rate in enumerate((0.1, 0.2))
-    ]
-    for result in run_side_by_side(commands):
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("differs", ["settings", "text"])
+def test_machines_that_differ_train_nothing(data: Path, tmp_path: Path, differs: str) -> None:
+    """As where the disk that they are to share is not shared; the same folders may be mounted elsewhere."""
+    shutil.copytree(data / "bin", tmp_path / "bin")
+    if differs == "text":
+        with open(tmp_path / "bin" / "dict.en.txt", "a", encoding="utf-8") as words:
+            words.write("more 1\n")
+    rates = (0.1, 0.2) if differs == "settings" else (0.1, 0.1)
+    first = train_arguments(data, tmp_path / "first", "--lr", rates[0])
+    second = train_arguments(tmp_path, tmp_path / "second", "--lr", rates[1])
+    for result in run_together(two_machines(first, second)):
         assert result.status == 2
-        assert "error: The machines were given different settings" in result.output
+        assert "error: The machines were given different settings, or see different text or chec" in result.output
         assert "Traceback" not in result.output
     assert not list(tmp_path.rglob("*.pt"))
-
-
-@pytest.mark.slow
-def test_machines_with_other_text_train_nothing(data: Path, tmp_path: Path) -> None:
-    """As where the disk that they are to share is not shared."""
-    port = free_port()
-    other = tmp_path / "other"
-    shutil.copytree(data / "bin", other / "bin")
-    with open(other / "bin" / "dict.en.txt", "a", encoding="utf-8") as words:
-        words.write("more 1\n")
-    commands = [
-        command(Machines(1, 2, rank, "127.0.0.1", port), train_arguments(text, tmp_path / str(rank)))
-        for rank, text in enumerate((data, other))
-    ]
-    for result in run_side_by_side(commands):
-        assert result.status == 2
-        assert "or see different text or checkpoints" in result.output
 
 
 @pytest.mark.parametrize("restore_file", ["checkpoint_last.pt", "elsewhere/1.pt"])
@@ -185,6 +184,7 @@ def test_bfloat16_on_the_cpu(data: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.skipif(sys.platform != "linux", reason="asks Linux to end them")
 def test_workers_end_with_a_killed_torchrun(data: Path, tmp_path: Path) -> None:
     log = tmp_path / "log"
@@ -259,36 +259,40 @@ def test_several_processes_without_torchrun_are_refused(name: str) -> None:
         worker.distributed_arguments(4, without, cpu=True)
 
 
-@pytest.mark.parametrize("world_size", ["1", "2", "5"])
-def test_part_of_torchruns_processes_train_nothing(capsys: pytest.CaptureFixture[str], world_size: str) -> None:
-    assert worker.main(["--world-size", world_size, "--", "DATA", "--cpu"], TORCHRUN) == 2
-    assert f"torchrun has started 4 processes in all, but --world-size is {world_size}: " in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
-    ("argv", "said"),
+    ("argv", "environment", "said"),
     [
-        (["--world-size", "2", "--", "DATA", "--cpu"], "2 processes are to train together, but torchrun"),
-        (["--world-size", "0", "--", "DATA", "--cpu"], "'0' is not a whole number from 1 on"),
-        (["--world-size", "1", "DATA", "--cpu"], "unrecognized arguments: DATA"),
-        (["--world-size", "1", "--", "DATA", "--cpu", "--bf16"], "--bf16 is set by the worker"),
-        (["--world-size", "1", "--", "DATA", "--distributed-port=9"], "--distributed-port is set by the worker"),
-        (["--world-size", "1", "--precision", "fp16", "--", "DATA", "--cpu"], "--precision fp16 needs a GPU"),
-        (["--world-size", "1", "--precision", "amp", "--", "DATA", "--cpu"], "--precision amp needs a GPU"),
+        *(
+            (
+                ["--world-size", size, "--", "DATA", "--cpu"],
+                TORCHRUN,
+                f"4 processes in all, but --world-size is {size}: ",
+            )
+            for size in ("1", "2", "5")
+        ),
+        (["--world-size", "2", "--", "DATA", "--cpu"], {}, "2 processes are to train together, but torchrun"),
+        (["--world-size", "0", "--", "DATA", "--cpu"], {}, "'0' is not a whole number from 1 on"),
+        (["--world-size", "1", "DATA", "--cpu"], {}, "unrecognized arguments: DATA"),
+        (["--world-size", "1", "--", "DATA", "--cpu", "--bf16"], {}, "--bf16 is set by the worker"),
+        (["--world-size", "1", "--", "DATA", "--distributed-port=9"], {}, "--distributed-port is set by the worker"),
+        (["--world-size", "1", "--precision", "fp16", "--", "DATA", "--cpu"], {}, "--precision fp16 needs a GPU"),
+        (["--world-size", "1", "--precision", "amp", "--", "DATA", "--cpu"], {}, "--precision amp needs a GPU"),
+        (["--world-size", "1", "--", "DATA"], {}, "No GPU is visible here"),
     ],
 )
-def test_refusals(capsys: pytest.CaptureFixture[str], argv: list[str], said: str) -> None:
-    assert worker.main(argv, {}) == 2
+def test_refusals(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    argv: list[str],
+    environment: dict[str, str],
+    said: str,
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert worker.main(argv, environment) == 2
     error = capsys.readouterr().err
     assert error.startswith("error: ")
     assert said in error
     assert error.count("\n") == 1
-
-
-def test_without_a_gpu_it_must_be_the_cpu(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert worker.main(["--world-size", "1", "--", "DATA"], {}) == 2
-    assert "No GPU is visible here" in capsys.readouterr().err
 
 
 def test_one_process_alone_is_no_more() -> None:

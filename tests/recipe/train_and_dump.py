@@ -18,12 +18,12 @@ fairseqs_own = checkpoint_utils.save_checkpoint
 def save_checkpoint(cfg: Any, trainer: Trainer, *args: Any) -> Any:
     rank = torch.distributed.get_rank()
     torch.save(trainer.get_model().state_dict(), Path(cfg.save_dir) / f"weights-of-rank-{rank}.pt")
-    for world_size, configured in ((1, 2), (2, 1), (3, 2), (3, 3)):
+    for world_size, configured, said in ((1, 2, ""), (2, 1, ""), (3, 2, ""), (3, 3, ""), (2, 2, f"of rank {rank}")):
         try:
-            worker.check_together(world_size, configured, [])
+            worker.check_together(world_size, configured, [said])
         except UserError:
             continue
-        raise AssertionError(f"two processes pass for {world_size}")
+        raise AssertionError(f"two processes, given {said!r}, pass for {world_size}")
     return fairseqs_own(cfg, trainer, *args)
 
 

@@ -45,10 +45,10 @@ class CausalState(NamedTuple):
     """A_K, (B, H, d, k), in float32 or better."""
     value_sums: Tensor
     """A_V, (B, H, d, k), in float32 or better."""
-    recent_keys: Tensor | None = None
-    """The keys of the last w tokens, (B, H, w, d), zero where there are fewer; None without a window."""
-    recent_values: Tensor | None = None
-    """Their values, likewise."""
+    recent_keys: Tensor
+    """The keys of the last w tokens, (B, H, w, d), zero where there are fewer; w = 0 without a window."""
+    recent_values: Tensor
+    """Their values, (B, H, w, d), likewise."""
 
 
 def causal_attention(
@@ -92,18 +92,16 @@ def causal_attention(
     """
     dtype = query.dtype
     inner = dtype if state is None else state.key_sums.dtype
-    inputs = (x.to(inner) for x in (query, key, value, key_matrix, value_matrix))
+    q, k, v, e, f = (x.to(inner) for x in (query, key, value, key_matrix, value_matrix))
     with torch.autocast(query.device.type, enabled=False):  # the types are chosen already
         if state is not None and len(query) == 1:
-            out, probabilities, state = _next_token(*inputs, slot_mask, dropout, state, overwrite_state, position)
-        else:
-            if chunk_size is None:
-                chunk_size = default_chunk_size(len(query))
-            chunks = max(1, math.ceil(len(query) / chunk_size))
-            out, probabilities, state = _in_chunks(
-                *inputs, slot_mask, dropout, state, chunks, need_probabilities, window, position
-            )
-    return out.to(dtype), probabilities if need_probabilities else None, state
+            out, weights, state = _next_token(q, k, v, e, f, slot_mask, dropout, state, overwrite_state, position)
+            return out.to(dtype), weights if need_probabilities else None, state
+        chunks = max(1, math.ceil(len(query) / (chunk_size or default_chunk_size(len(query)))))
+        out, probabilities, state = _in_chunks(
+            q, k, v, e, f, slot_mask, dropout, state, chunks, need_probabilities, window, position
+        )
+    return out.to(dtype), probabilities, state
 
 
 def default_chunk_size(length: int) -> int:
@@ -128,19 +126,19 @@ def _in_chunks(
     length, heads = query.size(0), query.size(2)
     near = None
     if window:
-        recent = (None, None) if state is None else state[2:]
+        recent = (None, None) if state is None else (state.recent_keys, state.recent_values)
         key, value = (_after(old, new, window) for old, new in zip(recent, (key, value), strict=True))
         near = _LocalWindow.of(key, value, chunks, window, position)
-        recent = [x[length:].permute(1, 2, 0, 3) for x in (key, value)]
-        key, value = key[:length], value[:length]  # the tokens that leave the windows of these queries
+    recent_keys, recent_values = (x[length:].permute(1, 2, 0, 3) for x in (key, value))
+    key, value = key[:length], value[:length]  # with a window, the tokens that leave those of these queries
     q = _split(query, chunks).permute(0, 3, 2, 1, 4).flatten(1, 2).contiguous()  # (m, X, c, d), with X = H B
     k = _split(key, chunks).permute(0, 3, 2, 4, 1).flatten(1, 2).contiguous()  # (m, X, d, c)
     v = _split(value, chunks).permute(0, 3, 2, 4, 1).flatten(1, 2).contiguous()
     e = _split(key_matrix.permute(2, 0, 1), chunks).transpose(1, 2).contiguous()  # (m, G, c, k)
     f = _split(value_matrix.permute(2, 0, 1), chunks).transpose(1, 2).contiguous()
-    key_sums, value_sums = (None, None) if state is None else (x.transpose(0, 1).flatten(0, 1) for x in state[:2])
+    starts = (None, None) if state is None else [x.transpose(0, 1).flatten(0, 1) for x in state[:2]]
 
-    scores, key_sums = tokens_to_slots(q, k, e, key_sums)  # (m, X, c, k)
+    scores, key_sums = tokens_to_slots(q, k, e, starts[0])  # (m, X, c, k)
     if slot_mask is not None:
         padded = F.pad(slot_mask, (0, 0, 0, -length % chunks), value=True)
         slot_mask = padded.view(chunks, 1, -1, slot_mask.size(1))
@@ -149,7 +147,7 @@ def _in_chunks(
     slots = scores.size(3)
     # in one piece, as the products take them
     of_slots = dropped if near is None else dropped[..., :slots].contiguous()
-    out, value_sums = slots_to_tokens(of_slots, v, f, value_sums)  # (m, X, c, d)
+    out, value_sums = slots_to_tokens(of_slots, v, f, starts[1])  # (m, X, c, d)
     if near is not None:
         out = out + dropped[..., slots:] @ near.values
 
@@ -158,9 +156,9 @@ def _in_chunks(
         x = x.unflatten(1, (heads, -1)).permute(0, 3, 2, 1, 4).flatten(0, 1)
         return x if len(x) == length else x[:length]  # a slice's gradient is one more copy
 
-    if state is not None:
-        sums = (x.unflatten(0, (heads, -1)).transpose(0, 1) for x in (key_sums, value_sums))
-        state = CausalState(*sums, *(recent if window else ()))
+    if key_sums is not None and value_sums is not None:  # there was a state
+        key_sums, value_sums = (x.unflatten(0, (heads, -1)).transpose(0, 1) for x in (key_sums, value_sums))
+        state = CausalState(key_sums, value_sums, recent_keys, recent_values)
     if not need_probabilities:
         return join(out), None, state
     if near is not None:
@@ -232,25 +230,26 @@ def _next_token(
     # columns are far apart in memory, and are read for every feature of every hypothesis
     e, f = (matrix.transpose(1, 2).contiguous() for matrix in (key_matrix, value_matrix))  # (G, 1, k)
     key, value = key[0, :, :, None], value[0, :, :, None]  # (B, H, 1, d)
-    recent: tuple[Tensor, ...] = ()
-    if state.recent_keys is not None:
-        recent = tuple(torch.cat(pair, 2) for pair in zip(state[2:], (key, value), strict=True))
-        key, value = (x[:, :, :1] for x in recent)
-        recent = tuple(x[:, :, 1:] for x in recent)
-    keys = add(state.key_sums, key.transpose(2, 3), e)
-    values = add(state.value_sums, value.transpose(2, 3), f)
+    recent_keys, recent_values = state.recent_keys, state.recent_values
+    window = recent_keys.size(2)
+    if window:
+        recent_keys, recent_values = torch.cat([recent_keys, key], 2), torch.cat([recent_values, value], 2)
+        key, value = recent_keys[:, :, :1], recent_values[:, :, :1]
+        recent_keys, recent_values = recent_keys[:, :, 1:], recent_values[:, :, 1:]
+    key_sums = add(state.key_sums, key.transpose(2, 3), e)
+    value_sums = add(state.value_sums, value.transpose(2, 3), f)
     q = query.permute(1, 2, 0, 3)
-    near = None
-    if recent:
-        window = recent[0].size(2)
+    of_window = None
+    if window:
         missing = torch.arange(window, device=query.device) < window - 1 - position
-        near = (q @ recent[0].transpose(2, 3)).masked_fill(missing, -torch.inf)
-    probabilities, dropped = _softmax(q @ keys, slot_mask, near, dropout)  # (B, H, 1, k + w)
-    slots = keys.size(3)
-    out = dropped[..., :slots] @ values.transpose(2, 3)
-    if recent:
-        out = out + dropped[..., slots:] @ recent[1]
-    return out.permute(2, 0, 1, 3), probabilities.permute(2, 0, 1, 3), CausalState(keys, values, *recent)
+        of_window = (q @ recent_keys.transpose(2, 3)).masked_fill(missing, -torch.inf)
+    probabilities, dropped = _softmax(q @ key_sums, slot_mask, of_window, dropout)  # (B, H, 1, k + w)
+    slots = key_sums.size(3)
+    out = dropped[..., :slots] @ value_sums.transpose(2, 3)
+    if window:
+        out = out + dropped[..., slots:] @ recent_values
+    state = CausalState(key_sums, value_sums, recent_keys, recent_values)
+    return out.permute(2, 0, 1, 3), probabilities.permute(2, 0, 1, 3), state
 
 
 def _softmax(

@@ -28,7 +28,7 @@ def tokens_to_slots(
     `start`, (X, d, k), is the sum A of tokens before these, or None. Gives (m, X, c, k), and with a start the sum after
     these tokens.
     """
-    return _MaskedProduct.apply(rows, tokens, matrix, start, True)
+    return _MaskedProduct.apply(rows, tokens, matrix, start, True)  # type: ignore[no-untyped-call]
 
 
 def slots_to_tokens(
@@ -38,7 +38,7 @@ def slots_to_tokens(
 
     `start` as above. Gives (m, X, c, d), and with a start the sum after these tokens.
     """
-    return _MaskedProduct.apply(rows, tokens, matrix, start, False)
+    return _MaskedProduct.apply(rows, tokens, matrix, start, False)  # type: ignore[no-untyped-call]
 
 
 class _MaskedProduct(torch.autograd.Function):
@@ -62,11 +62,13 @@ class _MaskedProduct(torch.autograd.Function):
     def backward(
         ctx: Any, gradient: Tensor, last_gradient: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor, Tensor | None, None]:
-        """The gradient of the rows is the other product, of the gradient that came. Those of tokens, matrix and start
-        are alike for both: of these two, `x` is the one of d features and `y` the one of k slots, and what comes after
-        a chunk enters through the sum Σ_i x_i y_iᵀ, (d, k).
+        """The gradients of rows, tokens, matrix and start.
 
-        Large tensors are let go as soon as they have served: here a training step needs most memory.
+        That of the rows is the other product, applied to the incoming gradient. Those of tokens, matrix and start have
+        the same form for both products: of rows and incoming gradient, `x` is the one with d features and `y` the one
+        with k slots, and later chunks enter through the sum Σ_i x_i y_iᵀ, (d, k).
+
+        Large tensors are freed as soon as possible: here a training step needs most memory.
         """
         rows, tokens, matrix, start, kept_block = ctx.saved_tensors
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from linformer_fairseq.modules.ops.key_value_slots import is_plain
 
 
-def folding_pays(queries: int, slots: int, heads: int, q_proj: nn.Module, out_proj: nn.Module) -> bool:
+def folding_pays(queries: int, slots: int, heads: int, q_proj: nn.Linear, out_proj: nn.Linear) -> bool:
     """Whether folding the two linear layers into the slots of a sentence is faster.
 
     The multiplications that fold them count twice, as the matrices that they make are also written, reordered and read

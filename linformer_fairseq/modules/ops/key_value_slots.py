@@ -24,7 +24,7 @@ from linformer_fairseq.modules.projections import Projection
 
 Pair = tuple[Projection, Projection]
 """E and F."""
-Linears = tuple[nn.Module, nn.Module]
+Linears = tuple[nn.Linear, nn.Linear]
 """W_K, b_K and W_V, b_V."""
 
 
@@ -74,13 +74,15 @@ def key_value_slots(
     """
     keys, values = projections
     if not slots_first(projections, linears, len(key), value is key):
-        pairs = zip((key, value), projections, linears, strict=True)
-        return tuple(_tokens_then_slots(x, p, linear, heads, lengths) for x, p, linear in pairs)
+        return (
+            _tokens_then_slots(key, keys, linears[0], heads, lengths),
+            _tokens_then_slots(value, values, linears[1], heads, lengths),
+        )
     if value is key:
         slots = cache.get("slots", key, lambda x: keys.with_values(values, x.unsqueeze(2), lengths))
     else:
         slots = keys(key.unsqueeze(2), lengths), values(value.unsqueeze(2), lengths)
-    return tuple(_keys_of_slots(x, linear, heads) for x, linear in zip(slots, linears, strict=True))
+    return _keys_of_slots(slots[0], linears[0], heads), _keys_of_slots(slots[1], linears[1], heads)
 
 
 def _tokens_then_slots(x: Tensor, projection: Projection, linear: nn.Linear, heads: int, lengths: Tensor) -> Tensor:
@@ -93,7 +95,7 @@ def _tokens_then_slots(x: Tensor, projection: Projection, linear: nn.Linear, hea
     return slots if linear.bias is None else slots + linear.bias.view(heads, 1, -1)
 
 
-def _keys_of_slots(slots: Tensor, linear: nn.Module, heads: int) -> Tensor:
+def _keys_of_slots(slots: Tensor, linear: nn.Linear, heads: int) -> Tensor:
     """(B, 1, s, D), or (B, H, s, D) where every head has slots of its own, to (B, H, s, d)."""
     if slots.size(1) == 1:
         return _by_head(linear(slots.squeeze(1)), heads)

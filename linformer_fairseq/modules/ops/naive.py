@@ -139,12 +139,13 @@ def multihead(
         q = layer.q_proj(query[:, sentence])
         k = compress(key[:n, sentence]) @ layer.k_proj.weight.t()
         v = compress(value[:n, sentence]) @ layer.v_proj.weight.t()
-        by_head = zip(*(x.chunk(layer.num_heads, 1) for x in (q, k, v)), strict=True)
-        outs, weights = zip(*(head(*qkv, number) for number, qkv in enumerate(by_head)), strict=True)
-        out = torch.cat(outs, 1)
+        heads = range(layer.num_heads)
+        q, k, v = (x.unflatten(1, (layer.num_heads, -1)) for x in (q, k, v))
+        results = [head(q[:, number], k[:, number], v[:, number], number) for number in heads]
+        out = torch.cat([out for out, _ in results], 1)
         outputs.append(layer.out_proj(out if layer.v_proj.bias is None else out + layer.v_proj.bias))
-        padding = len(key) - weights[0].size(1)
-        all_weights.append(torch.nn.functional.pad(torch.stack(weights), (0, padding)))
+        weights = torch.stack([weights for _, weights in results])
+        all_weights.append(torch.nn.functional.pad(weights, (0, len(key) - weights.size(2))))
     return torch.stack(outputs, 1), torch.stack(all_weights, 1)
 
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from linformer_fairseq.lengths import buckets
+from linformer_fairseq.length_buckets import buckets
 
 
 @given(st.sets(st.integers(1, 50), min_size=1, max_size=5), st.integers(1, 80))

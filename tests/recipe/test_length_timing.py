@@ -5,7 +5,7 @@ from pathlib import Path
 from linformer_fairseq.cli.files import read_json
 from linformer_fairseq.recipe import plots
 from linformer_fairseq.recipe.arguments import parse
-from linformer_fairseq.recipe.lengths import ENCODER, FILE_NAME, WHOLE, Lengths, measure_lengths
+from linformer_fairseq.recipe.length_timing import ENCODER, FILE_NAME, WHOLE, Lengths, measure_lengths
 from linformer_fairseq.recipe.report_text import _lengths
 from linformer_fairseq.recipe.settings import Model
 

@@ -1,11 +1,11 @@
-"""Sentences by their length, as reports tell them apart."""
+"""Ranges of sentence lengths that reports tell apart."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Bucket:
-    """Lengths that are looked at together, in tokens; `longest` is None where there is no limit."""
+    """A range of lengths in tokens, both ends included; `longest` is None where there is no limit."""
 
     shortest: int
     longest: int | None
@@ -20,6 +20,6 @@ class Bucket:
 
 
 def buckets(ends: tuple[int, ...]) -> list[Bucket]:
-    """The buckets that end at these lengths, and one for all that is longer."""
+    """Returns a bucket that ends at each of these ascending lengths, and one for all that is longer."""
     starts = (1, *(end + 1 for end in ends))
     return [Bucket(start, end) for start, end in zip(starts, (*ends, None), strict=True)]

@@ -1,0 +1,30 @@
+"""The datasets that the recipe knows, each in a file of its own."""
+
+from argparse import Namespace
+
+from linformer_fairseq.cli.errors import UserError
+
+from .base import Dataset
+from .folder import Folder
+from .made import Made
+from .wmt14 import Wmt14
+
+DATASETS: tuple[type[Dataset], ...] = (Folder, Wmt14, Made)
+"""The last one has no flag: it is taken where no other is asked for."""
+
+
+def from_arguments(args: Namespace) -> Dataset:
+    """Returns the dataset that a command line asks for.
+
+    Raises:
+        UserError: it asks for two, or for languages that the dataset is not in.
+    """
+    given = {f"--{name.replace('_', '-')}" for name, value in vars(args).items() if value is not None}
+    asked = [dataset for dataset in DATASETS if dataset.flag in given]
+    if len(asked) > 1:
+        raise UserError(f"{asked[0].flag} and {asked[1].flag} name two texts: leave one out.")
+    dataset = (asked or DATASETS)[-1].from_arguments(args)
+    if dataset.languages and dataset.languages != {args.source_lang, args.target_lang}:
+        languages = " and ".join(sorted(dataset.languages))
+        raise UserError(f"{dataset.name} is in {languages} only: name your own text with {Folder.flag}.")
+    return dataset

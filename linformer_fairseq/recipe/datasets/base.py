@@ -1,0 +1,75 @@
+"""What the recipe asks of a dataset."""
+
+from abc import ABC, abstractmethod
+from argparse import Namespace, _ArgumentGroup
+from collections import Counter
+from collections.abc import Iterator, Set
+from pathlib import Path
+from typing import Any, ClassVar
+
+from ..pairs import Pair
+
+
+class Dataset(ABC):
+    """A parallel text, and all that the recipe and its report need to know about it.
+
+    A subclass is a frozen dataclass whose fields are what the user can choose. It stands in a file of its own and in
+    `DATASETS`.
+    """
+
+    flag: ClassVar[str] = ""
+    """The option that asks for it; empty for the dataset that is taken when nothing is asked for."""
+    languages: ClassVar[Set[str]] = frozenset()
+    """Codes of the two languages that it is in; empty where it may be in any."""
+    has_documents: ClassVar[bool] = False
+    """Whether its sentences stand in documents."""
+    way_out: ClassVar[str] = ""
+    """What the user can do where its text cannot be had; ends the message of every `SourceError`."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """What messages and headlines call it."""
+
+    @staticmethod
+    @abstractmethod
+    def add_options(group: _ArgumentGroup) -> None:
+        """Adds `flag`, and what else can be chosen, to the recipe's command line."""
+
+    @classmethod
+    @abstractmethod
+    def from_arguments(cls, args: Namespace) -> "Dataset":
+        """Returns the dataset that a command line asks for, or raises UserError where its text is known to be bad."""
+
+    @abstractmethod
+    def settings(self) -> dict[str, Any]:
+        """Returns what decides the text, for settings.json; its first key is no other dataset's."""
+
+    @abstractmethod
+    def pairs(
+        self, langs: tuple[str, str], archives: Path, work: Path, dropped: Counter[str]
+    ) -> Iterator[tuple[str, Pair]]:
+        """Yields every sentence pair with its split, one of `texts.SPLITS`; the pairs of a split keep their order.
+
+        Args:
+            langs: source and target.
+            archives: a folder, made where need be, for what is fetched; it stays when something fails.
+            work: an empty folder for everything else, removed afterwards.
+            dropped: counts training pairs that cannot be read, by reason.
+
+        Raises:
+            UserError: the text is missing, damaged, or no translation of its partner.
+        """
+
+    @abstractmethod
+    def origin(self, facts: dict[str, Any]) -> str:
+        """Returns where the text comes from, for the report; `facts` are those of the collected text."""
+
+    def facts(self) -> dict[str, Any]:
+        """Returns what is kept with the collected text, and is no part of the settings."""
+        return {}
+
+    @property
+    def cleaned(self) -> Set[str]:
+        """The splits from which pairs may be left out: those that are cut from the training text."""
+        return {"train"}

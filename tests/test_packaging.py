@@ -1,0 +1,157 @@
+"""The wheel in an environment that has nothing but what `pip install linformer_fairseq` brings."""
+
+import logging
+import shutil
+import subprocess
+import sys
+import sysconfig
+import venv
+from collections.abc import Iterable
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+import linformer_fairseq  # noqa: F401
+from tests.conftest import Shared
+from tests.fairseq_commands import (
+    ROOT,
+    environment,
+    generate_arguments,
+    hydra_arguments,
+    hypotheses,
+    train_arguments,
+    valid_losses,
+)
+
+PACKAGE = "linformer_fairseq"
+TOOLS = ("recipe", "quality", "benchmark", "convert", "spectrum")
+
+pytestmark = pytest.mark.slow
+
+
+@dataclass(frozen=True)
+class Bare:
+    """An environment, and a folder with the wheel and the source distribution that it was made from."""
+
+    python: Path
+    packages: Path
+    dist: Path
+
+    def run(self, folder: Path, module: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+        """Runs `python -m MODULE` in a folder, with nothing of the source in its path."""
+        return subprocess.run(
+            [self.python, "-m", module, *map(str, arguments)],
+            cwd=folder,
+            env={name: value for name, value in environment().items() if name != "PYTHONPATH"},
+            capture_output=True,
+            text=True,
+        )
+
+
+@pytest.fixture(scope="module")
+def bare(shared: Shared) -> Bare:
+    root = shared("bare", make_environment)
+    packages = sysconfig.get_path("purelib", "venv", vars={"base": root / "venv", "platbase": root / "venv"})
+    return Bare(root / "venv" / "bin" / "python", Path(packages), root / "dist")
+
+
+def make_environment(folder: Path) -> None:
+    """Builds the package and installs it, with links to what it requires in the place of downloads."""
+    source, dist, environment = folder / "source", folder / "dist", folder / "venv"
+    shutil.copytree(ROOT / PACKAGE, source / PACKAGE, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("LICENSE", "README.md", "pyproject.toml", "setup.py"):
+        shutil.copy(ROOT / name, source)
+    python("build", "--no-isolation", "--outdir", dist, source)
+    venv.create(environment, symlinks=True)
+    (wheel,) = dist.glob("*.whl")
+    python("pip", "--python", environment / "bin" / "python", "install", "--no-deps", "--no-index", wheel)
+    (packages,) = environment.glob("lib/python*/site-packages")
+    (installed,) = metadata.distributions(name=PACKAGE, path=[str(packages)])
+    for distribution in brought_by(installed.requires or []):
+        for name in {file.parts[0] for file in distribution.files or []} - {"..", "__pycache__"}:
+            link, place = packages / name, Path(str(distribution.locate_file(name)))
+            if name == "fairseq":  # it looks for plugins beside itself, and a link to it would lead elsewhere
+                link.mkdir(exist_ok=True)
+                for entry in place.iterdir():
+                    link_once(link / entry.name, entry)
+            else:
+                link_once(link, place)
+
+
+def link_once(link: Path, place: Path) -> None:
+    if not link.exists():
+        link.symlink_to(place)
+
+
+def python(*arguments: object) -> None:
+    done = subprocess.run([sys.executable, "-m", *map(str, arguments)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def brought_by(requirements: Iterable[str]) -> list[metadata.Distribution]:
+    """The distributions here that pip would install for these requirements."""
+    found: dict[tuple[str, str], metadata.Distribution] = {}
+    wanted = [(Requirement(requirement), "") for requirement in requirements]
+    while wanted:
+        requirement, extra = wanted.pop()
+        if requirement.marker and not requirement.marker.evaluate({"extra": extra}):
+            continue
+        distribution = metadata.distribution(requirement.name)
+        for name in {"", *requirement.extras}:
+            if (requirement.name, name) not in found:
+                found[requirement.name, name] = distribution
+                wanted += [(Requirement(further), name) for further in distribution.requires or []]
+    return list(found.values())
+
+
+def test_trains_and_translates_by_the_bare_name_of_the_plugin(bare: Bare, data: Path, tmp_path: Path) -> None:
+    """From any folder, and with no extra."""
+    assert not [name for name in ("matplotlib", "sacremoses", "pytest") if (bare.packages / name).exists()]
+    trained = bare.run(tmp_path, "fairseq_cli.train", *train_arguments(data, tmp_path, "--max-epoch", 1))
+    assert len(valid_losses(trained.stdout + trained.stderr)) == 1, trained.stderr[-3000:]
+    arguments = generate_arguments(data, tmp_path / "checkpoint_best.pt")
+    translated = bare.run(tmp_path, "fairseq_cli.generate", *arguments)
+    assert len(hypotheses(translated.stdout)) == 30, translated.stderr[-3000:]
+
+
+@pytest.mark.exhaustive
+def test_hydra_finds_the_plugin_and_its_architectures(bare: Bare, data: Path, tmp_path: Path) -> None:
+    arguments = map(str, hydra_arguments(data, tmp_path, f"common.user_dir={PACKAGE}", "common.cpu=true"))
+    here = [argument.replace(str(ROOT), str(bare.packages)) for argument in arguments]
+    trained = bare.run(tmp_path, "fairseq_cli.hydra_train", *here)
+    assert trained.returncode == 0, trained.stderr[-3000:]
+    assert (tmp_path / "checkpoint_best.pt").exists()
+
+
+@pytest.mark.parametrize("tool", [TOOLS[0], *(pytest.param(tool, marks=pytest.mark.exhaustive) for tool in TOOLS[1:])])
+def test_a_tool_says_which_extra_it_needs(bare: Bare, tmp_path: Path, tool: str) -> None:
+    refused = bare.run(tmp_path, f"{PACKAGE}.{tool}", "--help")
+    library, _, advice = refused.stderr.partition(" is not installed: ")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert library in {"error: matplotlib", "error: sacremoses"}
+    assert advice == "run pip install 'linformer_fairseq[recipes]'.\n"
+
+
+def test_averaging_needs_no_extra(bare: Bare, tmp_path: Path) -> None:
+    """It says nothing on stderr either, where fairseq would like tensorboardX to be installed."""
+    helped = bare.run(tmp_path, f"{PACKAGE}.average", "--help")
+    assert (helped.returncode, helped.stderr) == (0, "")
+
+
+def test_other_loggers_are_heard() -> None:
+    fairseq = {name for name in logging.root.manager.loggerDict if name.startswith("fairseq")}
+    assert len(fairseq) > 10
+    by_itself = {"fairseq.optim.lr_scheduler.manual_lr_scheduler"}
+    assert {name for name in fairseq if logging.getLogger(name).level} - by_itself == {"fairseq.tasks.text_to_speech"}
+
+
+@pytest.mark.exhaustive
+def test_distributions_are_complete(bare: Bare) -> None:
+    """A package index takes them, and every file of the package is in the wheel."""
+    python("twine", "check", "--strict", *bare.dist.iterdir())
+    assert len(list(bare.dist.iterdir())) == 2
+    files = {path.relative_to(ROOT) for path in (ROOT / PACKAGE).rglob("*") if "__pycache__" not in path.parts}
+    assert [path for path in files if path.suffix and not (bare.packages / path).exists()] == []
