@@ -1,16 +1,35 @@
 """Packaging of linformer_fairseq."""
 
+import re
 from pathlib import Path
 
 from setuptools import find_packages, setup
 
 HERE = Path(__file__).parent
+REPOSITORY = ""
+"""The web address of the repository on GitHub, once it has one."""
+
+
+def long_description() -> str:
+    """Returns the README as a package index can show it.
+
+    Links into the repository become absolute. As long as it has no address they become plain text, and the picture is
+    left out with its caption.
+    """
+    text = (HERE / "README.md").read_text(encoding="utf-8")
+    inside = r"\]\((?!https?:|#)([^)]+)\)"
+    if REPOSITORY:
+        text = re.sub(r"(!\[[^\]]*)" + inside, rf"\1]({REPOSITORY}/raw/HEAD/\2)", text)
+        return re.sub(inside, rf"]({REPOSITORY}/blob/HEAD/\1)", text)
+    text = re.sub(r"^!\[[^\]]*" + inside + r"\n\n\*[^*]+\*\n\n", "", text, flags=re.MULTILINE)
+    return re.sub(r"\[([^\]]*)" + inside, r"\1", text)
+
 
 setup(
     name="linformer_fairseq",
     version="0.1.0",
     description="Linformer translation models as a fairseq plugin",
-    long_description=(HERE / "README.md").read_text(encoding="utf-8"),
+    long_description=long_description(),
     long_description_content_type="text/markdown",
     license="MIT",
     keywords=["fairseq", "linformer", "transformer", "linear attention", "machine translation"],

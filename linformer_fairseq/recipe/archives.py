@@ -23,7 +23,7 @@ ANEW = "remove it and run the same command again to fetch it anew"
 
 
 def extract(archive: Path, members: Mapping[str, Path]) -> None:
-    """Copy some of the files in a .tgz, in one pass to its end, where gzip's checksum stands.
+    """Copies some of the files in a .tgz, in one pass to its end, where gzip's checksum stands.
 
     The paths within the archive are compared and never written to, so that it cannot choose where anything goes.
     A link or a folder of a wanted name does not count.
@@ -51,7 +51,7 @@ def extract(archive: Path, members: Mapping[str, Path]) -> None:
 
 
 def _copy(archive: Path, parts: Mapping[str, Path]) -> list[str]:
-    """Fill the parts that the archive has, and return the names that it lacks."""
+    """Fills the parts that the archive has, and returns the names that it lacks."""
     missing = list(parts)
     size = archive.stat().st_size
     with open(archive, "rb") as file, bar(size, archive.name, "B") as progress:
@@ -85,7 +85,7 @@ def _write(source: IO[bytes] | None, part: Path) -> None:
 
 
 def read_sgm(path: Path) -> list[str]:
-    """The segments of one of WMT's .sgm files, in order, as sacreBLEU takes them (sacrebleu/dataset/fake_sgml.py).
+    """Returns the segments of one of WMT's .sgm files, in order, as sacreBLEU does (sacrebleu/dataset/fake_sgml.py).
 
     Only lines that start with "<seg " count, runs of white space become one space, entities stay as they are.
 

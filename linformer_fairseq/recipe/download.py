@@ -29,7 +29,7 @@ PASSING = {408, 425, 429, 500, 502, 503, 504}  # states of a server that another
 
 
 class SourceError(UserError):
-    """What a text is made of cannot be had, or is not what it should be; its message ends in what can be done."""
+    """An archive cannot be had, or is not what it should be; its message ends in what can be done."""
 
     def __init__(self, what: str, *remedies: str) -> None:
         super().__init__(f"{what}: {', or '.join(remedies)}." if remedies else f"{what}.")
@@ -46,7 +46,7 @@ class _BrokenError(Exception):
 
 
 def fetch(url: str, to: Path, sha256: str | None = None, size: int | None = None, tries: int = 5) -> None:
-    """Download a gzipped archive; a `to` that exists is left alone, without a request.
+    """Downloads a gzipped archive; a `to` that exists is left alone, without a request.
 
     What has arrived stands in `to.part`, and `to.part.from` says of which version it is: the URL and the server's
     validator, an ETag or else a date. Only with both the download goes on where it was, asking for the rest under
@@ -79,7 +79,7 @@ def fetch(url: str, to: Path, sha256: str | None = None, size: int | None = None
 
 
 def verify(path: Path, record: Path, sha256: str | None = None) -> None:
-    """Hold a file to the digest that it had when it was first seen.
+    """Refuses a file that has another digest than when it was first seen.
 
     Args:
         record: lines of digest and name, as sha256sum writes and checks them; made, and added to, where need be.
@@ -105,7 +105,7 @@ def verify(path: Path, record: Path, sha256: str | None = None) -> None:
 
 
 def forget(name: str, record: Path) -> None:
-    """Take a file that has been fetched anew out of the record."""
+    """Takes a file that has been fetched anew out of the record."""
     recorded = _read_record(record)
     if recorded.pop(name, None):
         _write_record(recorded, record)
@@ -117,7 +117,7 @@ def _write_record(recorded: dict[str, str], record: Path) -> None:
 
 
 def _read_record(record: Path) -> dict[str, str]:
-    """The digest of each name."""
+    """Returns the digest of each name."""
     recorded = {}
     for number, line in enumerate(read_lines(record) if record.exists() else [], start=1):
         match = re.fullmatch(r"([0-9a-f]{64}) [ *](.+)", line)
@@ -128,7 +128,7 @@ def _read_record(record: Path) -> dict[str, str]:
 
 
 def _persist(url: str, part: Path, origin: Path, tries: int) -> None:
-    """Attempt after attempt until the part is whole."""
+    """Makes attempts until the part is whole."""
     furthest, _ = _arrived(part, origin, url)
     failures = 0
     while True:
@@ -149,7 +149,7 @@ def _persist(url: str, part: Path, origin: Path, tries: int) -> None:
 
 
 def _attempt(url: str, part: Path, origin: Path) -> None:
-    """One request for all that is missing.
+    """Makes one request for all that is missing.
 
     Raises:
         _BrokenError: something is missing still.
@@ -187,7 +187,7 @@ def _attempt(url: str, part: Path, origin: Path) -> None:
 
 
 def _open(url: str, headers: dict[str, str]) -> Any:
-    """The response; a refusal of the range is one, other refusals are errors."""
+    """Returns the response, which may be a refusal of the range; other refusals are errors."""
     try:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https", "file"):
@@ -214,7 +214,7 @@ def _open(url: str, headers: dict[str, str]) -> Any:
 
 
 def _read(read: Callable[[int], bytes], count: int) -> bytes:
-    """Bytes from a connection, kept apart from the errors of the disk."""
+    """Returns bytes from a connection, whose errors are kept apart from those of the disk."""
     try:
         return read(count)
     except (OSError, HTTPException) as error:
@@ -222,7 +222,7 @@ def _read(read: Callable[[int], bytes], count: int) -> bytes:
 
 
 def _head(response: Any, total: int | None, url: str) -> bytes:
-    """The first bytes of an archive; anything else, an error page say, is refused before it replaces a part."""
+    """Returns the first bytes of an archive; anything else, an error page say, is refused before it replaces a part."""
     head = _read(response.read, len(GZIP_MAGIC))
     if len(head) < len(GZIP_MAGIC) and len(head) != total:
         raise _BrokenError("the connection ended at once")
@@ -234,12 +234,12 @@ def _head(response: Any, total: int | None, url: str) -> bytes:
 
 
 def _said(error: object) -> str:
-    """What an error says, without its number."""
+    """Returns what an error says, without its number."""
     return str(getattr(error, "strerror", None) or error) or type(error).__name__
 
 
 def _extent(headers: Message) -> tuple[int | None, int | None]:
-    """The first byte that a response holds and the size of the whole file, each None where it does not say."""
+    """Returns the first byte that a response holds and the size of the whole file, each None where it does not say."""
     match = re.fullmatch(r"bytes (?:(\d+)-\d+|\*)/(\d+)", headers.get("Content-Range", ""))
     if match:
         return int(match[1]) if match[1] else None, int(match[2])
@@ -248,7 +248,7 @@ def _extent(headers: Message) -> tuple[int | None, int | None]:
 
 
 def _validator(headers: Message) -> str:
-    """What tells this version from all others, empty if nothing does; a weak ETag does not."""
+    """Returns what tells this version from all others, empty if nothing does; a weak ETag does not."""
     tag = headers.get("ETag")
     if tag is None:
         return headers.get("Last-Modified", "")
@@ -256,7 +256,7 @@ def _validator(headers: Message) -> str:
 
 
 def _arrived(part: Path, origin: Path, url: str) -> tuple[int, str]:
-    """The bytes that a download can go on from, and their validator."""
+    """Returns the number of bytes that a download can go on from, and their validator."""
     if not (part.exists() and origin.exists()):
         return 0, ""
     source, _, validator = origin.read_text(encoding="utf-8", errors="replace").removesuffix("\n").partition("\n")
@@ -270,7 +270,7 @@ def _start_anew(part: Path, origin: Path) -> None:
 
 
 def _check(part: Path, url: str, sha256: str | None, size: int | None) -> None:
-    """Refuse a whole file that is not the expected one."""
+    """Refuses a whole file that is not the expected one."""
     found = part.stat().st_size
     if size is not None and found != size:
         raise SourceError(f"{url} has {found:,} bytes instead of {size:,}")

@@ -22,12 +22,12 @@ from .steps import build_folder, locked
 TEST = "test"
 HYPOTHESES = "hypotheses.txt"
 LONGEST = ("--max-len-a", "1", "--max-len-b", "50")
-"""50 subwords more than the longest source of the batch (Vaswani et al., 2017, section 6.1, say: than the source)."""
+"""Up to 50 subwords more than the longest source of the batch; Vaswani et al. (2017, section 6.1): than the source."""
 
 
 def evaluate(model: Model, settings: Settings, out: Path, threads: int, subset: str = TEST) -> None:
-    """Perplexity on valid and BLEU on `subset` of a model's best or averaged checkpoint, in a folder of that name in
-    the model's."""
+    """Translates `subset` with a model's best or averaged checkpoint, and writes its scores and its perplexity on valid
+    to a folder of that name in the model's."""
     folder = out / "models" / model.slug
     with locked(folder) as lock:
         build_folder(
@@ -38,7 +38,7 @@ def evaluate(model: Model, settings: Settings, out: Path, threads: int, subset: 
 
 
 def chosen_checkpoint(folder: Path, translated: Path, settings: Settings) -> Path:
-    """What a model in `folder` translates with: its best save, or a mean of saves that is kept with the translation."""
+    """Returns the checkpoint that a model in `folder` translates with: its best one, or a mean kept in `translated`."""
     return translated / "averaged.pt" if settings.translation.average else folder / "checkpoints" / "checkpoint_best.pt"
 
 
@@ -80,7 +80,7 @@ def _evaluate(model: Model, settings: Settings, out: Path, to: Path, threads: in
 
 
 def _same_for_all(settings: Settings) -> list[str]:
-    """Flags that validation and translation share."""
+    """Returns the flags that validation and translation share."""
     training = settings.training
     return [
         *("--max-tokens", str(training.max_tokens), "--required-batch-size-multiple", "1", "--num-workers", "0"),
@@ -103,7 +103,7 @@ def _generation(settings: Settings, subset: str) -> list[str]:
 
 
 def _progress(model: Model, sentences: int) -> Callable[[str], None]:
-    """Says after every tenth of the test set how far fairseq-generate has come."""
+    """Returns what says, after every tenth of the test set, how far fairseq-generate has come."""
     done = 0
 
     def on_line(line: str) -> None:
@@ -117,7 +117,7 @@ def _progress(model: Model, sentences: int) -> Callable[[str], None]:
 
 
 def in_order(hypotheses: dict[int, str], expected: int, name: str) -> list[str]:
-    """The hypotheses in the order of the test set; one that is missing is an error, never a lower score."""
+    """Returns the hypotheses in the order of the test set; one that is missing is an error, never a lower score."""
     if sorted(hypotheses) != list(range(expected)):
         raise UserError(
             f"{name} gave {len(hypotheses)} translations for {expected} test sentences, so there is no score: "
@@ -127,7 +127,7 @@ def in_order(hypotheses: dict[int, str], expected: int, name: str) -> list[str]:
 
 
 def detokenised(lines: list[str], text: Text) -> list[str]:
-    """Plain text; what sentencepiece made is that already."""
+    """Returns plain text, which the output of sentencepiece is already."""
     if text.bpe == SENTENCEPIECE:
         return lines
     detokenizer = MosesDetokenizer(text.target_lang)

@@ -9,6 +9,6 @@ PLUGIN = str(Path(linformer_fairseq.__file__).parent)
 
 
 def command_line(command: str, arguments: list[str]) -> list[str]:
-    """The full command; the plugin is always named, as it also lets torch load fairseq's checkpoints."""
+    """Returns the full command; it names the plugin, which also lets torch load fairseq's checkpoints."""
     user_dir = [] if command == "preprocess" else ["--user-dir", PLUGIN]
     return [sys.executable, "-m", f"fairseq_cli.{command}", *arguments, *user_dir]

@@ -20,7 +20,7 @@ FREE = {"--num-workers", "--log-interval"}
 
 
 def _check_unchanged(args: Namespace, model: Model, settings: Settings, out: Path) -> None:
-    """Refuse flags of the user's that undo what the recipe counts on.
+    """Refuses flags of the user's that undo what the recipe relies on.
 
     Raises:
         ValueError: naming the flag.
@@ -40,7 +40,7 @@ def _check_unchanged(args: Namespace, model: Model, settings: Settings, out: Pat
 
 
 def _attribute(flag: str) -> str:
-    """Where the parser keeps a flag's value."""
+    """Returns the name under which the parser keeps a flag's value."""
     return flag[2:].replace("-", "_")
 
 
@@ -49,7 +49,7 @@ def _parse(arguments: list[str]) -> Namespace:
 
 
 def check_flags(model: Model, settings: Settings, out: Path) -> None:
-    """Refuse flags that fairseq-train, or the Linformer, would refuse hours later."""
+    """Refuses flags that fairseq-train, or the attention, would refuse hours later."""
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said):

@@ -1,6 +1,7 @@
 """The command that starts a training: on one GPU, all GPUs of a machine, several machines, or CPU processes.
 
-`python -m linformer_fairseq.recipe.launch` is torchrun with its arguments, which leaves the last word to the workers.
+`python -m linformer_fairseq.recipe.launch` runs torchrun and ends as the worker that failed first does, with its one
+sentence for the last line instead of torchrun's traceback.
 """
 
 import os
@@ -20,7 +21,7 @@ WORKER = "linformer_fairseq.recipe.worker"
 LAUNCHER = "LINFORMER_LAUNCHER_PID"
 """The environment variable that tells workers which process started them."""
 PORT = 29500
-"""Where the machines of one training meet unless MASTER_PORT says otherwise; torchrun's own default."""
+"""The port of the machine with NODE_RANK=0 unless MASTER_PORT says otherwise; torchrun's own default."""
 
 
 @dataclass(frozen=True)
@@ -28,10 +29,10 @@ class Machines:
     """Where one training runs.
 
     Attributes:
-        processes: processes a machine, one a GPU.
+        processes: processes on each machine, one for each GPU.
         nodes: machines.
         node_rank: which of them this one is, from 0 on.
-        master_addr, master_port: where they meet; one machine alone has no need of it.
+        master_addr, master_port: the address of the first one; not needed for one machine alone.
     """
 
     processes: int = 1
@@ -47,7 +48,7 @@ class Machines:
 
 
 def machines_from(environment: Mapping[str, str], processes: int | None, batches: int, cpu: bool) -> Machines:
-    """What this machine's part in a training is.
+    """Returns this machine's part in a training.
 
     Args:
         environment: read for NNODES (1 unless set), NODE_RANK (0), MASTER_ADDR and MASTER_PORT, the same on every
@@ -105,7 +106,7 @@ def _processes(wanted: int | None, batches: int, nodes: int, cpu: bool) -> int:
 
 
 def train_command(machines: Machines, precision: str, arguments: Sequence[str]) -> list[str]:
-    """The full command that trains on this machine; a training on several needs it started on each of them.
+    """Returns the full command that trains on this machine; for several machines it is started on each of them.
 
     Args:
         precision: one of `settings.PRECISIONS`.
@@ -117,22 +118,22 @@ def train_command(machines: Machines, precision: str, arguments: Sequence[str]) 
     if world_size == 1:
         return [sys.executable, *worker]
     if machines.nodes == 1:
-        meeting = ["--standalone"]  # on a free port
+        rendezvous = ["--standalone"]  # on a free port
     else:
-        meeting = [
+        rendezvous = [
             *("--node-rank", str(machines.node_rank)),
             *("--master-addr", machines.master_addr, "--master-port", str(machines.master_port)),
         ]
     return [
         *(sys.executable, "-m", "linformer_fairseq.recipe.launch"),
         *("--nnodes", str(machines.nodes), "--nproc-per-node", str(machines.processes)),
-        *meeting,
+        *rendezvous,
         *worker,
     ]
 
 
 def update_freq(batches: int, world_size: int) -> int:
-    """`--update-freq` with which every update sees `batches` batches of `--max-tokens`, however many processes.
+    """Returns the `--update-freq` with which an update sees `batches` batches, however many processes there are.
 
     Raises:
         UserError: naming the numbers of processes that can share them evenly.

@@ -1,8 +1,7 @@
 """Time of a forward pass against sentence length, at a constant number of tokens in a batch.
 
-The study's question: short sentences many at a time, or long ones few at a time, what does a batch cost? Times do not
-depend on what a model has learnt, so the models are built as they are trained but with random weights, and with
-positions for the longest sentence.
+What does a batch cost as many short sentences, and as few long ones? Times do not depend on what a model has learnt, so
+the models are built as they are trained, but with random weights, and with positions for the longest sentence.
 """
 
 import dataclasses
@@ -33,19 +32,19 @@ class Lengths:
     """What to time the models at."""
 
     tokens: int
-    """In every batch."""
+    """Source tokens in a batch, whatever the length of the sentences."""
     lengths: list[int]
-    """Tokens in a sentence; those beyond `tokens` are left out."""
+    """Lengths of sentences in tokens; those beyond `tokens` are left out."""
     repeats: int
 
     @property
     def shapes(self) -> list[tuple[int, int]]:
-        """(tokens in a sentence, sentences in a batch)."""
+        """Tokens in a sentence and sentences in a batch, for each length."""
         return shapes(self.tokens, self.lengths)
 
 
 def measure_lengths(wanted: Lengths, models: list[Model], settings: Settings, out: Path, threads: int) -> bool:
-    """Write the seconds a batch of every model at every length to `out/lengths.json`, but for those that are there.
+    """Adds to `out/lengths.json` the seconds of a batch, for every model and every length that is not there yet.
 
     Returns:
         Whether there was anything left to measure.
@@ -83,7 +82,7 @@ def measure_lengths(wanted: Lengths, models: list[Model], settings: Settings, ou
 def _rows(
     shape: tuple[int, int], built: dict[Model, TransformerModelBase], repeats: int, device: torch.device
 ) -> list[dict[str, Any]]:
-    """All models at one length, as lengths.json has them: the encoder alone, and the whole model."""
+    """Returns the times of all models at one length, of encoder and whole model, as lengths.json has them."""
     length, sentences = shape
     words = next(iter(built.values())).encoder.dictionary
     tokens = random_tokens(words, sentences, length, device)
@@ -110,7 +109,7 @@ def _rows(
 
 
 def _build(model: Model, settings: Settings, out: Path, longest: int) -> TransformerModelBase:
-    """A model with random weights, ready for inference as fairseq-generate makes it."""
+    """Returns a model with random weights, ready for inference as fairseq-generate makes it."""
     positions = [part for flag in POSITION_FLAGS for part in (flag, str(longest))]
     arguments = [*training_arguments(model, settings, out, out, freq=1), *positions]
     args = options.parse_args_and_arch(options.get_training_parser(), input_args=arguments)

@@ -22,7 +22,7 @@ Work = Callable[[list[Pair]], list[Pair]]
 
 
 def transform(work: Work, folder: Path, split: str, langs: tuple[str, str], parallel: Parallel) -> Iterator[Pair]:
-    """`work` applied to the pairs of a split, in their order.
+    """Yields the pairs of a split after `work`, in their order.
 
     Raises:
         UserError: a process was killed.
@@ -44,7 +44,7 @@ def transform(work: Work, folder: Path, split: str, langs: tuple[str, str], para
 
 
 def workers(threads: int) -> Parallel:
-    """So many processes, to be used in a `with` statement, as they stay for all splits."""
+    """Returns a pool of processes for a `with` statement; it stays for all splits."""
     return Parallel(n_jobs=threads, return_as="generator")
 
 

@@ -25,7 +25,7 @@ from .worker import precision_arguments
 
 
 def run(run: Run) -> None:
-    """Do what is not done yet."""
+    """Does what is not done yet."""
     training = run.settings.training
     for model in run.models:
         check_flags(model, run.settings, run.out)
@@ -61,7 +61,7 @@ def run(run: Run) -> None:
 
 
 def train_on_several(run: Run, machines: Machines) -> None:
-    """This machine's part in a training on several; the first one alone keeps the settings and the checkpoints."""
+    """Does this machine's part of a training on several; the first one alone keeps the settings and the checkpoints."""
     if run.step != "train" or run.jobs > 1:
         raise UserError(
             f"NNODES is {machines.nodes}, and several machines train one model at a time and nothing else: use "
@@ -76,7 +76,7 @@ def train_on_several(run: Run, machines: Machines) -> None:
 
 
 def train_all(run: Run, machines: Machines) -> None:
-    """Train every model, `run.jobs` at a time; the first failure, or an interrupt, ends the others."""
+    """Trains every model, `run.jobs` at a time; the first failure, or an interrupt, ends the others."""
     check_text(run)
     waiting = [model for model in run.models if not trained(model, run.out)]
     jobs = max(1, min(run.jobs, len(waiting)))
@@ -85,14 +85,14 @@ def train_all(run: Run, machines: Machines) -> None:
 
 
 def check_text(run: Run) -> None:
-    """Refuse to train on text that is not there or that the models cannot take."""
+    """Refuses to train on text that is not there or that the models cannot take."""
     if not prepared(run.out):
         raise UserError(f"{run.out / 'bin'} is missing: prepare the text first, on one machine (prepare.sh).")
     check_lengths(run.settings, run.out)
 
 
 def evaluate_all(run: Run) -> None:
-    """Translate with every model, one at a time and never beside a training of this run, so that times compare."""
+    """Translates with every model, one at a time and never beside a training of this run, so that times compare."""
     for model in run.models:
         if not trained(model, run.out):
             raise UserError(f"{model.name} has not been trained to its end in {run.out}: train it first (train.sh).")
@@ -102,7 +102,7 @@ def evaluate_all(run: Run) -> None:
 
 
 def make_writable(out: Path) -> None:
-    """Make the output folder, or refuse one that cannot be written."""
+    """Makes the output folder, or refuses one that cannot be written."""
     try:
         out.mkdir(parents=True, exist_ok=True)
         probe = out / ".writable"

@@ -1,4 +1,4 @@
-"""From raw text to fairseq's binary data, in folders that can be looked into: raw, tok, bpe, bin."""
+"""From raw text to fairseq's binary data, each step in a folder of its own: raw, tok, bpe, bin."""
 
 from pathlib import Path
 from typing import Any
@@ -57,7 +57,7 @@ def _binarise(text: Text, out: Path, to: Path, threads: int, lock: int) -> None:
 
 
 def _check_binarised(text: Text, out: Path, to: Path) -> None:
-    """Count the lines again, as fairseq's workers find their parts of a file by guesses at its bytes."""
+    """Counts the lines again, as fairseq's workers guess at which byte of a file their part begins."""
     facts = read_json(out / "bpe" / subwords.FACTS)
     for split in texts.SPLITS:
         for lang in (text.source_lang, text.target_lang):
@@ -71,11 +71,12 @@ def _check_binarised(text: Text, out: Path, to: Path) -> None:
 
 
 def prepared(out: Path) -> bool:
+    """Whether the binarised text is there."""
     return (out / "bin").is_dir()
 
 
 def check_lengths(settings: Settings, out: Path) -> None:
-    """A sentence that fairseq could not validate or translate is refused before the training, not after it."""
+    """Refuses, before the training, a sentence that fairseq could not validate on or translate after it."""
     facts = read_json(out / "bpe" / subwords.FACTS)
     text, training = settings.text, settings.training
     for split in ("valid", "test"):

@@ -1,4 +1,4 @@
-"""What one output folder holds still: the settings that all its models share."""
+"""The settings that all models of an output folder share, and the models."""
 
 import argparse
 import dataclasses
@@ -39,7 +39,7 @@ class Family(NamedTuple):
 
 LINFORMER = Family("Linformer", "linformer_")
 FAMILIES = {"linear": LINFORMER, "two-level": Family("Two levels", "two_level_")}
-"""By the kind that they have by default. All other kinds are Linformers with a flag."""
+"""By the kind of attention that they have by default. Other kinds are reported as Linformers, with their name."""
 
 
 @dataclass(frozen=True)
@@ -55,9 +55,9 @@ class Text:
     normalise_punctuation: bool
     aggressive_hyphens: bool
     max_subwords: int
-    """Longer training sentences go; 0: none."""
+    """Training pairs with a longer side are left out; 0: none are."""
     max_ratio: float
-    """Training pairs go in which a side has more than this many times the subwords of the other; 0: none."""
+    """Training pairs are left out where a side has more than this many times the subwords of the other; 0: none are."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class Training:
 
     @property
     def inference_precision(self) -> str:
-        """On a GPU, a model that was trained with half precision's speed translates with it; else in fp32."""
+        """The precision of translation: fp16 on a GPU after a training in fp16 or amp, else fp32."""
         return "fp16" if not self.on_cpu and self.precision in ("fp16", "amp") else "fp32"
 
     @property
@@ -115,7 +115,7 @@ class Translation:
 
 @dataclass(frozen=True)
 class Settings:
-    """Everything that has to be equal for two rows of the report to be comparable."""
+    """Everything that is the same for all rows of a report, so that they can be compared."""
 
     text: Text
     training: Training
@@ -132,13 +132,13 @@ class Settings:
 
 
 def bound_precision(out: Path) -> str | None:
-    """The precision of the models in a folder, from the first saved checkpoint on."""
+    """Returns the precision of the models in a folder; None before the first checkpoint is saved."""
     stored = _stored(out)
     return stored["training"]["precision"] if stored and _has_models(out) else None
 
 
 def _stored(out: Path) -> dict[str, Any] | None:
-    """The settings that the results in a folder were made with; None where there are none of this recipe."""
+    """Returns the settings that the results in a folder were made with; None where there are none of this recipe."""
     path = out / FILE_NAME
     stored = read_json(path) if path.exists() else None
     groups = {group.name for group in dataclasses.fields(Settings)}
@@ -146,17 +146,17 @@ def _stored(out: Path) -> dict[str, Any] | None:
 
 
 def _has_models(out: Path) -> bool:
-    """A finished model may be without its checkpoints, removed to save space."""
+    """Whether a folder has a model; a finished one may be without its checkpoints, removed to save space."""
     models = out / "models"
     return any(models.glob("*/checkpoints/*.pt")) or any(models.glob(f"*/{DONE}"))
 
 
 def store_settings(settings: Settings, out: Path, prepares: bool) -> None:
-    """Store the settings with the results, and refuse to mix results of different settings.
+    """Stores the settings with the results, and refuses to mix results of different settings.
 
-    They bind from the first saved checkpoint on, those of the translation from the first translated set on; what
-    was only prepared with other settings is removed by a command that prepares the text, and otherwise binds it too.
-    A folder that holds anything but results is refused, as nothing in it is ours to replace.
+    Settings can no longer change once a checkpoint is saved, those of the translation once a set is translated. Text
+    that was prepared with other settings is removed by a command that prepares it, and refused by any other. A folder
+    that holds anything but results is refused, as nothing in it is ours to replace.
 
     Args:
         prepares: whether the command goes on to prepare the text.

@@ -1,4 +1,4 @@
-"""Steps that are done once: a step's result appears under its name only when it is whole."""
+"""Steps that are done once: the result of a step appears under its name only when it is whole."""
 
 import fcntl
 import shutil
@@ -16,7 +16,7 @@ LITTLE_SPACE = 1_000_000  # bytes; a command that failed with less left has fail
 
 
 def build_folder(target: Path, what: str, build: Callable[[Path], None]) -> None:
-    """Let `build` fill a folder beside `target` and rename it; a `target` that exists is kept as it is.
+    """Makes the folder `target` of what `build` puts into one beside it; a `target` that exists is kept as it is.
 
     Raises:
         UserError: the disk is full; what was written by then is removed, so that there is room to work with.
@@ -42,7 +42,7 @@ def build_folder(target: Path, what: str, build: Callable[[Path], None]) -> None
 
 
 def remove_folder(target: Path) -> None:
-    """Remove what a step has made; killed on the way, it leaves nothing under the step's name. Of a link the link."""
+    """Removes what a step has made, or the link to it; killed on the way, it leaves nothing under the step's name."""
     if target.is_symlink():
         target.unlink()
     elif target.is_dir():
@@ -54,7 +54,7 @@ def remove_folder(target: Path) -> None:
 
 @contextmanager
 def locked(folder: Path, patience: float = LOCK_PATIENCE_SECONDS) -> Iterator[int]:
-    """Keep other runs out of `folder`; yields the descriptor that child processes hold as well.
+    """Keeps other runs out of `folder`; yields a file descriptor, which child processes are to hold as well.
 
     A killed run's last child may need a moment to end, hence the patience.
     """

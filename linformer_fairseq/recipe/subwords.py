@@ -1,4 +1,4 @@
-"""From tokens to subwords, and the training pairs that are worth learning from."""
+"""From tokens to subwords, without the training pairs that are too long or too unequal."""
 
 import io
 import json
@@ -33,10 +33,10 @@ _PIECES = re.compile(r"Added: .* size=(\d+)")
 
 
 def segment(tok: Path, to: Path, text: Text, threads: int) -> None:
-    """Learn one model on both sides of the training text together, and cut every split into subwords.
+    """Learns one model on both sides of the training text together, and cuts every split into subwords.
 
-    Training pairs that are empty, too long or too unequal go, as Moses' clean-corpus-n decides; validation and test
-    stay as they are.
+    Training pairs that are empty, too long or too unequal are left out, as Moses' clean-corpus-n would; the
+    validation and test sets stay whole.
     """
     langs = (text.source_lang, text.target_lang)
     model = _learn(tok, to, text, threads)
@@ -60,13 +60,13 @@ def segment(tok: Path, to: Path, text: Text, threads: int) -> None:
 
 
 def total(folder: Path) -> int:
-    """Subwords of all splits and both sides, end-of-sentence symbols included, that `segment` wrote to `folder`."""
+    """Returns the number of subwords, end-of-sentence symbols included, that `segment` wrote to `folder`."""
     facts = read_json(folder / FACTS)
     return sum(facts[split][f"{side}_subwords"] for split in texts.SPLITS for side in ("source", "target"))
 
 
 def unfit(source: int, target: int, text: Text) -> str | None:
-    """Why a training pair with so many subwords a side goes; None if it stays."""
+    """Returns why a training pair with so many subwords on its sides is left out; None if it stays."""
     shorter, longer = sorted((source, target))
     if not shorter:
         return "a side without words"
@@ -78,7 +78,7 @@ def unfit(source: int, target: int, text: Text) -> str | None:
 
 
 class _Lengths:
-    """Subwords a side, the end-of-sentence symbol counted."""
+    """Numbers of subwords on each side of a split, end-of-sentence symbols included."""
 
     def __init__(self) -> None:
         self.pairs = 0
@@ -124,7 +124,7 @@ def _learn(tok: Path, to: Path, text: Text, threads: int) -> Path:
 
 
 def _learn_sentencepiece(training: list[Path], to: Path, size: int, threads: int) -> Path:
-    """In a process of its own, whose messages tell how far it is."""
+    """Learns in a process of its own, whose messages tell how far it is."""
     model = to / _SENTENCEPIECE_MODEL
     options = {
         "input": [str(path) for path in training],
@@ -162,7 +162,7 @@ def _encode_pairs(bpe: str, model: str, digest: str, pairs: list[Pair]) -> list[
 
 @lru_cache(maxsize=1)
 def _encoder(bpe: str, model: str, digest: str) -> Callable[[str], str]:
-    """Cuts a line into subwords. The digest keeps a model of the same name from being taken for another."""
+    """Returns what cuts a line into subwords. The digest tells models of the same name apart."""
     if bpe == SENTENCEPIECE:
         pieces = sentencepiece.SentencePieceProcessor(model_file=model)
         return lambda line: " ".join(pieces.encode(line, out_type=str))

@@ -12,7 +12,7 @@ SPLITS = ("train", "valid", "test")
 
 
 def find_text(folder: Path, split: str, lang: str) -> Path:
-    """`folder/split.lang`, or the same gzipped."""
+    """Returns the path of `folder/split.lang`, or of the same gzipped."""
     plain = folder / f"{split}.{lang}"
     zipped = folder / f"{split}.{lang}.gz"
     for path in (plain, zipped):
@@ -22,7 +22,7 @@ def find_text(folder: Path, split: str, lang: str) -> Path:
 
 
 def read_lines(path: Path) -> list[str]:
-    """The lines of a text file. Only a line feed ends a line, whatever else Unicode calls a line break."""
+    """Returns the lines of a text file. Only a line feed ends a line, whatever else Unicode calls a line break."""
     try:
         data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
         text = data.decode("utf-8-sig")
@@ -37,13 +37,14 @@ def read_lines(path: Path) -> list[str]:
 
 
 def stream_lines(path: Path) -> Iterator[str]:
-    """The lines of a file that `write_lines` or a `PairWriter` wrote, one by one."""
+    """Yields the lines of a file that `write_lines` or a `PairWriter` wrote."""
     with open(path, encoding="utf-8", newline="\n") as file:
         for line in file:
             yield line.removesuffix("\n")
 
 
 def count_lines(path: Path) -> int:
+    """Returns the number of line feeds in a file."""
     with open(path, "rb") as file:
         return sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b""))
 
@@ -54,7 +55,7 @@ def write_lines(path: Path, lines: Iterable[str]) -> None:
 
 
 class PairWriter:
-    """Writes sentence pairs to `folder/split.lang`, one file a language, and counts them by split."""
+    """Writes sentence pairs to `folder/split.lang`, a file for each language, and counts them by split."""
 
     def __init__(self, folder: Path, langs: tuple[str, str]) -> None:
         self._folder = folder
@@ -82,7 +83,7 @@ class PairWriter:
 
 
 def read_parallel(folder: Path, split: str, source: str, target: str) -> tuple[list[str], list[str]]:
-    """Both sides of a split, refused unless they are line by line translations of each other."""
+    """Returns both sides of a split, and refuses them unless they have equally many lines."""
     paths = [find_text(folder, split, lang) for lang in (source, target)]
     sides = [read_lines(path) for path in paths]
     for path, lines in zip(paths, sides, strict=True):

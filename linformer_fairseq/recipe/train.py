@@ -23,7 +23,7 @@ LOG_INTERVAL = 50
 
 
 def training_arguments(model: Model, settings: Settings, out: Path, folder: Path, freq: int) -> list[str]:
-    """The arguments of fairseq-train: the same for every model but for the architecture and the folder."""
+    """Returns the arguments of fairseq-train: the same for every model but for the architecture and the folder."""
     text, training = settings.text, settings.training
     every = str(training.validate_updates)
     return [
@@ -53,7 +53,7 @@ def trained(model: Model, out: Path) -> bool:
 
 
 def train(model: Model, settings: Settings, out: Path, machines: Machines, threads: int, jobs: int) -> None:
-    """Train a model to its end; `train.json` in its folder says that this has been done.
+    """Trains a model to its end; `train.json` in its folder says that this has been done.
 
     Machines other than the first one keep nothing but a log, in a folder of their own.
     """
@@ -89,7 +89,7 @@ def train(model: Model, settings: Settings, out: Path, machines: Machines, threa
 
 
 def describe_place(machines: Machines, training: Training) -> str:
-    """What a training runs on, for whoever expected something else."""
+    """Returns what a training runs on, for the terminal."""
     if training.on_cpu:
         place = f"on the CPU in {machines.processes} process{'es' * (machines.processes > 1)}"
     else:
@@ -121,7 +121,7 @@ class _Progress:
             say(f"  {self._model.name}: validation perplexity {perplexity:.2f} after {update:.0f} updates")
 
     def _done(self, values: dict[str, float]) -> float:
-        """The part that is done, by whichever limit comes first."""
+        """Returns the fraction that is done, by whichever limit comes first."""
         epochs, updates = self._training.epochs, self._training.updates
         return max(
             values["update"] / epochs if epochs else 0.0,  # fairseq's `update` is a fraction of an epoch
@@ -139,7 +139,7 @@ class _Progress:
 
 
 def duration(seconds: float) -> str:
-    """As people say it: 40 s, 12 min, 3 h 20 min."""
+    """Returns a time as people say it: 40 s, 12 min, 3 h 20 min."""
     minutes = round(seconds / 60)
     if minutes < 2:
         return f"{seconds:.0f} s"
@@ -147,7 +147,7 @@ def duration(seconds: float) -> str:
 
 
 def repair_checkpoints(folder: Path) -> bool:
-    """Replace checkpoints that a kill left half copied; says whether there is one to go on from.
+    """Replaces checkpoints that a kill left half copied, and returns whether there is one to go on from.
 
     fairseq writes a checkpoint whole under one name, then copies it to its other names (best, last) in place:
     a broken one is always a copy of the newest whole one.

@@ -1,4 +1,4 @@
-"""`python -m linformer_fairseq.recipe.worker`: one process of a training, which knows how many there must be.
+"""`python -m linformer_fairseq.recipe.worker`: one process of a training, which checks how many there are.
 
 `fairseq-train` under torchrun may train as many models as there are processes, each alone, without a word (on the CPU
 it does). This is `fairseq-train` that trains one model with `--world-size` processes, or none. `launch.train_command`
@@ -41,7 +41,7 @@ def main(argv: Sequence[str], environment: Mapping[str, str]) -> int:
 
 
 def _train(argv: Sequence[str], environment: Mapping[str, str]) -> None:
-    """What `fairseq_cli.train.cli_main` does, but for profiling and plasma."""
+    """Does what `fairseq_cli.train.cli_main` does, but for profiling and plasma."""
     parser = Parser(prog="worker", usage="%(prog)s --world-size W [--precision P] -- FAIRSEQ-TRAIN ARGUMENTS")
     parser.add_argument("--world-size", type=count, required=True, help="processes that train one model")
     parser.add_argument("--precision", choices=PRECISIONS, default="fp32")
@@ -77,7 +77,7 @@ def _train(argv: Sequence[str], environment: Mapping[str, str]) -> None:
 
 
 def stopping(train: Callable[..., tuple[list[Any], bool]]) -> Callable[..., tuple[list[Any], bool]]:
-    """fairseq's `train`, an epoch, that makes no update when a checkpoint has come with all of them.
+    """Returns fairseq's `train`, which trains for an epoch, without an update where a checkpoint has had all of them.
 
     fairseq's own looks at --max-update after an update only, so that each resumption would add one.
     """
@@ -92,8 +92,8 @@ def stopping(train: Callable[..., tuple[list[Any], bool]]) -> Callable[..., tupl
 
 
 def seen(cfg: Any) -> list[str]:
-    """What this machine finds on its disk, as far as it decides what is trained: the text, and whether there is a
-    checkpoint to go on from (a process that finds none would not wait for those that do)."""
+    """Returns what this machine finds on its disk, as far as it decides what is trained: the text, and whether there is
+    a checkpoint to go on from (a process that finds none would not wait for those that do)."""
     text = sorted(path for path in Path(cfg.task.data).glob("*.*") if path.suffix in (".txt", ".bin", ".idx"))
     checkpoint = Path(cfg.checkpoint.restore_file)
     if checkpoint == Path("checkpoint_last.pt"):  # only this one does fairseq look for in the folder
@@ -113,7 +113,7 @@ def check_arguments(arguments: Sequence[str]) -> None:
 
 
 def distributed_arguments(world_size: int, environment: Mapping[str, str], cpu: bool) -> list[str]:
-    """The arguments of `fairseq-train` with which this process takes its place among `world_size`.
+    """Returns the arguments of `fairseq-train` with which this process takes its place among `world_size`.
 
     Raises:
         UserError: when torchrun has not started just as many.
@@ -140,7 +140,7 @@ def distributed_arguments(world_size: int, environment: Mapping[str, str], cpu: 
 
 
 def precision_arguments(precision: str, cpu: bool) -> list[str]:
-    """The flag of `fairseq-train` for a precision, if it is a flag that sets it.
+    """Returns the flag of `fairseq-train` for a precision, if there is one.
 
     Raises:
         UserError: for half precision on the CPU.
@@ -153,7 +153,7 @@ def precision_arguments(precision: str, cpu: bool) -> list[str]:
 
 
 def round_factors(cpu: bool) -> None:
-    """Lets the factors of float32 products be rounded, to TensorFloat-32 on a GPU and to bfloat16 on a CPU that has
+    """Lets torch round the factors of float32 products, to TensorFloat-32 on a GPU and to bfloat16 on a CPU that has
     units for it; sums stay in float32."""
     torch.set_float32_matmul_precision("medium" if cpu else "high")
     if cpu:  # torch's fused attention would round every block of keys anew, several times slower than unfused
@@ -195,7 +195,7 @@ def check_together(world_size: int, configured: int, arguments: Sequence[str]) -
 
 
 def _of_all(own: int, world_size: int) -> list[int]:
-    """What each rank says; the sum of what those say that take themselves for it."""
+    """Returns what each rank says; where two processes have the same rank, their sum."""
     device = "cuda" if distributed.get_backend() == "nccl" else "cpu"
     said = torch.zeros(world_size, dtype=torch.long, device=device)
     said[distributed.get_rank()] = own
@@ -204,7 +204,7 @@ def _of_all(own: int, world_size: int) -> list[int]:
 
 
 def _digest(arguments: Sequence[str]) -> int:
-    """A number that tells arguments apart; those with paths are left out, as a disk may be mounted anywhere."""
+    """Returns a number that tells arguments apart, but for paths, as a disk may be mounted anywhere."""
     text = "\n".join(argument for argument in arguments if os.sep not in argument)
     return zlib.crc32(text.encode())
 

@@ -17,30 +17,26 @@ def gpus(monkeypatch):
     return lambda count: monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
 
 
-def test_all_gpus_of_one_machine(gpus):
-    gpus(4)
-    assert machines_from({}, None, 32, cpu=False) == Machines(4)
-    assert machines_from({}, 3, 32, cpu=False) == Machines(3)
-    assert machines_from({}, None, 32, cpu=True) == Machines(1)
-    assert machines_from({}, 6, 32, cpu=True) == Machines(6)
+FOUR = {"NNODES": "4", "NODE_RANK": "3", "MASTER_ADDR": "node0"}
 
 
 @pytest.mark.parametrize(
-    ("visible", "batches", "nodes", "used"), [(3, 8, 1, 2), (8, 1, 1, 1), (8, 8, 2, 4), (4, 12, 1, 4)]
+    ("visible", "environment", "processes", "batches", "cpu", "machines"),
+    [
+        (4, {}, None, 32, False, Machines(4)),
+        (4, {}, 3, 32, False, Machines(3)),
+        (4, {}, None, 32, True, Machines(1)),
+        (4, {}, 6, 32, True, Machines(6)),
+        (3, {}, None, 8, False, Machines(2)),  # as many GPUs as share the batches
+        (8, {}, None, 1, False, Machines(1)),
+        (8, FOUR, None, 32, False, Machines(8, 4, 3, "node0", PORT)),
+        (8, FOUR, None, 16, False, Machines(4, 4, 3, "node0", PORT)),
+        (8, {**FOUR, "MASTER_PORT": "1234"}, 2, 32, True, Machines(2, 4, 3, "node0", 1234)),
+    ],
 )
-def test_as_many_gpus_as_share_the_batches(gpus, visible, batches, nodes, used):
+def test_what_a_machine_runs(gpus, visible, environment, processes, batches, cpu, machines):
     gpus(visible)
-    environment = {"NNODES": str(nodes), "MASTER_ADDR": "node0"}
-    assert machines_from(environment, None, batches, cpu=False).processes == used
-
-
-def test_several_machines(gpus):
-    gpus(8)
-    environment = {"NNODES": "4", "NODE_RANK": "3", "MASTER_ADDR": "node0"}
-    machines = machines_from(environment, None, 32, cpu=False)
-    assert machines == Machines(8, 4, 3, "node0", PORT)
-    assert machines.world_size == 32
-    assert machines_from({**environment, "MASTER_PORT": "1234"}, 2, 32, cpu=True) == Machines(2, 4, 3, "node0", 1234)
+    assert machines_from(environment, processes, batches, cpu) == machines
 
 
 @pytest.mark.parametrize(

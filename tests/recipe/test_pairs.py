@@ -19,11 +19,6 @@ def upper(chunk: list[Pair]) -> list[Pair]:
     return [(source.upper(), target.upper()) for source, target in chunk]
 
 
-def die(chunk: list[Pair]) -> list[Pair]:
-    os.kill(os.getpid(), signal.SIGKILL)
-    return chunk
-
-
 def write(folder: Path, count: int) -> None:
     for lang in LANGS:
         (folder / f"train.{lang}").write_text("".join(f"{lang} {n}\n" for n in range(count)))
@@ -43,6 +38,7 @@ def test_every_pair_once_and_in_order(
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_no_more_than_a_window_is_read_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """However slow the reader of the results is."""
     monkeypatch.setattr(pairs, "CHUNK", 1)
@@ -58,6 +54,10 @@ def test_no_more_than_a_window_is_read_ahead(tmp_path: Path, monkeypatch: pytest
 
 @pytest.mark.slow
 def test_a_killed_process_is_no_traceback(tmp_path: Path) -> None:
+    def die(chunk: list[Pair]) -> list[Pair]:  # here, so that its process need not import this file
+        os.kill(os.getpid(), signal.SIGKILL)
+        return chunk
+
     write(tmp_path, 10)
     with workers(2) as parallel, pytest.raises(UserError, match="set --threads lower"):
         list(transform(die, tmp_path, "train", LANGS, parallel))

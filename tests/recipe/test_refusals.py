@@ -1,19 +1,17 @@
 """What a user can get wrong ends in one sentence and status 2, before anything is trained."""
 
 import gzip
-import json
 from pathlib import Path
 
 import pytest
 
 from linformer_fairseq.cli.errors import UserError
-from linformer_fairseq.cli.files import read_json, write_json
+from linformer_fairseq.cli.files import read_json
 from linformer_fairseq.recipe.__main__ import main
 from linformer_fairseq.recipe.arguments import parse
 from linformer_fairseq.recipe.evaluate import in_order
-from linformer_fairseq.recipe.prepare import _check_binarised, check_lengths, prepare
+from linformer_fairseq.recipe.prepare import check_lengths, prepare_subwords
 from linformer_fairseq.recipe.settings import store_settings
-from linformer_fairseq.recipe.steps import locked
 
 from .conftest import SIDES, SPLITS
 
@@ -147,21 +145,13 @@ def test_text_is_prepared_line_by_line(text_folder: Path, tmp_path: Path) -> Non
     (text_folder / "train.de").write_text("Ein Mann wartet.\nDer Hund schläft.\n \n", encoding="utf-8")
     (text_folder / "test.en").write_text("A man waits.\n\n" + "dog " * 300 + "\n", encoding="utf-8")
     (text_folder / "test.de").write_text("Ein Mann wartet.\n\nHund.\n", encoding="utf-8")
-    out = tmp_path / "out"
-    out.mkdir()
     settings = parse(["--data", str(text_folder), "--bpe-merges", "1", "--max-tokens", "100"]).settings
-    text = settings.text
-    with locked(out) as lock:
-        prepare(text, out, 1, lock)
-    sizes = json.loads((out / "raw" / "sizes.json").read_text(encoding="utf-8"))
+    out = tmp_path / "out"
+    prepare_subwords(settings.text, out, threads=1)
+    sizes = read_json(out / "raw" / "sizes.json")
     assert sizes == {"train": 1, "dropped": {"an empty side": 2}, "valid": 2, "test": 3}
     for split in SPLITS:
         for lang in ("en", "de"):
             assert len((out / "bpe" / f"{split}.{lang}").read_text(encoding="utf-8").splitlines()) == sizes[split]
-    assert (out / "bin" / "train.en-de.en.bin").exists()
     with pytest.raises(UserError, match=r"Line 3 of test\.en has 901 subwords, more than the 100 that fit"):
         check_lengths(settings, out)
-    facts = read_json(out / "bpe" / "subwords.json")
-    write_json(out / "bpe" / "subwords.json", {**facts, "test": {**facts["test"], "pairs": 4}})
-    with pytest.raises(UserError, match=r"has made 3 of the 4 lines of test\.en"):
-        _check_binarised(text, out, out / "bin")

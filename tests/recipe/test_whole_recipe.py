@@ -13,10 +13,13 @@ from pathlib import Path
 import pytest
 import torch
 
+from linformer_fairseq.cli.errors import UserError
+from linformer_fairseq.cli.files import read_json, write_json
 from linformer_fairseq.recipe import pipeline
 from linformer_fairseq.recipe.__main__ import main
 from linformer_fairseq.recipe.arguments import parse
 from linformer_fairseq.recipe.logs import read_training
+from linformer_fairseq.recipe.prepare import _check_binarised
 from tests.recipe import scripts
 from tests.recipe.mirror import build_mirror, marked, training
 from tests.recipe.test_worker import free_port
@@ -149,6 +152,15 @@ def test_fairseq_is_given_the_settings_of_vaswani_et_al(finished: Finished) -> N
         translation = (folder / "test" / "generate.log").read_text(encoding="utf-8")
         for setting in ("'beam': 4,", "'lenpen': 0.6,", "'max_len_a': 1.0, 'max_len_b': 50,"):
             assert setting in translation, setting
+
+
+def test_lines_that_binarising_lost_are_noticed(finished: Finished, tmp_path: Path) -> None:
+    facts = read_json(finished.out / "bpe" / "subwords.json")
+    (tmp_path / "bpe").mkdir()
+    write_json(tmp_path / "bpe" / "subwords.json", {**facts, "test": {**facts["test"], "pairs": 13}})
+    text = parse(["--wmt14", "newstest2013"]).settings.text
+    with pytest.raises(UserError, match=r"has made 12 of the 13 lines of test\.en"):
+        _check_binarised(text, tmp_path, finished.out / "bin")
 
 
 def test_defaults_are_those_of_the_base_model(tmp_path: Path) -> None:

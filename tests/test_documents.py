@@ -1,0 +1,212 @@
+"""What the documents name exists, their commands and Python can be run, and their figures are the stored ones."""
+
+import importlib
+import re
+import runpy
+import shlex
+from argparse import ArgumentParser
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+import setuptools
+from fairseq import options
+from fairseq.models import ARCH_MODEL_REGISTRY
+
+from linformer_fairseq.cli.errors import UserError
+from linformer_fairseq.quality import arguments as quality
+from linformer_fairseq.recipe import arguments as recipe
+
+ROOT = Path(__file__).parents[1]
+README = ROOT / "README.md"
+FLAGS = ROOT / "docs" / "flags.md"
+DOCUMENTS = [README, *sorted(ROOT.glob("docs/*.md")), *sorted(ROOT.glob("examples/*/README.md"))]
+PACKAGE_COMMANDS = ("average", "benchmark", "convert", "quality", "recipe", "spectrum")
+ELSEWHERE = {"--config-dir"}  # a flag of hydra itself
+COMMAND = re.compile(r"(?:[A-Z_0-9]+=\S+ +)*(?:fairseq-|python -m |examples/|scripts/)")
+
+documents = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+
+
+def read(document: Path) -> str:
+    """Returns the text of a document."""
+    return document.read_text(encoding="utf-8")
+
+
+def blocks(document: Path) -> Iterable[str]:
+    """The indented blocks of a document, without their indentation."""
+    for block in re.findall(r"(?:^(?:    .*)?\n)+", read(document), re.MULTILINE):
+        yield re.sub(r"^    ", "", block, flags=re.MULTILINE).strip("\n")
+
+
+def commands(document: Path) -> Iterable[list[str]]:
+    """The words of every command of a document, without the variables before it."""
+    for block in blocks(document):
+        for line in block.replace("\\\n", " ").splitlines():
+            if COMMAND.match(line):
+                words = shlex.split(line, comments=True)
+                yield words[next(i for i, word in enumerate(words) if not re.match(r"[A-Z_0-9]+=", word)) :]
+
+
+def package_parser(name: str) -> ArgumentParser:
+    """The parser of `python -m linformer_fairseq.NAME`."""
+    module = f"linformer_fairseq.{name}"
+    return importlib.import_module(module if name == "average" else f"{module}.arguments").build_parser()
+
+
+def parse(words: list[str]) -> None:
+    """Parses a command as the program that it names would, but for what follows `--`."""
+    program, *arguments = words[: words.index("--")] if "--" in words else words
+    if program == "python":
+        package_parser(arguments[1].removeprefix("linformer_fairseq.")).parse_args(arguments[2:])
+    elif program == "fairseq-train":
+        options.parse_args_and_arch(options.get_training_parser(), arguments)
+    elif program == "fairseq-generate":
+        options.parse_args_and_arch(options.get_generation_parser(), arguments)
+    elif program == "fairseq-eval-lm":
+        options.parse_args_and_arch(options.get_eval_lm_parser(), arguments)
+    elif program == "fairseq-hydra-train":
+        assert (ROOT / "linformer_fairseq" / "config" / "model" / f"{dict_of(arguments)['model']}.yaml").is_file()
+    elif program == "examples/quality/run.sh":
+        _, others = quality.build_parser().parse_known_args(["--out", "OUT", *arguments[1:]])
+        recipe.build_parser().parse_args(["--data", arguments[0], *others])
+    elif program.startswith("examples/") and not program.endswith(("prepare.sh", "convert.sh")):
+        steps = ["--model"] if program.endswith(("train.sh", "evaluate.sh")) else []
+        recipe.build_parser().parse_args([*steps, *arguments])
+    else:
+        assert (ROOT / program).stat().st_mode & 0o100, f"{program} cannot be run"
+
+
+def dict_of(arguments: list[str]) -> dict[str, str]:
+    """Hydra's overrides by name."""
+    return dict(argument.split("=", 1) for argument in arguments if "=" in argument)
+
+
+def flags_of(parser: ArgumentParser) -> set[str]:
+    """All flags of a parser and of its subcommands."""
+    found = {flag for action in parser._actions for flag in action.option_strings}
+    for action in parser._subparsers._group_actions if parser._subparsers else ():
+        found = found.union(*map(flags_of, action.choices.values()))
+    return found
+
+
+@pytest.fixture(scope="module")
+def known_flags() -> set[str]:
+    """Flags of fairseq's commands, with our models and the documents' choices, and of ours."""
+    optimiser = ["--optimizer", "adam", "--lr-scheduler", "inverse_sqrt"]
+    train, language = options.get_training_parser(), options.get_training_parser()
+    criterion = ["--criterion", "label_smoothed_cross_entropy"]
+    options.parse_args_and_arch(train, ["DATA", "--arch", "linformer_transformer", *optimiser, *criterion])
+    arch = ["--arch", "linformer_transformer_lm", "--task", "language_modeling"]
+    options.parse_args_and_arch(language, ["DATA", *arch, *optimiser])
+    generate = options.get_generation_parser()
+    options.parse_args_and_arch(generate, ["DATA", "--path", "checkpoint.pt", "--remove-bpe"])
+    parsers = [train, language, generate, options.get_preprocessing_parser(), *map(package_parser, PACKAGE_COMMANDS)]
+    return set().union(*map(flags_of, parsers)) | ELSEWHERE
+
+
+@documents
+def test_flags_exist(document: Path, known_flags: set[str]) -> None:
+    named = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*[a-z0-9](?![\w-])", read(document)))
+    assert named <= known_flags
+
+
+def test_all_our_flags_are_documented(known_flags: set[str]) -> None:
+    ours = {flag for flag in known_flags if flag.startswith("--linformer-")} - {"--linformer-args"}
+    assert len(ours) > 10
+    assert ours <= set(re.findall(r"^\| `(--[\w-]+)` \|", read(FLAGS), re.MULTILINE))
+
+
+@documents
+def test_commands_parse(document: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)  # --user-dir is a relative path
+    for words in commands(document):
+        try:
+            parse(words)
+        except (SystemExit, UserError) as error:
+            pytest.fail(f"{shlex.join(words)} is refused: {error}")
+
+
+def test_the_commands_are_found() -> None:
+    programs = {words[0] for document in DOCUMENTS for words in commands(document)}
+    assert programs >= {"examples/quickstart/run.sh", "scripts/test.sh", "examples/wmt14_en_de/compare.sh", "python"}
+    assert programs >= {f"fairseq-{name}" for name in ("train", "generate", "eval-lm", "hydra-train")}
+
+
+@documents
+def test_links_lead_somewhere(document: Path) -> None:
+    for link in re.findall(r"\]\((?!https?:)([^)]+)\)", read(document)):
+        path, _, anchor = link.partition("#")
+        target = document.parent / path if path else document
+        assert target.is_file(), link
+        headings = re.findall(r"^#+ (.*)$", read(target), re.MULTILINE) if anchor else []
+        anchors = {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+        assert not anchor or anchor in anchors, link
+
+
+@documents
+def test_paths_exist(document: Path) -> None:
+    text = read(document)
+    for path in re.findall(r"`((?:linformer_fairseq|examples|scripts|tests|docs)/[\w/.]*)`", text):
+        assert (ROOT / path).exists(), path
+
+
+@documents
+def test_rows_of_tables_name_the_kinds(document: Path) -> None:
+    firsts = re.findall(r"^\| ([^|]*) \|", read(document), re.MULTILINE)
+    assert not [first for first in firsts if re.search(r"\bdefault\b|\bpaper\b", first)]
+
+
+def test_architectures() -> None:
+    text = read(FLAGS)
+    ours = {name for name in ARCH_MODEL_REGISTRY if re.match("linformer_transformer|two_level_transformer", name)}
+    assert set(re.findall(r"`((?:linformer|two_level)_transformer\w*)`", text)) == ours
+    assert set(re.findall(r"`(transformer\w*)`", text)) <= set(ARCH_MODEL_REGISTRY)
+
+
+def test_python_examples_run() -> None:
+    code = [block for document in DOCUMENTS for block in blocks(document) if "MultiheadAttention(" in block]
+    code += [block for block in blocks(ROOT / "docs" / "causal.md") if "CausalLinformerAttention(" in block]
+    assert len(code) == 2
+    for block in code:
+        exec(block, {})
+
+
+def test_the_readme_is_one_page_and_complete() -> None:
+    text = read(README)
+    assert len(text.splitlines()) <= 150
+    assert not re.findall(r"^[A-Z]+$|TODO", text, re.MULTILINE)
+
+
+def test_the_table_of_the_readme_is_that_of_the_stored_results() -> None:
+    script = runpy.run_path(str(ROOT / "scripts" / "readme_picture.py"))
+    if not script["TIMES"].exists():
+        pytest.skip("the times are not stored yet")
+    table = script["table"](script["Quality"].read(script["QUALITY"]), script["Costs"].read(script["TIMES"]))
+    assert table in read(README)
+
+
+@pytest.mark.parametrize("address", ["", "https://example.invalid/owner/name"])
+def test_the_long_description_has_no_relative_links(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(setuptools, "setup", lambda **keywords: None)
+    long_description = runpy.run_path(str(ROOT / "setup.py"))["long_description"]
+    monkeypatch.setitem(long_description.__globals__, "REPOSITORY", address)
+    text = long_description()
+    assert not re.findall(r"\]\((?!https:)[^)]*\)", text)
+    assert text.count(f"]({address}/raw/HEAD/docs/overview.png)") == bool(address)
+    assert "docs/quality.md" in text
+    assert "```" not in text
+
+
+def test_variables_of_the_wmt14_recipe() -> None:
+    """The table of its README gives every variable, with the default that the configuration has."""
+    folder = ROOT / "examples" / "wmt14_en_de"
+    defaults = dict(re.findall(r"\$\{([A-Z_]+):-([^}$]*)", read(folder / "configuration.sh")))
+    table = read(folder / "README.md")
+    told: dict[str, str] = {}
+    for names, values in re.findall(r"^\| (`[A-Z_`, ]+`) \| ([^|]*) \|", table, re.MULTILINE):
+        variables, values = names.replace("`", "").split(", "), values.replace("`", "")
+        told |= zip(variables, values.split(", ") if len(variables) > 1 else [values], strict=True)
+    assert len(defaults) > 20
+    for name, default in defaults.items():
+        assert told[name] == default or not default, name
