@@ -40,7 +40,7 @@ def load_trained(checkpoint: Path, data: Path) -> Trained:
     if not any(data.glob("dict*.txt")):
         raise UserError(f"{data} has no dictionaries: name the folder that fairseq-preprocess wrote.")
     has_safe_loader = hasattr(torch.serialization, "add_safe_globals")
-    if has_safe_loader and torch.__version__ < (2, 6):  # where fairseq would load without it
+    if has_safe_loader and torch.__version__ < "2.6":  # where fairseq would load without it
         read_checkpoint(checkpoint)
     try:
         models, _, task = checkpoint_utils.load_model_ensemble_and_task(
