@@ -128,22 +128,19 @@ class _Sums:
         missing = together - scores.where(in_slots, 0.0) @ _matrix(self.projection, n).mT
         if torch.equal(seen, in_slots):  # what all slots have in common drops out of the softmax
             missing = missing - missing.mean(-1, keepdim=True)
-        free, rows = n - k, in_slots.sum(-1) > k  # the other queries see none of the free columns
-        features, missing = scores.where(in_slots, 0.0)[:, rows, k:], missing[:, rows]
+        free, features = n - k, scores.where(in_slots, 0.0)[..., k:]
         self.products[:, :free, :free] += self._of_groups(features.mT @ features)
         self.targets[:, :free] += self._of_groups(features.mT @ missing)
 
     def _add_values(self, scores: Tensor, seen: Tensor, in_slots: Tensor) -> None:
         k, n = self.projection.projected_dim, scores.size(2)
         of_slots = scores.where(in_slots, 0.0) @ _matrix(self.attention.key_projection, n).mT
-        tokens = in_slots.sum(-1, keepdim=True)
-        empty = torch.arange(k) >= tokens if self.projection.masks_empty_slots else tokens == 0
         of_window = scores.masked_fill(~(seen & ~in_slots), -torch.inf)
-        shares = torch.cat([of_slots.masked_fill(empty, -torch.inf), of_window], -1).softmax(-1)[..., :k]  # (H, T, k)
+        shares = torch.cat([of_slots, of_window], -1).softmax(-1)[..., :k]  # (H, T, k)
         maps = scores.masked_fill(~seen, -torch.inf).softmax(-1)
         missing = maps - shares @ _matrix(self.projection, n)
         for column in range(n - k):
-            rows = in_slots[:, k + column]
+            rows = in_slots[:, k + column]  # more than k tokens are in slots there, so that none is empty
             own, wanted = shares[:, rows], missing[:, rows, k + column, None]
             self.products[:, column] += self._of_groups(own.mT @ own)
             self.targets[:, column] += self._of_groups(own.mT @ wanted)[..., 0]

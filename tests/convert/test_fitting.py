@@ -10,6 +10,7 @@ from torch import Tensor
 
 from linformer_fairseq.convert.fitting import LEAST, RIDGE, _Sums, fit, learned
 from linformer_fairseq.modules import ProjectedAttention
+from linformer_fairseq.modules.ops import naive
 from tests.models.toy import previous_tokens, sentence, toy_model, toy_task
 from tests.reference import make_attention
 
@@ -84,23 +85,21 @@ def test_value_columns_are_the_best_there_are(kind: str, sharing: str, causal: b
 
 def missed(attention: ProjectedAttention, scores: Tensor) -> float:
     """The squared distance of the map through the slots from the map itself, entry by entry."""
-    n, w, total = scores.size(2), window_of(attention), 0.0
+    n, total = scores.size(2), 0.0
+    keys = torch.eye(n, dtype=torch.float64)  # by which queries are scores
     for head in range(scores.size(0)):
-        key, value = (
-            p.matrix(n, torch.tensor([n]), torch.float64)[0]
-            for p in (attention.key_projection, attention.value_projection)
-        )
-        key, value = (m[head if len(m) > 1 else 0] for m in (key, value))
-        for i in range(n):
-            seen = i + 1 if attention.causal else n
-            old = i + 1 - w if attention.causal else n
-            row = scores[head, i]
-            full = torch.softmax(row[:seen], 0)
-            slots = min(K, max(old, 0)) if attention.causal else min(K, n)
-            entries = torch.cat([key[:slots, : max(old, 0)] @ row[: max(old, 0)], row[max(old, 0) : seen]])
-            shares = torch.softmax(entries, 0)
-            through = torch.cat([shares[:slots] @ value[:slots, : max(old, 0)], shares[slots:]])
-            total += (full - through).square().sum().item()
+        query = scores[head] * n**0.5
+        matrices = [
+            projection.matrix(n, torch.tensor([n]), torch.float64)[0].expand(2, -1, -1)[head]
+            for projection in (attention.key_projection, attention.value_projection)
+        ]
+        if attention.causal:
+            full = scores[head].masked_fill(torch.ones(n, n).triu(1).bool(), -torch.inf).softmax(-1)
+            _, through = naive.causal_linformer_attention(query, keys, keys, *matrices, attention.window, True)
+        else:
+            _, full = naive.full_attention(query, keys, keys)
+            _, through = naive.linformer_attention(query, keys, keys, *matrices)
+        total += (full - through).square().sum().item()
     return total
 
 
