@@ -32,6 +32,17 @@ def naive(
     return torch.stack([torch.stack([head(b, h) for h in heads], 1) for b in range(query.size(1))], 1)
 
 
+def in_window_form(tensors: list[Tensor], window: int, masked: bool) -> tuple[list[Tensor], Tensor | None]:
+    """The tensors as `causal_attention` takes them, E and F w places later, and the slots of each query."""
+    length, slots = len(tensors[0]), tensors[3].size(1)
+    delayed = [F.pad(matrix, (window, 0))[..., :length] for matrix in tensors[3:]]
+    if not (masked or window):
+        return [*tensors[:3], *delayed], None
+    mask = torch.ones(length, slots, dtype=torch.bool).tril(-window)
+    # unmasked all slots take part once there is a token before the window
+    return [*tensors[:3], *delayed], mask if masked else mask[:, :1].expand(-1, slots)
+
+
 @given(
     length=st.integers(1, 70),
     chunk_size=st.sampled_from([None, 1, 7, 64]),
@@ -47,29 +58,36 @@ def test_chunks_equal_the_naive_reference(
 ) -> None:
     """Values, and the gradients of query, key, value, E and F."""
     tensors = inputs(length, groups)
-    mask = torch.ones(length, 5, dtype=torch.bool).tril(-window) if masked or window else None
-    if mask is not None and not masked:
-        mask = mask[:, :1].expand(-1, 5)  # all slots, once there is a token before the window
-    delayed = [F.pad(matrix, (window, 0))[..., :length] for matrix in tensors[3:]]
-    out, _, state = causal_attention(*tensors[:3], *delayed, mask, chunk_size=chunk_size, window=window)
+    arguments, mask = in_window_form(tensors, window, masked)
+    out, _, state = causal_attention(*arguments, mask, chunk_size=chunk_size, window=window)
     expected = naive(*tensors, window, masked)
     assert state is None
     torch.testing.assert_close(out, expected, rtol=1e-10, atol=1e-10)
     assert_same_gradients(out, expected, tensors, rtol=1e-10, atol=1e-10)
 
 
-def test_gradients_through_a_state() -> None:
+@pytest.mark.parametrize("window", [0, 3])
+def test_gradients_through_a_state(window: int) -> None:
     """What came before may be trained through too, in one token and in many."""
     tensors = inputs(9)
-    state, parts, position = CausalState(*(torch.zeros(2, 3, 4, 5, dtype=torch.float64) for _ in range(2))), [], 0
+    arguments, mask = in_window_form(tensors, window, masked=False)
+    shapes = [(2, 3, 4, 5)] * 2 + [(2, 3, window, 4)] * 2
+    state = CausalState(*(torch.zeros(shape, dtype=torch.float64) for shape in shapes))
+    parts, position = [], 0
     for step in (1, 5, 1, 2):
         now = slice(position, position + step)
         part, _, state = causal_attention(
-            *(x[now] for x in tensors[:3]), *(x[..., now] for x in tensors[3:]), chunk_size=2, state=state
+            *(x[now] for x in arguments[:3]),
+            *(x[..., now] for x in arguments[3:]),
+            None if mask is None else mask[now],
+            chunk_size=2,
+            state=state,
+            window=window,
+            position=position,
         )
         parts.append(part)
         position += step
-    expected = naive(*tensors)
+    expected = naive(*tensors, window)
     torch.testing.assert_close(torch.cat(parts), expected)
     assert_same_gradients(torch.cat(parts), expected, tensors, rtol=1e-10, atol=1e-10)
 
