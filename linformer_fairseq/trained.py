@@ -39,19 +39,14 @@ def load_trained(checkpoint: Path, data: Path) -> Trained:
     check_checkpoint(checkpoint)
     if not any(data.glob("dict*.txt")):
         raise UserError(f"{data} has no dictionaries: name the folder that fairseq-preprocess wrote.")
-    has_safe_loader = hasattr(torch.serialization, "add_safe_globals")
-    if has_safe_loader and torch.__version__ < "2.6":  # where fairseq would load without it
+    if hasattr(torch.serialization, "add_safe_globals"):  # refuses what would run code, whichever loader fairseq uses
         read_checkpoint(checkpoint)
     try:
         models, _, task = checkpoint_utils.load_model_ensemble_and_task(
             [str(checkpoint)], arg_overrides={"data": str(data), **plain_encoder()}
         )
-    except Exception as error:
-        if has_safe_loader:
-            read_checkpoint(checkpoint)  # says what is wrong with the file, if that is the reason
-        if not isinstance(error, RuntimeError):
-            raise
-        raise UserError(  # torch's, on sizes
+    except RuntimeError:  # torch's, on sizes
+        raise UserError(
             f"{checkpoint} does not fit the dictionaries in {data}: name the data that it was trained on."
         ) from None
     return Trained(models[0].eval(), task)
