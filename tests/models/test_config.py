@@ -164,6 +164,10 @@ def test_every_flag_has_a_help_text() -> None:
             {"linformer_attention": "decoder", "quant_noise_scalar": 0.1},
             "--quant-noise-scalar does not go with decoder",
         ),
+        (
+            {"linformer_sharing": "none", "quant_noise_scalar": 0.1},
+            "--quant-noise-scalar needs another --linformer-sharing than none",
+        ),
         ({"linformer_attention": "encoder,middle"}, "--linformer-attention knows encoder, cross and decoder, not 'mid"),
         ({"linformer_attention": ""}, "--linformer-attention knows encoder, cross and decoder, not ''"),
         ({"linformer_sharing": "some"}, "--linformer-sharing is one of none, headwise"),

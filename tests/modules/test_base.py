@@ -3,6 +3,7 @@
 import pytest
 import torch
 import torch.utils.checkpoint
+from fairseq.data import Dictionary
 from fairseq.modules import MultiheadAttention
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -233,6 +234,19 @@ def test_parameters_have_fairseqs_names(kind: str, causal: bool) -> None:
     if kind in ("linear", "pooled-linear", "conv"):
         names |= {"key_projection.weight", "value_projection.weight"}
     assert {*make_attention(kind, causal=causal).state_dict()} == names
+
+
+@every_kind
+def test_takes_what_fairseq_leaves_out(kind: str, causal: bool) -> None:
+    """Keys that are the queries, values that are the keys, states without anything, and newer fairseq's dictionary."""
+    words = Dictionary()
+    attention = make_attention(kind, causal=causal, dictionary=words)
+    assert attention.dictionary is words
+    x = torch.randn(9, 2, 8, dtype=torch.float64)
+    expected, _ = attention(x, x, x)
+    for key in (x, None):
+        torch.testing.assert_close(attention(x, key, None)[0], expected)
+    assert attention.reorder_incremental_state({}, torch.tensor([1, 0])) == {}
 
 
 @every_kind
