@@ -53,13 +53,8 @@ def report_text(found: dict[str, Any], pictures: dict[str, str]) -> str:
         "# Quality against k",
         f"{found['text']}. {found['machine']}.",
         f"    {found['command']}",
-<<<<<<< HEAD
-        f"Every model was trained for {epochs}, with the same settings and in {found['precision']}, and translated "
-        f"with {translates} and beam {found['beam']}. {_seeds_sentence(found)} BLEU is sacreBLEU's.",
-=======
         f"Every model was trained for {epochs} with the same settings, in {found['precision']}, and translated with "
         f"{translates} and beam {found['beam']}. {_seeds_sentence(found)} BLEU is sacreBLEU's.",
->>>>>>> refs/heads/tools
     ]
     explained = [VARIANTS[name] for name in dict.fromkeys(name for name, _ in trained) if VARIANTS[name].what]
     if explained:
