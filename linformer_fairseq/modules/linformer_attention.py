@@ -230,8 +230,8 @@ class LinformerMultiheadAttention(SourceAttention[Slots]):
 
     def attend_without_memory(self, query: Tensor, source: Source) -> Tensor | None:
         """Projects scores over tokens instead of tokens, where that multiplies less."""
-        n, sentences = source.key.shape[:2]
-        if sentences != query.size(1) or self.folding_pays(query, self.key_projection.num_slots(n)):
+        n = len(source.key)
+        if self.folding_pays(query, self.key_projection.num_slots(n)):
             return None
         projections = self.key_projection, self.value_projection
         linears, same_tokens = (self.k_proj, self.v_proj), source.value is source.key

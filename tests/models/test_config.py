@@ -71,17 +71,13 @@ def test_every_attention_is_projected_where_it_is_asked_for() -> None:
 
 
 def test_each_place_and_layer_may_have_a_k_of_its_own() -> None:
-    flags = {"linformer_attention": EVERYWHERE, "linformer_decoder_k": "3,2", "linformer_cross_k": "5"}
-    model = toy_model(linformer_k="8,4", linformer_window=0, **flags)
-    assert dims(model.encoder.layers) == [8, 4]
-    assert dims(model.decoder.layers, "encoder_attn") == [5, 5]
-    assert dims(model.decoder.layers) == [3, 2]
-
-
-def test_settings_may_be_lists_as_yaml_has_them() -> None:
-    model = toy_model(linformer_k=[8, 4], linformer_attention=["encoder", "cross"], linformer_cross_k=4)
-    assert dims(model.encoder.layers) == [8, 4]
-    assert dims(model.decoder.layers, "encoder_attn") == [4, 4]
+    """Lists may be such as YAML has them."""
+    for k, decoder_k, cross_k, places in (("8,4", "3,2", "5", EVERYWHERE), ([8, 4], [3, 2], 5, EVERYWHERE.split(","))):
+        own = {"linformer_decoder_k": decoder_k, "linformer_cross_k": cross_k}
+        model = toy_model(linformer_k=k, linformer_attention=places, **own)
+        assert dims(model.encoder.layers) == [8, 4]
+        assert dims(model.decoder.layers, "encoder_attn") == [5, 5]
+        assert dims(model.decoder.layers) == [3, 2]
 
 
 def test_the_window_is_a_part_of_k() -> None:
@@ -163,6 +159,10 @@ def test_every_flag_has_a_help_text() -> None:
         (
             {"linformer_attention": "decoder", "quant_noise_scalar": 0.1},
             "--quant-noise-scalar does not go with decoder",
+        ),
+        (
+            {"linformer_sharing": "none", "quant_noise_scalar": 0.1},
+            "--quant-noise-scalar needs another --linformer-sharing than none",
         ),
         ({"linformer_attention": "encoder,middle"}, "--linformer-attention knows encoder, cross and decoder, not 'mid"),
         ({"linformer_attention": ""}, "--linformer-attention knows encoder, cross and decoder, not ''"),

@@ -3,6 +3,7 @@
 import pytest
 import torch
 import torch.utils.checkpoint
+from fairseq.data import Dictionary
 from fairseq.modules import MultiheadAttention
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -157,21 +158,19 @@ def test_an_empty_sentence_harms_no_other(kind: str, causal: bool) -> None:
 
 
 @every_kind
-@pytest.mark.parametrize(
-    ("dtype", "sharing"),
-    [(torch.bfloat16, "headwise"), (torch.float16, "none")],
-)
-def test_half_precision(kind: str, causal: bool, dtype: torch.dtype, sharing: str) -> None:
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(("sharing", "n", "k"), [("headwise", 600, 16), ("none", 600, 16), ("key-value", 5, 20)])
+def test_half_precision(kind: str, causal: bool, dtype: torch.dtype, sharing: str, n: int, k: int) -> None:
     """By itself and under autocast, against float64 with the same weights. With 600 tokens there are tiles and chunks;
     rounding may open another window, whose scores are then as good."""
-    sizes = {"k": 16, "n": 600, "embed_dim": 32, "num_heads": 4, "random": False}
+    sizes = {"k": k, "n": 600, "embed_dim": 32, "num_heads": 4, "random": False}
     half, single, exact = (
         make_attention(kind, sharing, causal=causal, dtype=t, **sizes) for t in (dtype, torch.float32, torch.float64)
     )
     for attention in (single, exact):
         attention.load_state_dict(half.state_dict())
-    x = torch.randn(600, 2, 32).to(dtype)
-    mask = padding_mask([600, 400])
+    x = torch.randn(n, 2, 32).to(dtype)
+    mask = padding_mask([n, n - n // 3])
     for need_weights in (False, True):
         expected, expected_weights = exact(*[x.double()] * 3, key_padding_mask=mask, need_weights=need_weights)
         for attention, tokens in ((half, x.clone().requires_grad_()), (single, x.float().requires_grad_())):
@@ -184,20 +183,24 @@ def test_half_precision(kind: str, causal: bool, dtype: torch.dtype, sharing: st
             attention.zero_grad()
             out.float().square().mean().backward()
             assert tokens.grad.isfinite().all()
+            assert tokens.grad.any()
             for parameter in attention.parameters():
                 assert parameter.grad.dtype == parameter.dtype
                 assert parameter.grad.isfinite().all()
 
 
 @every_kind
-@pytest.mark.parametrize("need_weights", [False, True])
-def test_dropout_falls_on_the_weights(kind: str, causal: bool, need_weights: bool) -> None:
-    attention = make_attention(kind, causal=causal, dropout=0.5)
-    x = torch.randn(9, 1, 8, dtype=torch.float64).expand(9, 5000, 8)
+@pytest.mark.parametrize(("n", "k"), [(9, 4), (9, 1), (5, 20)])
+def test_dropout_falls_on_the_weights(kind: str, causal: bool, n: int, k: int) -> None:
+    """As slots, with the linear layers folded into them, and with scores projected."""
+    attention = make_attention(kind, k=k, causal=causal, dropout=0.5)
+    x = torch.randn(n, 1, 8, dtype=torch.float64).expand(n, 5000, 8)
     expected = attention(x[:, :1], x[:, :1], x[:, :1])[0]
-    out = attention.train()(x, x, x, need_weights=need_weights)[0]
-    assert not torch.equal(out[:, 0], out[:, 1])
-    torch.testing.assert_close(out.mean(1, keepdim=True), expected, rtol=0, atol=0.1 * expected.std().item())
+    attention.train()
+    for need_weights in (False, True):
+        out = attention(x, x, x, need_weights=need_weights)[0]
+        assert not torch.equal(out[:, 0], out[:, 1])
+        torch.testing.assert_close(out.mean(1, keepdim=True), expected, rtol=0, atol=0.1 * expected.std().item())
 
 
 @every_kind
@@ -233,6 +236,19 @@ def test_parameters_have_fairseqs_names(kind: str, causal: bool) -> None:
     if kind in ("linear", "pooled-linear", "conv"):
         names |= {"key_projection.weight", "value_projection.weight"}
     assert {*make_attention(kind, causal=causal).state_dict()} == names
+
+
+@every_kind
+def test_takes_what_fairseq_leaves_out(kind: str, causal: bool) -> None:
+    """Keys that are the queries, values that are the keys, states without anything, and newer fairseq's dictionary."""
+    words = Dictionary()
+    attention = make_attention(kind, causal=causal, dictionary=words)
+    assert attention.dictionary is words
+    x = torch.randn(9, 2, 8, dtype=torch.float64)
+    expected, _ = attention(x, x, x)
+    for key in (x, None):
+        torch.testing.assert_close(attention(x, key, None)[0], expected)
+    assert attention.reorder_incremental_state({}, torch.tensor([1, 0])) == {}
 
 
 @every_kind

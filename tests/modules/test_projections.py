@@ -81,6 +81,14 @@ def test_columns(start: int, length: int, heads: int | None) -> None:
     assert torch.equal(projection.columns(start, length), padded[..., start + 12 : start + 12 + length])
 
 
+def test_slots_that_tokens_are_fitted_to() -> None:
+    """Only learned matrices have columns to fit."""
+    slots = {kind: projection(3, 24).slots_to_fit(7) for kind, projection in PROJECTIONS.items()}
+    assert slots.pop("linear").tolist() == [0, 1, 2, 0, 1, 2, 0]
+    assert slots.pop("pooled-linear").tolist() == [0, 0, 0, 1, 1, 2, 2]
+    assert set(slots.values()) == {None}
+
+
 @pytest.mark.parametrize(("n", "batch"), [(24, 4), (3, 1)])
 def test_one_product_for_e_and_f_is_both(n: int, batch: int) -> None:
     for kind in ("linear", "pooled-linear"):
