@@ -62,7 +62,7 @@ def _plot(asked: Conversion, drifts: list[list[OutputDrift]]) -> None:
     axes.plot(buckets, before, label="as trained", **BASELINE_STYLE)
     for name, of_model in zip(NAMES, drifts, strict=False):
         after = [math.exp(own.loss / own.tokens) for own in of_model]
-        axes.plot(buckets, after, marker="o", label=f"{name}, k = {asked.flags['linformer_k']}")
+        axes.plot(buckets, after, marker="o", label=f"{name}, k = {asked.config.linformer_k}")
     axes.set(xlabel="length of the source", ylabel="perplexity")
     axes.grid(alpha=0.3)
     axes.legend()

@@ -13,7 +13,6 @@ import torch
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.quality.arguments import parse
 from linformer_fairseq.quality.run import write_report
-from linformer_fairseq.quality.trainings import trainings
 from linformer_fairseq.quality.variants import VARIANTS
 from linformer_fairseq.recipe.flags import check_flags
 from tests.fairseq_commands import ROOT, run_module
@@ -90,7 +89,7 @@ def test_a_study_goes_on_and_is_reported(text: Path, begun: Path) -> None:
     before = files(begun)
     for name in ("report.md", "valid.png", "test.png"):
         (begun / name).unlink()
-    run_module("linformer_fairseq.quality", "--out", begun, "--only-report").ok()
+    run_module("linformer_fairseq.quality", "--out", begun, "--report-only").ok()
     assert files(begun) == before
 
 
@@ -108,7 +107,7 @@ def test_the_documented_report_is_that_of_its_results(tmp_path: Path) -> None:
     del found["differences"]  # as an older version left it
     (tmp_path / "results.json").write_text(json.dumps(found))
     for folder in (tmp_path, tmp_path / "none"):
-        with pytest.raises(UserError, match="run the study without --only-report first"):
+        with pytest.raises(UserError, match="run the study without --report-only first"):
             write_report(folder)
 
 
@@ -150,8 +149,8 @@ def test_a_study_of_former_names_goes_on_in_its_folders(text: Path, tmp_path: Pa
     """And what is asked for twice is done once."""
     (tmp_path / "runs/paper-k4").mkdir(parents=True)
     asked = ["--variants", "paper,linformer,linformer-all", "--seeds", "2,1,2", "--k", "4,4"]
-    found = trainings(parse([str(word) for word in arguments(text, tmp_path, *asked)]))
-    assert [str(training.out.relative_to(tmp_path)) for training in found] == [
+    study = parse([str(word) for word in arguments(text, tmp_path, *asked)])
+    assert [str(training.out.relative_to(tmp_path)) for training in study.trainings] == [
         f"runs/{folder}/seed-{seed}" for seed in (2, 1) for folder in ("paper-k4", "linformer-all-k4")
     ]
 
@@ -175,5 +174,5 @@ def test_refusals(more: list[str], said: str, text: Path, tmp_path: Path) -> Non
 
 def test_every_variant_can_be_trained(text: Path, tmp_path: Path) -> None:
     study = parse(["--data", str(text), "--out", str(tmp_path), "--variants", ",".join(VARIANTS), "--k", "8"])
-    for training in trainings(study)[: len(VARIANTS)]:  # those of the first seed
+    for training in study.trainings[: len(VARIANTS)]:  # those of the first seed
         check_flags(training.model, training.settings, training.out)

@@ -5,7 +5,7 @@ import torch
 from fairseq.models.transformer import TransformerModelBase
 
 from linformer_fairseq.spectrum.attention_maps import Attention, find_attentions, recorded_maps
-from linformer_fairseq.spectrum.singular_values import singular_values
+from linformer_fairseq.spectrum.statistics import singular_values
 from tests.models.toy import batch, previous_tokens, sentence, toy_model, toy_task
 
 ALL = {"linformer_attention": "encoder,cross,decoder"}

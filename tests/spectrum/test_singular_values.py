@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from linformer_fairseq.spectrum.singular_values import cumulative, rank_holding, singular_values
+from linformer_fairseq.spectrum.statistics import cumulative, rank_holding, singular_values
 
 
 def matrix_with(values: list[float], rows: int, columns: int) -> torch.Tensor:

@@ -5,8 +5,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from linformer_fairseq.spectrum.singular_values import cumulative, rank_holding, singular_values
-from linformer_fairseq.spectrum.statistics import BINS, Statistics, rank_quantile
+from linformer_fairseq.spectrum.statistics import (
+    BINS,
+    Statistics,
+    cumulative,
+    rank_holding,
+    rank_quantile,
+    singular_values,
+)
 
 
 @given(st.lists(st.tuples(st.integers(1, 6), st.integers(1, 6)), min_size=1, max_size=8), st.floats(0.3, 0.95))
@@ -27,10 +33,10 @@ def test_sums_over_sentences(shapes: list[tuple[int, int]], energy: float) -> No
     assert statistics.tokens == sum(columns for _, columns in shapes)
     torch.testing.assert_close(statistics.curve(), curves.mean(0))
     torch.testing.assert_close(statistics.mean_rank(), ranks.double().mean(0))
-    assert statistics.rank_counts().sum(-1).eq(len(maps)).all()
+    assert statistics.rank_counts.sum(-1).eq(len(maps)).all()
     for share in (0.1, 0.5, 0.9):
         flat = curves.flatten(0, 2).numpy()
         exact = numpy.quantile(flat, share, axis=0, method="inverted_cdf")
         assert numpy.abs(statistics.curve_quantile(share).numpy() - exact).max() <= 1 / BINS + 1e-9
         expected = numpy.quantile(ranks.flatten().numpy(), share, method="inverted_cdf")
-        assert rank_quantile(statistics.rank_counts(), share) == expected
+        assert rank_quantile(statistics.rank_counts, share) == expected
