@@ -31,7 +31,7 @@ def average(checkpoints: Sequence[Path], output: Path) -> None:
     """Writes the mean of several checkpoints of one model as a checkpoint that all of fairseq's commands take.
 
     The model's floating-point tensors are averaged and keep their types. Sums are in float64, in which half precision
-    neither overflows nor loses bits and the mean of equal checkpoints is that checkpoint; they take about as much
+    neither overflows nor loses bits and the mean of equal checkpoints is that checkpoint. They take about as much
     memory as Adam's state. Everything else, such as counters, the configuration and the task's state, comes from the
     last checkpoint. The optimiser's state is left out, as with fairseq's --no-save-optimizer-state. One checkpoint is
     in memory at a time.
@@ -128,7 +128,8 @@ def _put_means(model: dict[str, Tensor], sums: dict[str, Tensor], number: int) -
     for name, tensor in model.items():
         if name in sums:
             mean = sums.pop(name).div_(number).to(tensor.dtype)
-            place = (tensor.untyped_storage().data_ptr(), tensor.storage_offset(), tensor.shape, tensor.stride())
+            storage = tensor.untyped_storage().data_ptr()
+            place = (storage, tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype)
             kept = shared.setdefault(place, mean)
             model[name] = kept if torch.equal(kept, mean) else mean
 

@@ -39,7 +39,7 @@ def load_trained(checkpoint: Path, data: Path) -> Trained:
     check_checkpoint(checkpoint)
     if not any(data.glob("dict*.txt")):
         raise UserError(f"{data} has no dictionaries: name the folder that fairseq-preprocess wrote.")
-    if hasattr(torch.serialization, "add_safe_globals"):  # refuses what would run code before fairseq loads it
+    if hasattr(torch.serialization, "add_safe_globals"):  # refuses what would run code, whichever loader fairseq uses
         read_checkpoint(checkpoint)
     try:
         models, _, task = checkpoint_utils.load_model_ensemble_and_task(

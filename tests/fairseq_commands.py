@@ -54,13 +54,15 @@ def run(command: str, *arguments: object, text: str | None = None) -> Result:
 def run_module(module: str, *arguments: object, text: str | None = None) -> Result:
     """Runs `python -m MODULE` from the root of the project.
 
-    The process is forked from one that has imported fairseq and nothing of this project: to import it anew for every
-    command would take several times as long as the command itself.
+    The process is forked from one that has imported fairseq, other libraries and nothing of this project: to import
+    them anew for every command would take several times as long as the command itself.
     """
     with tempfile.TemporaryDirectory() as folder:
         given, printed = Path(folder, "input"), Path(folder, "output")
         given.write_text(text or "")
-        process = _fairseq_imported().Process(target=_as_main, args=(module, list(map(str, arguments)), given, printed))
+        process = _libraries_imported().Process(
+            target=_as_main, args=(module, list(map(str, arguments)), given, printed)
+        )
         process.start()
         process.join(timeout=300)
         if process.exitcode is None:
@@ -70,9 +72,9 @@ def run_module(module: str, *arguments: object, text: str | None = None) -> Resu
 
 
 @functools.cache
-def _fairseq_imported() -> ForkServerContext:
+def _libraries_imported() -> ForkServerContext:
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["fairseq"])
+    context.set_forkserver_preload(["fairseq", "torch._dynamo", "matplotlib.pyplot"])
     with mock.patch.dict(os.environ, environment(), clear=True):
         forkserver.ensure_running()
     return context

@@ -1,5 +1,6 @@
 """Attention of every kind with random weights, and what the formulas of `ops.naive` give for the same weights."""
 
+from collections.abc import Sequence
 from functools import partial
 
 import torch
@@ -58,7 +59,8 @@ def make_attention(
     }
     known = registered.options.__dataclass_fields__
     kind_options = registered.options(**{name: value for name, value in flags.items() if name in known})
-    (arguments,) = kind_options.arguments(LayerShapes((k + window,), num_heads, n))
+    whole = k + window if "linformer_window" in known else k
+    (arguments,) = kind_options.arguments(LayerShapes((whole,), num_heads, n))
     if not options.get("encoder_decoder_attention"):
         options.setdefault("self_attention", True)
     attention = registered.attention(embed_dim, num_heads, **arguments, **options)
@@ -66,6 +68,22 @@ def make_attention(
         for parameter in attention.parameters():
             nn.init.normal_(parameter, std=0.5)
     return attention.to(dtype).eval()
+
+
+def padding_mask(lengths: Sequence[int], n: int | None = None) -> Tensor:
+    """The mask (B, n) of sentences of these lengths, true at padded positions; n is the longest unless given."""
+    return torch.arange(n or max(lengths)) >= torch.tensor(lengths)[:, None]
+
+
+def assert_same_gradients(one: Tensor, other: Tensor, inputs: Sequence[Tensor], **tolerance: float) -> None:
+    """Asserts that two outputs have the same gradients; that of an input that does not enter an output is zero."""
+    upstream = torch.randn_like(one)
+    gradients = [
+        torch.autograd.grad(y, inputs, upstream, retain_graph=True, allow_unused=True, materialize_grads=True)
+        for y in (one, other)
+    ]
+    for a, b in zip(*gradients, strict=True):
+        torch.testing.assert_close(a, b, **tolerance)
 
 
 def matrix_of(projection: Projection, head: int, n: int) -> Tensor:
@@ -83,18 +101,20 @@ def matrix_of(projection: Projection, head: int, n: int) -> Tensor:
 
 
 def naive_attention(
-    attention: ProjectedAttention, query: Tensor, key: Tensor, lengths: list[int]
-) -> tuple[Tensor, Tensor]:
-    """The output (T, B, C) and the weights by head (H, B, T, n), for keys (n, B, C) that are the values too."""
+    attention: ProjectedAttention, query: Tensor, key: Tensor, lengths: Sequence[int], value: Tensor | None = None
+) -> naive.Result:
+    """The output (T, B, C) and the weights by head (H, B, T, n), for keys (n, B, D) that are the values too unless
+    these are given."""
+    value = key if value is None else value
     if isinstance(attention, TwoLevelAttention):
         sizes = attention.projected_dim, attention.open_slots
         return naive.multihead(
-            attention, query, key, key, lengths, lambda q, k, v, _: naive.two_level_attention(q, k, v, *sizes)
+            attention, query, key, value, lengths, lambda q, k, v, _: naive.two_level_attention(q, k, v, *sizes)
         )
     assert isinstance(attention, LinformerMultiheadAttention | CausalLinformerAttention)
     keys, values = attention.key_projection, attention.value_projection
     if isinstance(keys, MaxPool):
-        return _naive_max_pool_attention(attention, query, key, lengths)
+        return _naive_max_pool_attention(attention, query, key, value, lengths)
 
     def head(q: Tensor, k: Tensor, v: Tensor, number: int) -> naive.Result:
         if isinstance(attention, LinformerMultiheadAttention):
@@ -106,12 +126,12 @@ def naive_attention(
         out, rows = naive.causal_linformer_attention(q[: len(k)], k, v, *matrices, attention.window, masked)
         return nn.functional.pad(out, padding), nn.functional.pad(rows, padding)
 
-    return naive.multihead(attention, query, key, key, lengths, head)
+    return naive.multihead(attention, query, key, value, lengths, head)
 
 
 def _naive_max_pool_attention(
-    attention: LinformerMultiheadAttention, query: Tensor, key: Tensor, lengths: list[int]
-) -> tuple[Tensor, Tensor]:
+    attention: LinformerMultiheadAttention, query: Tensor, key: Tensor, value: Tensor, lengths: Sequence[int]
+) -> naive.Result:
     """The maxima are of tokens where the heads share them, and of each head's keys and values otherwise; a window's
     tokens share its weight evenly."""
     slots = attention.key_projection.projected_dim
@@ -123,10 +143,8 @@ def _naive_max_pool_attention(
             out, weights = naive.full_attention(q, *((k, v) if shared else (pool(k), pool(v))))
             return out, weights @ naive.pooling_matrix(n, slots).to(weights)
 
-        x = key[:, sentence : sentence + 1]
-        return naive.multihead(
-            attention, query[:, sentence : sentence + 1], x, x, [n], head, pool if shared else lambda x: x
-        )
+        one = (x[:, sentence : sentence + 1] for x in (query, key, value))
+        return naive.multihead(attention, *one, [n], head, pool if shared else lambda x: x)
 
     outs, weights = zip(*(attend(sentence, n) for sentence, n in enumerate(lengths)), strict=True)
     return torch.cat(outs, 1), torch.cat(weights, 1)

@@ -9,6 +9,8 @@ import pytest
 import torch
 
 import linformer_fairseq.checkpoints as checkpoints
+from linformer_fairseq.cli.errors import UserError
+from linformer_fairseq.trained import load_trained
 from tests.models.toy import toy_args, toy_model
 
 safe_by_default = pytest.mark.skipif(
@@ -34,6 +36,17 @@ def test_fairseq_checkpoints_load_and_code_does_not(tmp_path: Path) -> None:
     torch.save({**state, "extra": Smuggled(tmp_path / "ran")}, tmp_path / "bad.pt")
     with pytest.raises(Exception, match="Weights only load failed"):
         torch.load(tmp_path / "bad.pt", weights_only=True)
+    assert not (tmp_path / "ran").exists()
+
+
+@safe_by_default
+def test_loading_a_trained_model_runs_no_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even where the user's shell asks torch for the other loader."""
+    monkeypatch.setenv("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "1")
+    (tmp_path / "dict.en.txt").touch()
+    torch.save({"model": {"w": torch.ones(1)}, "extra": Smuggled(tmp_path / "ran")}, tmp_path / "bad.pt")
+    with pytest.raises(UserError, match=r"bad\.pt is refused by torch's safe loader"):
+        load_trained(tmp_path / "bad.pt", tmp_path)
     assert not (tmp_path / "ran").exists()
 
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Turns the Transformers of the study (run.sh) into Linformers, translates with them, fine-tunes each for one epoch and
-# translates again; prints sacreBLEU with a paired bootstrap against the Transformer, seed by seed. Finished steps are
+# Turns the Transformers of the study (run.sh) into models with two levels, translates with them, fine-tunes each for one
+# epoch and translates again; prints sacreBLEU with a paired bootstrap against the Transformer, seed by seed. Finished steps are
 # not repeated. For a study with run.sh's own settings of text and translation.
 #   STUDY=results/quality K=8 SEEDS='1 2 3' SUBSET=valid THREADS=2
 set -euo pipefail
@@ -64,10 +64,10 @@ for seed in $seeds; do
   translate "$trained" "$folder/$subset/transformer"
   shown=("$folder/$subset/transformer")
   for attention in encoder,cross encoder,cross,decoder; do
-    flags=(--linformer-k "$k" --linformer-attention "$attention")
+    flags=(--linformer-projection two-level --linformer-k "$k" --linformer-attention "$attention")
     fit=()
-    if [ "$attention" = encoder,cross,decoder ]; then # its E and F; those of the others have nothing to learn
-      flags+=(--linformer-init identity --linformer-mask-empty-slots)
+    if [ "$attention" = encoder,cross,decoder ]; then # the decoder's E and F; two levels have nothing to learn
+      flags+=(--linformer-window $((k / 2)) --linformer-init identity --linformer-mask-empty-slots)
       fit=(--data "$text/bin" --fit 1000)
     fi
     start="$folder/$attention.pt"

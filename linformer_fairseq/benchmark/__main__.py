@@ -14,9 +14,11 @@ def main(argv: Sequence[str]) -> int:
 
     def command() -> None:
         from .arguments import parse
+        from .memory import limited_memory
 
         arguments = parse(argv)
-        arguments.run(arguments.running, arguments.settings)
+        with limited_memory(arguments.options.torch_device):
+            arguments.run(arguments.options, arguments.settings)
 
     return exit_status(command, interrupted="run the same command again")
 

@@ -1,7 +1,6 @@
 """The benchmark's command line, a subcommand for each benchmark."""
 
 import argparse
-import dataclasses
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,15 +13,16 @@ from linformer_fairseq.cli.machine import cpu_count
 
 from .causal.arguments import add_parser as add_causal
 from .efficiency.arguments import add_parser as add_efficiency
-from .running import DTYPES, Running
+from .rows import fields_of
+from .run_options import DTYPES, RunOptions
 
 
 @dataclass(frozen=True)
 class Arguments:
     """What one invocation asks for."""
 
-    run: Callable[[Running, Any], None]
-    running: Running
+    run: Callable[[RunOptions, Any], None]
+    options: RunOptions
     settings: Any
     """The sizes of the benchmark that `run` is."""
 
@@ -31,12 +31,12 @@ def build_parser() -> argparse.ArgumentParser:
     parser = Parser(prog="benchmark", description="Measure what Linformer attention costs.")
     commands = parser.add_subparsers(dest="benchmark", required=True, metavar="BENCHMARK")
     for add in (add_causal, add_efficiency):
-        _add_running(add(commands))
+        _add_run_options(add(commands))
     return parser
 
 
-def _add_running(parser: argparse.ArgumentParser) -> None:
-    """Options that every benchmark has."""
+def _add_run_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options that every benchmark has."""
     group = parser.add_argument_group("running")
     group.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder for the report")
     group.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="where to measure")
@@ -48,7 +48,11 @@ def _add_running(parser: argparse.ArgumentParser) -> None:
 
 
 def parse(argv: Sequence[str]) -> Arguments:
-    """The benchmark that a command line asks for, checked as far as it can be without measuring."""
+    """Returns the benchmark that a command line asks for, checked as far as it can be without measuring.
+
+    Raises:
+        UserError: the command line is refused.
+    """
     args = vars(build_parser().parse_args(argv))
     check_device(args["device"])
     if args["dim"] < 4:
@@ -57,11 +61,6 @@ def parse(argv: Sequence[str]) -> Arguments:
         raise UserError(f"--dim {args['dim']} is not divisible by --heads {args['heads']}: change one of them.")
     check_folder("--out", args["out"])
     command = shlex.join(["python", "-m", "linformer_fairseq.benchmark", *argv])
-    running = Running(command=command, **_taken(args, Running))
-    settings = args["settings"](**_taken(args, args["settings"]))
-    return Arguments(args["run"], running, settings)
-
-
-def _taken(args: dict[str, Any], kind: type) -> dict[str, Any]:
-    """The options that a dataclass has fields for."""
-    return {field.name: args[field.name] for field in dataclasses.fields(kind) if field.name in args}
+    options = RunOptions(command=command, **fields_of(RunOptions, args))
+    settings = args["settings"](**fields_of(args["settings"], args))
+    return Arguments(args["run"], options, settings)

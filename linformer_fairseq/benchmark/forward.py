@@ -17,18 +17,20 @@ WITHOUT_WEIGHTS = "encoder and decoder, no attention weights"
 
 
 def shapes(tokens: int, lengths: Iterable[int]) -> list[tuple[int, int]]:
-    """Batches of a number of tokens: (tokens in a sentence, sentences). Longer sentences are left out."""
+    """Returns batches of `tokens` tokens, as (tokens in a sentence, sentences); longer sentences are left out."""
     return [(length, tokens // length) for length in lengths if length <= tokens]
 
 
 def random_tokens(words: Dictionary, sentences: int, length: int, device: torch.device) -> Tensor:
-    """(B, n), words only."""
+    """Returns random words, (B, n)."""
     return torch.randint(words.nspecial, len(words), (sentences, length), device=device)
 
 
 def forward(part: str, model: TransformerModelBase, tokens: Tensor) -> Any:
-    """Passes source tokens (B, n) through a part of the model; the target has as many tokens, the same ones, and all
-    of its positions are computed at once, as in training."""
+    """Passes source tokens (B, n) through a part of the model.
+
+    The target is the same tokens, and all of its positions are computed at once, as in training.
+    """
     lengths = torch.full((len(tokens),), tokens.size(1), device=tokens.device)
     if part == ENCODER:
         return model.encoder(tokens, src_lengths=lengths)
@@ -40,5 +42,5 @@ def forward(part: str, model: TransformerModelBase, tokens: Tensor) -> Any:
 
 
 def forward_call(part: str, model: TransformerModelBase, tokens: Tensor) -> Callable[[int], Any]:
-    """The same as a contender to time."""
+    """Returns the same as a contender to time."""
     return lambda run: forward(part, model, tokens)

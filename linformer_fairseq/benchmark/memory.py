@@ -1,7 +1,10 @@
-"""Bytes: what a call takes at its peak, what is free, and what an allocation that failed says."""
+"""Bytes: what a call takes at its peak, how much there is, and what an allocation that failed says."""
 
 import gc
-from collections.abc import Callable
+import re
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -9,11 +12,17 @@ from torch.profiler import ProfilerActivity, profile
 
 from linformer_fairseq.cli.progress import say
 
+RESERVE = 0.1
+"""The share of the free memory that the measurements must leave to everything else."""
+CONTAINERS = Path("/sys/fs/cgroup")
+CONTAINER_LIMITS = ("memory.max", "memory/memory.limit_in_bytes")
+"""The files there in which Linux shows a container its limit (cgroup version 2, version 1)."""
+
 
 def peak_bytes(call: Callable[[], object], device: torch.device) -> int:
-    """The most that `call` holds at a time beyond what there is before it.
+    """Returns the most bytes that `call` holds at a time, beyond those in use before it.
 
-    On a GPU the allocator tells; elsewhere every allocation is listed, those within torch's kernels too.
+    On a GPU the allocator counts them; elsewhere torch's profiler lists every allocation, those of its kernels too.
     """
     if device.type == "cuda":
         torch.cuda.synchronize(device)
@@ -31,8 +40,8 @@ def peak_bytes(call: Callable[[], object], device: torch.device) -> int:
     return peak
 
 
-def peak_bytes_if_listed(name: str, call: Callable[[], object], device: torch.device) -> int | None:
-    """`peak_bytes` of what is known to run, or None, and said so, where there is no memory left for the listing."""
+def peak_bytes_or_none(name: str, call: Callable[[], object], device: torch.device) -> int | None:
+    """Returns `peak_bytes` of a call that is known to run, or None, with a message, where the list does not fit."""
     try:
         return peak_bytes(call, device)
     except (RuntimeError, MemoryError) as error:
@@ -41,7 +50,7 @@ def peak_bytes_if_listed(name: str, call: Callable[[], object], device: torch.de
 
 
 def _memory_events(recorder: profile) -> list[tuple[int, int]]:
-    """When memory was taken (> 0) or given back (< 0), and how many bytes."""
+    """Returns when memory was taken (> 0) or given back (< 0), and how many bytes."""
     events = recorder.profiler.kineto_results.events()
     return [
         # newer torch counts in nanoseconds, older in microseconds
@@ -51,32 +60,56 @@ def _memory_events(recorder: profile) -> list[tuple[int, int]]:
     ]
 
 
-def free_bytes(device: torch.device) -> int | None:
-    """What can still be allocated, or None where nothing tells."""
-    if device.type == "cuda":
-        unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-        return torch.cuda.mem_get_info(device)[0] + unused
-    info = Path("/proc/meminfo")
-    if info.exists():
-        for line in info.read_text(encoding="ascii", errors="replace").split("\n"):
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    return None
+@contextmanager
+def limited_memory(device: torch.device) -> Iterator[None]:
+    """Within, this process may allocate what is free on the machine and no more; what goes beyond raises an error.
+
+    Without a limit Linux would grant the allocation and kill the process once it fills it, and with it all contenders.
+    A GPU needs none, as its allocator refuses what does not fit; systems other than Linux tell no numbers to go by.
+    """
+    held, free = _kilobytes("/proc/self/status", "VmData"), _kilobytes("/proc/meminfo", "MemAvailable")
+    if device.type == "cuda" or held is None or free is None:
+        yield
+        return
+    import resource  # there is none on Windows
+
+    limits = [1024 * (held + int((1 - RESERVE) * free)), *_container_limits()]
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    limits += [limit for limit in (soft, hard) if limit != resource.RLIM_INFINITY]
+    resource.setrlimit(resource.RLIMIT_DATA, (min(limits), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+
+
+def _kilobytes(path: str, name: str) -> int | None:
+    """Returns a number from one of Linux's lists, or None where there is no such list."""
+    if sys.platform != "linux" or not Path(path).exists():
+        return None
+    found = re.search(rf"^{name}:\s+(\d+) kB", Path(path).read_text(encoding="utf-8", errors="replace"), re.MULTILINE)
+    return int(found[1]) if found else None
+
+
+def _container_limits() -> list[int]:
+    """Returns the bytes that the container may use, less the reserve, if it has a limit."""
+    files = [CONTAINERS / name for name in CONTAINER_LIMITS]
+    texts = [file.read_text(encoding="ascii").strip() for file in files if file.exists()]
+    return [int((1 - RESERVE) * int(text)) for text in texts if text.isdecimal()]
 
 
 def release(device: torch.device) -> None:
-    """Give back what is no longer in use, before the next measurement."""
+    """Gives back what is no longer in use, before the next measurement."""
     gc.collect()
     if device.type == "cuda":
         torch.cuda.empty_cache()
 
 
 def refusal(error: RuntimeError | MemoryError) -> str:
-    """Why a contender drops out of a measurement; errors that say something else are raised again."""
+    """Returns why a contender drops out of a measurement; raises errors again that say something else."""
     text = str(error)
-    if isinstance(error, MemoryError) or "out of memory" in text or "not enough memory" in text:
-        return "did not fit into memory"
-    if "can't allocate memory" in text:
+    memory = ("out of memory", "not enough memory", "can't allocate memory")
+    if isinstance(error, MemoryError) or any(words in text for words in memory):
         return "did not fit into memory"
     if "not implemented for" in text:
         return "torch does not compute it in this type"

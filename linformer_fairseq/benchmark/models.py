@@ -16,21 +16,21 @@ TRANSFORMER = "fairseq's Transformer"
 
 @dataclass(frozen=True)
 class ModelSizes:
-    """Of the encoder and, alike, of the decoder; the defaults are those of `transformer_wmt_en_de`."""
+    """Sizes of the encoder, and of the decoder; the defaults are those of `transformer_wmt_en_de`."""
 
     dim: int = 512
     heads: int = 8
     layers: int = 6
     ffn_dim: int = 2048
     words: int = 8000
-    """Of the vocabulary, besides fairseq's own symbols; source and target share it, and all embeddings are one."""
+    """Words of the vocabulary besides fairseq's own symbols; source and target share it, and all embeddings."""
 
     def task(self) -> TranslationTask:
         words = dictionary(self.words)
         return TranslationTask(TranslationConfig(), words, words)
 
     def arguments(self) -> dict[str, int]:
-        """fairseq's options."""
+        """Returns the sizes as fairseq's options."""
         options = {
             "embed_dim": self.dim,
             "ffn_embed_dim": self.ffn_dim,
@@ -41,7 +41,7 @@ class ModelSizes:
 
 
 def dictionary(words: int) -> Dictionary:
-    """That many words, besides fairseq's own symbols."""
+    """Returns a vocabulary of so many words, besides fairseq's own symbols."""
     made = Dictionary()
     for word in range(words):
         made.add_symbol(f"w{word}")
@@ -49,7 +49,7 @@ def dictionary(words: int) -> Dictionary:
 
 
 def build(arch: str, sizes: ModelSizes, task: TranslationTask, **arguments: Any) -> TransformerModelBase:
-    """A model of fairseq's registry.
+    """Returns a model of fairseq's registry.
 
     Args:
         task: of the same sizes.

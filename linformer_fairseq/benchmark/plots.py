@@ -1,37 +1,47 @@
-"""Pictures with logarithmic axes, a line a contender."""
+"""Pictures with logarithmic axes and a line for each contender."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import cycle
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
+from matplotlib import colormaps
 from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from linformer_fairseq.cli.figures import save
 
-Row = TypeVar("Row")
+Point = tuple[str, int, float | None]
+"""The name of a line, x, and y where there is one."""
+Style = dict[str, Any]
+MARKERS = "ovsDPX*d<>pH^h"
+RED = "C3"
+"""For the contender that a picture is about."""
+COLOURS = [colour for colour in colormaps["tab20"].colors if colour != to_rgb(RED)]
 
 
-def lines(
-    axes: Axes,
-    rows: Sequence[Row],
-    name: Callable[[Row], str],
-    x: Callable[[Row], int],
-    y: Callable[[Row], float | None],
-    styles: Mapping[str, Mapping[str, Any]],
+def styles(names: Iterable[str]) -> dict[str, Style]:
+    """Returns a style for each line, another one for each as far as markers and colours go."""
+    return {
+        name: {"marker": marker, "color": colour}
+        for name, marker, colour in zip(names, cycle(MARKERS), cycle(COLOURS), strict=False)
+    }
+
+
+def panel(
+    axes: Axes, points: Sequence[Point], line_styles: Mapping[str, Style], title: str, x_label: str, y_label: str
 ) -> None:
-    """A line for each name, in its style, through the rows that have a value."""
-    for line in dict.fromkeys(map(name, rows)):
-        points = [(x(row), y(row)) for row in rows if name(row) == line and y(row)]
-        style = {"linewidth": 1.5, "markersize": 5, **styles[line]}
-        axes.plot([p for p, _ in points], [q for _, q in points], label=line, **style)
-
-
-def dress(axes: Axes, title: str, x_label: str, y_label: str, ticks: Sequence[int]) -> None:
+    """Draws a line through the points of each name, in its style."""
+    for name in dict.fromkeys(name for name, _, _ in points):
+        own = [(x, y) for line, x, y in points if line == name and y]
+        style = {"linewidth": 1.5, "markersize": 5, **line_styles[name]}
+        axes.plot([x for x, _ in own], [y for _, y in own], label=name, **style)
+    ticks = sorted({x for _, x, _ in points})
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
-    axes.set_xticks(sorted(set(ticks)), labels=[f"{tick:,}" for tick in sorted(set(ticks))])
+    axes.set_xticks(ticks, labels=[f"{tick:,}" for tick in ticks])
     axes.set_xticks([], minor=True)
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
@@ -43,7 +53,12 @@ def dress(axes: Axes, title: str, x_label: str, y_label: str, ticks: Sequence[in
 
 
 def save_with_legend(figure: Figure, axes: Axes, path: Path, columns: int, title: str | None = None) -> None:
-    """Below all panels the legend of one of them."""
+    """Saves a figure with the legend of one of its panels below them all."""
     legend = axes.get_legend_handles_labels()
     figure.legend(*legend, loc="outside lower center", ncols=columns, title=title, fontsize="small")
     save(figure, path)
+
+
+def scaled(factor: float, value: float | None) -> float | None:
+    """Returns a number in another unit, or None where there is none."""
+    return None if value is None else factor * value

@@ -4,28 +4,26 @@ from collections.abc import Sequence
 
 from tabulate import tabulate
 
-from linformer_fairseq.cli.machine import describe_machine
-
-from .running import Running
+from .run_options import RunOptions
 from .timing import Spread
 
 UNKNOWN = "–"
 
 
-def heading(title: str, running: Running) -> list[str]:
-    """The title, and what has to be known to measure again."""
+def heading(title: str, options: RunOptions) -> list[str]:
+    """Returns the title, and what one has to know to measure again."""
     return [
         f"# {title}",
-        f"{describe_machine()}. Measured on {running.device} in {running.dtype}; threads: {running.threads}.",
-        f"    {running.command}",
-        f"All times are medians, of {running.repeats} runs where nothing else is said (and {running.warm_up} before "
-        "them that do not count), the contenders taking turns run by run; the two numbers beside a median are its "
-        "quartiles. A MB is 10^6 bytes.",
+        f"{options.machine}. Measured on {options.device} in {options.dtype}; threads: {options.threads}.",
+        f"    {options.command}",
+        f"All times are medians, of {options.repeats} runs unless a section says otherwise, after {options.warm_up} "
+        "that do not count; the contenders take turns run by run. The two numbers beside a median are its quartiles. A "
+        "MB is 10^6 bytes.",
     ]
 
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Numbers are to be formatted already."""
+    """Returns a Markdown table of formatted numbers, the first column on the left and all others on the right."""
     align = ["left", *["right"] * (len(headers) - 1)]
     return tabulate(rows, headers, tablefmt="github", disable_numparse=True, colalign=align if rows else None)
 

@@ -1,5 +1,6 @@
-"""Times of several contenders, measured side by side."""
+"""Times of several contenders, measured in turn."""
 
+import math
 import statistics
 import time
 from collections.abc import Callable, Hashable, Mapping
@@ -8,12 +9,12 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
 
-from .memory import refusal
+from .memory import refusal, release
 
 Key = TypeVar("Key", bound=Hashable)
 """What a contender is known by."""
 Contenders = Mapping[Key, Callable[[int], object]]
-"""What to time; a call is told its number, from 0 on."""
+"""What to time; a call is given its number, from 0 on."""
 
 
 class Spread(NamedTuple):
@@ -24,37 +25,36 @@ class Spread(NamedTuple):
     upper: float
 
     def facts(self) -> dict[str, float]:
-        """As results.json has it."""
+        """The three as results.json has them."""
         return {f"{name}_seconds": seconds for name, seconds in self._asdict().items()}
 
 
 @dataclass(frozen=True)
 class Timings(Generic[Key]):
-    """Every contender stands in one of the two."""
+    """The times of the contenders that ran; every contender is in one of the two."""
 
     spreads: dict[Key, Spread]
     notes: dict[Key, str]
-    """Why a contender could not run."""
+    """Why a contender has no time."""
 
 
-@dataclass(frozen=True)
-class Turns(Generic[Key]):
-    """As `Timings`, run by run."""
-
-    seconds: dict[Key, list[float]]
-    notes: dict[Key, str]
-
-
-def interleaved(calls: Contenders[Key], repeats: int, warm_up: int, device: torch.device) -> Timings[Key]:
-    """Times all contenders in turn, of which the first `warm_up` runs do not count."""
-    turns = take_turns(calls, warm_up + repeats, device)
-    return Timings({name: spread(times[warm_up:]) for name, times in turns.seconds.items()}, turns.notes)
+def interleaved(
+    calls: Contenders[Key], repeats: int, warm_up: int, device: torch.device, time_limit: float = math.inf
+) -> Timings[Key]:
+    """Times all contenders in turn; the first `warm_up` runs of each do not count."""
+    seconds, notes = take_turns(calls, warm_up + repeats, device, time_limit)
+    return Timings({name: spread(times[warm_up:]) for name, times in seconds.items()}, notes)
 
 
-def take_turns(calls: Contenders[Key], runs: int, device: torch.device) -> Turns[Key]:
-    """Times all contenders in turn, run by run, so that whatever else the machine does falls on them alike.
+def take_turns(
+    calls: Contenders[Key], runs: int, device: torch.device, time_limit: float = math.inf
+) -> tuple[dict[Key, list[float]], dict[Key, str]]:
+    """Times all contenders in turn, run by run, so that whatever else the machine does affects all of them alike.
 
-    A contender whose tensors do not fit into memory drops out.
+    A contender drops out once it does not fit into memory, or one of its runs takes longer than `time_limit` seconds.
+
+    Returns:
+        The seconds of every run, and why contenders dropped out; every contender is in one of the two.
     """
     seconds: dict[Key, list[float]] = {name: [] for name in calls}
     notes: dict[Key, str] = {}
@@ -66,10 +66,21 @@ def take_turns(calls: Contenders[Key], runs: int, device: torch.device) -> Turns
                 seconds[name].append(_seconds(call, run, device))
             except (RuntimeError, MemoryError) as error:
                 notes[name] = refusal(error)
-    return Turns({name: times for name, times in seconds.items() if name not in notes}, notes)
+            else:
+                if seconds[name][-1] > time_limit:
+                    notes[name] = too_long(time_limit)
+                continue
+            release(device)  # once the error, and what it refers to, is gone
+    return {name: times for name, times in seconds.items() if name not in notes}, notes
+
+
+def too_long(time_limit: float) -> str:
+    """Returns the note of a contender of which a run took longer than so many seconds, here or at a shorter length."""
+    return f"left out: a run takes longer than {time_limit:g} s"
 
 
 def spread(seconds: list[float]) -> Spread:
+    """Returns the median and the quartiles."""
     if len(seconds) == 1:
         return Spread(*seconds * 3)
     lower, median, upper = statistics.quantiles(seconds, n=4, method="inclusive")
@@ -77,14 +88,14 @@ def spread(seconds: list[float]) -> Spread:
 
 
 def _seconds(call: Callable[[int], Any], run: int, device: torch.device) -> float:
-    synchronise(device)
+    _synchronise(device)
     start = time.perf_counter()
     call(run)
-    synchronise(device)
+    _synchronise(device)
     return time.perf_counter() - start
 
 
-def synchronise(device: torch.device) -> None:
-    """Wait for what was started on a GPU."""
+def _synchronise(device: torch.device) -> None:
+    """Waits for what was started on a GPU."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)

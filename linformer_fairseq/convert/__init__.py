@@ -1,1 +1,1 @@
-"""Turning a trained Transformer into a Linformer."""
+"""Turning a trained Transformer into a model with linear attention."""

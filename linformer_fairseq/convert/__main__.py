@@ -1,4 +1,4 @@
-"""`python -m linformer_fairseq.convert CHECKPOINT OUT`: a trained `transformer` as a `linformer_transformer`."""
+"""`python -m linformer_fairseq.convert CHECKPOINT OUT`: a trained `transformer` with another kind of attention."""
 
 import sys
 from collections.abc import Sequence

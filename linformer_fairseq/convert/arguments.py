@@ -1,17 +1,24 @@
 """The command line of the conversion: the model's own flags, and what to compare on."""
 
 import shlex
-from argparse import Namespace
+from argparse import SUPPRESS, Namespace
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 from fairseq.dataclass.utils import gen_parser_from_dataclass
 
 from linformer_fairseq.cli.arguments import Parser, ascending, check_folder, count, natural
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.cli.machine import cpu_count
-from linformer_fairseq.models.config import LinformerConfig
+from linformer_fairseq.models.config import LinformerConfig, default_flags
+from linformer_fairseq.modules.registry import flag_of
+
+KIND = "two-level"
+"""The kind of attention that a Transformer is turned into, unless told otherwise: it translates as before."""
+EXACT_START = {"linformer_init": "identity", "linformer_mask_empty_slots": True}
+"""With these, learned E and F start as full attention of up to k tokens."""
 
 
 @dataclass(frozen=True)
@@ -21,7 +28,7 @@ class Conversion:
     command: str
     checkpoint: Path
     output: Path
-    flags: dict[str, object]
+    flags: dict[str, Any]
     """The `linformer_...` settings of the new model."""
     data: Path | None
     """What both models are compared on; None for no comparison."""
@@ -39,20 +46,21 @@ class Conversion:
 
     @property
     def model_flags(self) -> str:
-        """What has to be said to fairseq-train for this model, as its defaults are others."""
-        words = []
-        for name, default in vars(LinformerConfig()).items():
-            value, flag = self.flags.get(name, default), f"--{name.replace('_', '-')}"
-            if not name.startswith("_") and str(value) != str(default):
-                words += [flag] if value is True else [flag, str(value)]
+        """The flags by which fairseq-train builds this model, with any architecture of this package."""
+        kind = self.flags["linformer_projection"]
+        words = ["--linformer-projection", kind]
+        for name, default in default_flags(kind).items():
+            value = self.flags[name]
+            if str(value) != str(default):
+                words += [flag_of(name)] if value is True else [flag_of(name), str(value)]
         return shlex.join(words)
 
 
 def build_parser() -> Parser:
     parser = Parser(
         prog="convert",
-        description="Turn a checkpoint of fairseq's `transformer` into one of `linformer_transformer`, to translate "
-        "with or to fine-tune (--finetune-from-model).",
+        description="Turn a checkpoint of fairseq's `transformer` into one of `two_level_transformer`, or with another "
+        "--linformer-projection of `linformer_transformer`, to translate with or to fine-tune (--finetune-from-model).",
     )
     parser.add_argument("checkpoint", type=Path, metavar="CHECKPOINT", help="that fairseq-train saved")
     parser.add_argument("output", type=Path, metavar="OUT", help="the file to write")
@@ -66,27 +74,25 @@ def build_parser() -> Parser:
         type=natural,
         default=0,
         metavar="SENTENCES",
-        help="fit learned E and F to the attention maps of so many training sentences",
+        help="fit learned E and F to the attention maps of this many training sentences",
     )
     group.add_argument("--threads", type=count, default=cpu_count(), help="threads of torch")
-    group.add_argument("--seed", type=natural, default=1, help="of the choice of sentences, and of what starts random")
-    group = parser.add_argument_group("the new model", "as for fairseq-train")
-    gen_parser_from_dataclass(group, LinformerConfig())
-    # a linear projection has to start as full attention of few tokens
-    parser.set_defaults(linformer_init=None, linformer_mask_empty_slots=True)
+    group.add_argument("--seed", type=natural, default=1, help="seed of the choice of sentences, and of random starts")
+    group = parser.add_argument_group("the new model", "as for fairseq-train", argument_default=SUPPRESS)
+    gen_parser_from_dataclass(group, LinformerConfig(), delete_default=True)
+    parser.set_defaults(linformer_projection=KIND)
     return parser
 
 
 def parse(argv: Sequence[str]) -> Conversion:
-    """The conversion that a command line asks for, checked as far as it can be without reading the checkpoint."""
+    """Returns the conversion that a command line asks for, checked as far as is possible without the checkpoint."""
     args = vars(build_parser().parse_args(argv))
-    flags = {name: args.pop(name) for name in list(args) if name.startswith("linformer_")}
+    given = {name: args.pop(name) for name in list(args) if name.startswith("linformer_")}
+    flags = {**default_flags(given["linformer_projection"]), **given}
     try:
-        config = LinformerConfig.from_namespace(Namespace(**{**flags, "linformer_init": "xavier"}))
-        if flags["linformer_init"] is None:
-            linear = config.linformer_projection == "linear" or "decoder" in config.places
-            flags["linformer_init"] = "identity" if linear else "xavier"
-            flags["linformer_mask_empty_slots"] = linear
+        config = LinformerConfig.from_namespace(Namespace(**flags))
+        used = {option.name for place in config.places for option in fields(config.kind_of(place).options)}
+        flags |= {name: value for name, value in EXACT_START.items() if name in used and name not in given}
         LinformerConfig.from_namespace(Namespace(**flags))
     except ValueError as error:
         raise UserError(f"{error}.") from None

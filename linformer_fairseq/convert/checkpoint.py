@@ -1,4 +1,4 @@
-"""From the checkpoint of a Transformer to that of a Linformer."""
+"""From the checkpoint of a Transformer to that of a model with projected attention."""
 
 import copy
 from argparse import Namespace
@@ -11,30 +11,30 @@ from fairseq.data import Dictionary
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY, BaseFairseqModel
 from fairseq.models.transformer import TransformerModel
 from omegaconf import DictConfig, OmegaConf
-from torch import Tensor
 
 from linformer_fairseq.cli.errors import UserError
-from linformer_fairseq.models.config import LayerProjections, LinformerConfig
+from linformer_fairseq.models.config import LinformerConfig
 from linformer_fairseq.models.layers import FAST_PATH_PARAMETERS
-from linformer_fairseq.spectrum.attention_maps import PLACES
+from linformer_fairseq.models.linformer_transformer import PRESETS
+from linformer_fairseq.models.loading import projection_weights
+from linformer_fairseq.modules.registry import DEFAULT_KIND
 
 MODEL = "linformer_transformer"
 
 
 def converted(state: dict[str, Any], path: Path, config: LinformerConfig) -> dict[str, Any]:
-    """The state of a checkpoint as one of a Linformer, its projections as they start.
+    """Returns the state of a checkpoint with another attention, whose projections, where it has any, are fresh.
 
     Args:
         state: of a `transformer`; it is left as it is.
         path: where it comes from, for a refusal.
-        config: the new model's projections.
+        config: the new model's attention.
 
     Raises:
-        UserError: a checkpoint of another model, or projections that do not fit it.
+        UserError: a checkpoint of another model, or settings of which no model can be built.
     """
     args = model_settings(state)
     name = getattr(args, "_name", None) or getattr(args, "arch", None)
-    arch = getattr(args, "arch", None) or name
     if (
         ARCH_MODEL_REGISTRY.get(name) is not TransformerModel
         or "encoder.layers.0.self_attn.k_proj.weight" not in state["model"]
@@ -44,38 +44,44 @@ def converted(state: dict[str, Any], path: Path, config: LinformerConfig) -> dic
             "translation model of fairseq's transformer."
         )
     args._name = MODEL
-    args.arch = f"linformer_{arch}" if f"linformer_{arch}" in ARCH_MODEL_REGISTRY else MODEL
+    args.arch = _architecture(getattr(args, "arch", None) or name, config.linformer_projection)
     for flag, value in vars(config).items():
         if not flag.startswith("_"):
             setattr(args, flag, value)
-    model = {
+    weights = {
         key: tensor for key, tensor in state["model"].items() if key.rpartition(".")[2] not in FAST_PATH_PARAMETERS
     }
-    try:
-        for place in sorted(config.places):
-            model |= _weights(place, projections(place, args, state["model"], config))
-    except ValueError as error:
-        raise UserError(f"{error}.") from None
     if state.get("cfg") is None:  # of fairseq before 0.10
-        return {**state, "model": model, "args": args}
-    return {**state, "model": model, "cfg": {**_plain(state["cfg"]), "model": args}}
+        new = {**state, "model": weights, "args": args}
+    else:
+        new = {**state, "model": weights, "cfg": {**_plain(state["cfg"]), "model": args}}
+    return {**new, "model": {**weights, **projection_weights(built(new).state_dict())}}
+
+
+def _architecture(arch: str, kind: str) -> str:
+    """Returns the name of the architecture that is as fairseq's `arch` but for the kind of attention."""
+    prefixes = {own: prefix for prefix, own in PRESETS.items()}
+    prefix = prefixes.get(kind, prefixes[DEFAULT_KIND])
+    return prefix + arch if prefix + arch in ARCH_MODEL_REGISTRY else f"{prefix}transformer"
 
 
 def built(state: dict[str, Any]) -> BaseFairseqModel:
-    """The model of a converted checkpoint, as fairseq builds it, in evaluation mode.
+    """Returns the model of a converted checkpoint, as fairseq builds it, in evaluation mode.
+
+    Projections that the state does not hold are fresh.
 
     Raises:
         UserError: settings that do not go together.
     """
     args = model_settings(state)
-    ARCH_CONFIG_REGISTRY[args.arch](args)  # what an older fairseq did not know yet
-    args.encoder_embed_path = args.decoder_embed_path = None  # the words of a trained model are in its state
+    ARCH_CONFIG_REGISTRY[args.arch](args)  # adds the settings that an older fairseq did not know
+    args.encoder_embed_path = args.decoder_embed_path = None  # the embeddings of a trained model are in its state
     words = {side: _words(len(state["model"][f"{side}.embed_tokens.weight"])) for side in ("encoder", "decoder")}
     task = Namespace(source_dictionary=words["encoder"], target_dictionary=words["decoder"])
     try:
         model = ARCH_MODEL_REGISTRY[args.arch].build_model(args, task)
         model = quantization_utils.quantize_model_scalar(model, args)  # as fairseq's tasks do
-        model.load_state_dict(state["model"], model_cfg=args)
+        model.load_state_dict({**projection_weights(model.state_dict()), **state["model"]}, model_cfg=args)
     except SystemExit as error:
         raise UserError(f"{str(error).removeprefix('error: ')}.") from None
     except RuntimeError as error:  # torch's, on names and sizes
@@ -84,7 +90,7 @@ def built(state: dict[str, Any]) -> BaseFairseqModel:
 
 
 def _words(size: int) -> Dictionary:
-    """A dictionary of so many entries: a model asks for no more of it."""
+    """Returns a dictionary with this many entries, which is all that a model asks of it."""
     words = Dictionary()
     for index in range(size - len(words)):
         words.add_symbol(str(index))
@@ -92,7 +98,7 @@ def _words(size: int) -> Dictionary:
 
 
 def model_settings(state: dict[str, Any]) -> Namespace:
-    """A copy of the flags that a checkpoint's model was built with, however old fairseq was that wrote it."""
+    """Returns a copy of the flags that a checkpoint's model was built with, whichever fairseq wrote it."""
     cfg = state.get("cfg")
     found = _plain(cfg).get("model") if cfg is not None else state.get("args")
     if isinstance(found, Mapping):
@@ -100,28 +106,6 @@ def model_settings(state: dict[str, Any]) -> Namespace:
     return Namespace(**copy.deepcopy(vars(found))) if isinstance(found, Namespace) else Namespace()
 
 
-def projections(
-    place: str, args: Namespace, model: dict[str, Tensor], config: LinformerConfig
-) -> list[LayerProjections]:
-    """E and F of every layer of a place, as they start."""
-    side = "encoder" if place == "encoder" else "decoder"
-    layers = 1 + max(int(key.split(".")[2]) for key in model if key.startswith(f"{side}.layers."))
-    longest = "max_target_positions" if place == "decoder" else "max_source_positions"
-    heads, kept = getattr(args, f"{side}_attention_heads"), getattr(args, f"{side}_layers_to_keep", None)
-    return config.projections(place, layers, heads, int(getattr(args, longest, None) or 1024), kept)
-
-
-def _weights(place: str, layers: list[LayerProjections]) -> dict[str, Tensor]:
-    """The entries of E and F in a model's state."""
-    side, attention = PLACES[place]
-    return {
-        f"{side}.layers.{layer}.{attention}.{name}.weight": projection.weight.detach()
-        for layer, pair in enumerate(layers)
-        for name, projection in (("key_projection", pair.key), ("value_projection", pair.value))
-        if hasattr(projection, "weight")
-    }
-
-
 def _plain(cfg: Any) -> dict[str, Any]:
-    """A configuration as containers that any fairseq reads."""
+    """Returns a configuration as plain containers, which any fairseq reads."""
     return OmegaConf.to_container(cfg) if isinstance(cfg, DictConfig) else dict(cfg or {})

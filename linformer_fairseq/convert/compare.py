@@ -1,7 +1,7 @@
-"""How far a conversion moved a model's outputs, by the length of the source."""
+"""How far the outputs of converted models are from those of the trained one, by the length of the source."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from fairseq.models import BaseFairseqModel
@@ -15,57 +15,63 @@ BATCH_TOKENS = 4096
 
 
 @dataclass
-class Moved:
-    """Sums over the target tokens of the sentences in one bucket; the converted models have a sum each."""
+class OutputDrift:
+    """Sums over the target tokens of the sentences in one bucket, for one converted model."""
 
     bucket: Bucket
-    models: int
     sentences: int = 0
     tokens: int = 0
+    loss_before: float = 0.0
+    """Negative log-likelihood under the trained model, in nats."""
     loss: float = 0.0
-    """Of the model as it was, in nats."""
-    losses: list[float] = field(default_factory=list)
-    """Of the converted ones."""
-    divergences: list[float] = field(default_factory=list)
-    """KL divergence of their predictions from the model's, in nats."""
-    agreements: list[int] = field(default_factory=list)
-    """Tokens whose best prediction is still the same."""
-    farthest: list[float] = field(default_factory=list)
-    """The largest change of a log-probability of a reference token, in nats."""
+    """The same under the converted model."""
+    divergence: float = 0.0
+    """KL divergence of its predictions from the trained model's, in nats."""
+    agreements: int = 0
+    """Tokens whose best prediction is the trained model's."""
+    farthest: float = 0.0
+    """The largest change of a reference token's log-probability, in nats."""
 
-    def __post_init__(self) -> None:
-        self.losses, self.divergences = [0.0] * self.models, [0.0] * self.models
-        self.agreements, self.farthest = [0] * self.models, [0.0] * self.models
+    def add(self, before: Tensor, after: Tensor, target: Tensor) -> None:
+        """Adds a sentence: log-probabilities of the two models, (T, V), and the reference, (T,)."""
+        reference_before, reference = (x.gather(1, target[:, None]) for x in (before, after))
+        self.sentences += 1
+        self.tokens += len(target)
+        self.loss_before -= reference_before.sum().item()
+        self.loss -= reference.sum().item()
+        self.divergence += (before.exp() * (before - after)).sum().item()
+        self.agreements += int((before.argmax(1) == after.argmax(1)).sum())
+        self.farthest = max(self.farthest, (reference_before - reference).abs().max().item())
 
 
 @torch.no_grad()
 def compare(
     trained: Trained, others: Sequence[BaseFairseqModel], split: Split, lengths: Sequence[Bucket]
-) -> list[Moved]:
-    """What the models say of every reference token, given the ones before it, beside what the trained one says.
+) -> list[list[OutputDrift]]:
+    """Compares the predictions of all models for each reference token, given the tokens before it.
 
     Returns:
-        The buckets that have a sentence.
+        For each of the other models its drift in every bucket that has a sentence.
     """
-    moved = [Moved(bucket, len(others)) for bucket in lengths]
+    drifts = [[OutputDrift(bucket) for bucket in lengths] for _ in others]
     with bar(len(split.indices), "comparing", "sentence") as progress:
         for indices in batches(split):
             sample = split.sentences.collater([split.sentences[index] for index in indices])
             target = sample["target"]
             is_token = target != trained.task.target_dictionary.pad()
-            before = log_probabilities(trained.model, sample)
-            after = [log_probabilities(model, sample) for model in others]
             source = sample["net_input"]["src_tokens"] != trained.task.source_dictionary.pad()
-            for row, length in enumerate(source.sum(1).tolist()):
-                own = next(m for m in moved if length in m.bucket)
-                kept = is_token[row]
-                _add(own, before[row][kept], [x[row][kept] for x in after], target[row][kept])
+            before = log_probabilities(trained.model, sample)
+            for model, own in zip(others, drifts, strict=True):
+                after = log_probabilities(model, sample)
+                for row, length in enumerate(source.sum(1).tolist()):
+                    drift, kept = next(drift for drift in own if length in drift.bucket), is_token[row]
+                    drift.add(before[row][kept], after[row][kept], target[row][kept])
             progress.update(len(indices))
-    return [own for own in moved if own.sentences]
+    return [[drift for drift in own if drift.sentences] for own in drifts]
 
 
 def batches(split: Split) -> Iterator[list[int]]:
-    """Sentences of about one length together, at most so many tokens."""
+    """Yields sentences of similar length together, at most `BATCH_TOKENS` tokens with their padding."""
     batch: list[int] = []
     for index in sorted(split.indices, key=split.sentences.num_tokens):
         if batch and (len(batch) + 1) * split.sentences.num_tokens(index) > BATCH_TOKENS:
@@ -77,18 +83,5 @@ def batches(split: Split) -> Iterator[list[int]]:
 
 
 def log_probabilities(model: BaseFairseqModel, sample: dict) -> Tensor:
-    """Of all words at every place of the target, (B, T, V), in float32."""
+    """Returns the log-probabilities of all words at every position of the target, (B, T, V), in float32."""
     return model.get_normalized_probs(model(**sample["net_input"]), log_probs=True).float()
-
-
-def _add(own: Moved, before: Tensor, after: list[Tensor], target: Tensor) -> None:
-    """Takes in a sentence: log-probabilities (T, V) and its tokens (T,)."""
-    place = target[:, None]
-    own.sentences += 1
-    own.tokens += len(target)
-    own.loss -= before.gather(1, place).sum().item()
-    for i, moved in enumerate(after):
-        own.losses[i] -= moved.gather(1, place).sum().item()
-        own.divergences[i] += (before.exp() * (before - moved)).sum().item()
-        own.agreements[i] += int((before.argmax(1) == moved.argmax(1)).sum())
-        own.farthest[i] = max(own.farthest[i], (before - moved).gather(1, place).abs().max().item())

@@ -14,7 +14,7 @@ from linformer_fairseq.trained import load_split, load_trained
 
 from .arguments import Conversion
 from .checkpoint import built, converted
-from .compare import Moved, compare
+from .compare import OutputDrift, compare
 from .fitting import fit, learned
 from .report import summary, write_report
 
@@ -22,7 +22,7 @@ TRAINING = "train"
 
 
 def run(asked: Conversion) -> None:
-    """Converts, compares and fits as far as that is asked for, and writes the checkpoint last."""
+    """Converts a checkpoint, fits and compares the new model where that is asked for, and writes its checkpoint."""
     torch.set_num_threads(asked.threads)
     check_torch("Converting")
     check_checkpoint(asked.checkpoint)
@@ -31,21 +31,19 @@ def run(asked: Conversion) -> None:
         _check_fit(config)
     torch.manual_seed(asked.seed)
     state = converted(read_checkpoint(asked.checkpoint), asked.checkpoint, config)
-    if asked.data is None:
-        built(state)  # refuses what fairseq could not build
-    else:
-        moved = _compare(asked, state)
-        say(summary(moved))
+    if asked.data is not None:
+        drifts = _compare(asked, state)
+        say(summary(drifts))
         if asked.report is not None:
-            write_report(asked, moved)
+            write_report(asked, drifts)
             say(f"The report is in {asked.report / 'report.md'}.")
     write_checkpoint(state, asked.output)
-    say(f"The Linformer is in {asked.output}.")
+    say(f"The converted model is in {asked.output}.")
     say(f"To fine-tune it: fairseq-train --finetune-from-model {asked.output} {asked.model_flags}")
 
 
-def _compare(asked: Conversion, state: dict[str, Any]) -> list[Moved]:
-    """Compares the model with what it became, and with the fitted one, whose E and F it puts into `state`."""
+def _compare(asked: Conversion, state: dict[str, Any]) -> list[list[OutputDrift]]:
+    """Compares the trained model with the converted one, and with the fitted one, whose E and F replace `state`'s."""
     trained = load_trained(asked.checkpoint, asked.data)
     split = load_split(trained, asked.subset)
     models = [built(state)]

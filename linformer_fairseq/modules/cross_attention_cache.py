@@ -17,9 +17,13 @@ _HYPOTHESES = "hypotheses"
 
 
 def to_cache(rows: Mapping[str, Tensor], queries: int) -> Rows:
-    """The cache of these rows for the next steps, which bring a query for each of `queries` hypotheses."""
+    """The cache of these rows for the next steps, which bring a query for each of `queries` hypotheses.
+
+    Every step reads all rows, so that they are stored contiguously.
+    """
     first = next(iter(rows.values()))
-    return {**rows, _HYPOTHESES: first.new_empty(len(first), queries // len(first))}
+    stored = {name: x.contiguous() for name, x in rows.items()}
+    return {**stored, _HYPOTHESES: first.new_empty(len(first), queries // len(first))}
 
 
 def from_cache(cache: Rows) -> Rows:

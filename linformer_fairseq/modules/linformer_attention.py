@@ -9,7 +9,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from linformer_fairseq.modules.base import ProjectedAttention
-from linformer_fairseq.modules.cross_attention_cache import Rows
 from linformer_fairseq.modules.forward_cache import ForwardCache
 from linformer_fairseq.modules.ops.key_value_slots import key_value_slots
 from linformer_fairseq.modules.ops.padding import no_padding
@@ -172,6 +171,8 @@ class LinformerMultiheadAttention(SourceAttention[Slots]):
             E and F that do not fit together.
     """
 
+    memory_type = Slots
+
     def __init__(
         self,
         embed_dim: int,
@@ -199,7 +200,7 @@ class LinformerMultiheadAttention(SourceAttention[Slots]):
         if all({id(p) for p in layer.children() if isinstance(p, Projection)} == own for layer in layers):
             self.slot_cache = cache
 
-    def compress(self, source: Source, searching: bool, need_weights: bool) -> Slots:
+    def compress(self, source: Source, need_weights: bool) -> Slots:
         keys, values = key_value_slots(
             (self.key_projection, self.value_projection),
             (self.k_proj, self.v_proj),
@@ -210,14 +211,9 @@ class LinformerMultiheadAttention(SourceAttention[Slots]):
             self.slot_cache,
         )
         mask = source.padding_mask
-        if mask is None and (searching or need_weights):
+        if mask is None and need_weights:
             mask = no_padding(source.key)
-        if searching:  # every step reads them head by head, and as projected the slots of a head lie far apart
-            keys, values = keys.contiguous(), values.contiguous()
         return Slots(keys, values, mask, source.lengths)
-
-    def memory_of(self, rows: Rows) -> Slots:
-        return Slots(**rows)
 
     def attend_to(
         self, query: Tensor, memory: Slots, need_weights: bool, by_head: bool
@@ -234,8 +230,8 @@ class LinformerMultiheadAttention(SourceAttention[Slots]):
 
     def attend_without_memory(self, query: Tensor, source: Source) -> Tensor | None:
         """Projects scores over tokens instead of tokens, where that multiplies less."""
-        n, sentences = source.key.shape[:2]
-        if sentences != query.size(1) or self.folding_pays(query, self.key_projection.num_slots(n)):
+        n = len(source.key)
+        if self.folding_pays(query, self.key_projection.num_slots(n)):
             return None
         projections = self.key_projection, self.value_projection
         linears, same_tokens = (self.k_proj, self.v_proj), source.value is source.key

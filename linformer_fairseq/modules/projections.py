@@ -88,6 +88,13 @@ class Projection(nn.Module):
         """Number of slots that the tokens of each sentence fill, (B,)."""
         return lengths.clamp(max=self.projected_dim)
 
+    def slots_to_fit(self, n: int) -> Tensor | None:
+        """The slot that stands for each of n tokens when E and F are fitted to attention maps, (n,).
+
+        None where the projection has no weight with a column for each token, which could be fitted.
+        """
+        return None
+
     def extra_repr(self) -> str:
         empty = "masked" if self.masks_empty_slots else "kept"
         return f"k={self.projected_dim}, N={self.max_positions}, num_heads={self.num_heads}, empty_slots={empty}"
@@ -177,6 +184,9 @@ class LinearProjection(Projection):
     def matrix(self, n: int, lengths: Tensor, dtype: torch.dtype) -> Tensor:
         return self._columns(n).to(dtype)
 
+    def slots_to_fit(self, n: int) -> Tensor | None:
+        return torch.arange(n) % self.projected_dim
+
     def columns(self, start: int, length: int) -> Tensor:
         """The columns of `length` tokens from position `start` on, (G, k, length); zero before 0 and beyond N."""
         before = min(length, max(0, -start))
@@ -258,6 +268,9 @@ class PooledLinear(MeanPool):
         super().__init__(projected_dim, max_positions, num_heads)
         self.weight = self._new_weight(projected_dim, max_positions)
         nn.init.zeros_(self.weight)
+
+    def slots_to_fit(self, n: int) -> Tensor | None:
+        return self.windows(n, torch.tensor([n])).of_tokens[0]
 
     def matrix(self, n: int, lengths: Tensor, dtype: torch.dtype) -> Tensor:
         return super().matrix(n, lengths, dtype) + self._columns(n).to(dtype)

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from linformer_fairseq.modules.base import IncrementalState, ProjectedAttention
-from linformer_fairseq.modules.cross_attention_cache import Rows, from_cache, reorder_cache, to_cache
+from linformer_fairseq.modules.cross_attention_cache import from_cache, reorder_cache, to_cache
 from linformer_fairseq.modules.ops.beams import deduplicate_beams, fold_beams, unfold_beam_weights, unfold_beams
 from linformer_fairseq.modules.ops.folded_attention import folded_attention, folding_pays
 from linformer_fairseq.modules.ops.padding import clear_padding, sentence_lengths
@@ -42,22 +42,20 @@ MemoryT = TypeVar("MemoryT", bound=Memory)
 class SourceAttention(ProjectedAttention, Generic[MemoryT]):
     """Base of the kinds that make a memory of the source once, attend to it with every query, and keep it in a search.
 
-    A kind says how a memory is made (`compress`), attended to (`attend_to`), and found again in the rows of a cache
-    (`memory_of`).
+    A kind says what a memory consists of (`memory_type`), how it is made (`compress`), and how queries attend to it
+    (`attend_to`).
     """
 
-    def compress(self, source: Source, searching: bool, need_weights: bool) -> MemoryT:
-        """Makes the memory of a source; in a search it is for many steps, and every one may ask for weights."""
+    memory_type: type[MemoryT]
+
+    def compress(self, source: Source, need_weights: bool) -> MemoryT:
+        """Makes the memory of a source; `need_weights` says whether attention weights may be asked for."""
         raise NotImplementedError
 
     def attend_to(
         self, query: Tensor, memory: MemoryT, need_weights: bool, by_head: bool
     ) -> tuple[Tensor, Tensor | None]:
         """The output (T, B, C), and the weights over tokens if they are needed, for queries (T, B, C)."""
-        raise NotImplementedError
-
-    def memory_of(self, rows: Rows) -> MemoryT:
-        """The memory that was kept as these rows."""
         raise NotImplementedError
 
     def attend_without_memory(self, query: Tensor, source: Source) -> Tensor | None:
@@ -76,7 +74,7 @@ class SourceAttention(ProjectedAttention, Generic[MemoryT]):
     ) -> tuple[Tensor, Tensor | None]:
         rows = self.cached(incremental_state)
         if rows:
-            memory = self.memory_of(from_cache(rows))
+            memory = self.memory_type(**from_cache(rows))
         else:
             searching = incremental_state is not None
             source = self._source(query, key, value, mask, searching)
@@ -84,10 +82,12 @@ class SourceAttention(ProjectedAttention, Generic[MemoryT]):
                 out = self.attend_without_memory(query, source)
                 if out is not None:
                     return out, None
-            memory = self.compress(source, searching, need_weights)
+            memory = self.compress(source, need_weights or searching)  # every step may ask for weights
             del source  # copies, where there is padding
             if incremental_state is not None:
-                self.cache(incremental_state, to_cache(memory._asdict(), query.size(1)))
+                rows = to_cache(memory._asdict(), query.size(1))
+                self.cache(incremental_state, rows)
+                memory = self.memory_type(**from_cache(rows))
         hypotheses = query.size(1) // len(memory.keys)  # that share the memory of their sentence
         out, weights = self.attend_to(fold_beams(query, hypotheses), memory, need_weights, by_head)
         return unfold_beams(out, hypotheses), None if weights is None else unfold_beam_weights(weights, hypotheses)

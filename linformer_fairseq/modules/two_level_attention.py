@@ -7,7 +7,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from linformer_fairseq.modules.cross_attention_cache import Rows
 from linformer_fairseq.modules.ops.padding import no_padding, sentence_lengths
 from linformer_fairseq.modules.ops.two_level import (
     TwoLevelSource,
@@ -90,6 +89,8 @@ class TwoLevelAttention(SourceAttention[Levels]):
         ValueError: for what no kind supports, k < 1 or k > N, and m < 1.
     """
 
+    memory_type = Levels
+
     def __init__(
         self,
         embed_dim: int,
@@ -110,9 +111,9 @@ class TwoLevelAttention(SourceAttention[Levels]):
     def extra_repr(self) -> str:
         return f"k={self.projected_dim}, N={self.max_positions}, open_slots={self.open_slots}"
 
-    def compress(self, source: Source, searching: bool, need_weights: bool) -> Levels:
+    def compress(self, source: Source, need_weights: bool) -> Levels:
         key, value, lengths, mask = source.key, source.value, source.lengths, source.padding_mask
-        if mask is None and (searching or need_weights):
+        if mask is None and need_weights:
             mask = no_padding(key)
         k = self.projected_dim
         if len(key) > k**2:
@@ -125,12 +126,7 @@ class TwoLevelAttention(SourceAttention[Levels]):
         else:
             matrix = windows.mean_matrix(key.dtype)
             keys, values = (_with_means(matrix, self._by_head(*pair)) for pair in self._linears(key, value))
-        if searching:
-            keys, values = keys.contiguous(), values.contiguous()
         return Levels(keys, values, *windows, mask, lengths)
-
-    def memory_of(self, rows: Rows) -> Levels:
-        return Levels(**rows)
 
     def attend_to(
         self, query: Tensor, memory: Levels, need_weights: bool, by_head: bool

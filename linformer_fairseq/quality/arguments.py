@@ -11,13 +11,13 @@ from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.recipe import arguments as recipe
 from linformer_fairseq.recipe.settings import Settings
 
-from .variants import MAIN, VARIANTS, Variant
+from .variants import FORMER_NAMES, MAIN, VARIANTS, Variant
 
 DEFAULTS = shlex.split(
     "--bpe-merges 6000 --epochs 9 --max-tokens 1024 --lr 1.5e-3 --warmup-updates 1000 --dropout 0.2 --beam 4 "
     "--validate-updates 250 --keep-checkpoints 5 --average 5 --precision fast-fp32 --threads 1"
 )
-"""Those of the recipe's options that differ from its own: a small model on some 30,000 short sentences."""
+"""The recipe's options that have another default here: a small model on some 30,000 short sentences."""
 
 
 @dataclass(frozen=True)
@@ -27,18 +27,20 @@ class Study:
     command: str
     out: Path
     settings: Settings
-    """Of all trainings but for the seed and what is projected."""
+    """Shared by all trainings; each has its own seed and Linformer flags."""
     variants: list[Variant]
     ks: list[int]
     seeds: list[int]
     test: bool
-    """Whether to look at the test set."""
+    """Whether to translate the test set too."""
+    only_report: bool
+    """Whether to do nothing but write the report of the results that are stored in `out`."""
     threads: int
     jobs: int
 
 
 def _variants(text: str) -> list[Variant]:
-    names = text.split(",")
+    names = [FORMER_NAMES.get(name, name) for name in text.split(",")]
     unknown = [name for name in names if name not in VARIANTS]
     if unknown:
         raise argparse.ArgumentTypeError(f"{unknown[0]!r} is not a variant: choose of {', '.join(VARIANTS)}")
@@ -61,11 +63,16 @@ def build_parser() -> Parser:
     parser.add_argument(
         "--test", action="store_true", help="translate the test set too, once everything has been decided"
     )
+    parser.add_argument(
+        "--only-report",
+        action="store_true",
+        help="write report.md and the plots from DIR/results.json, train nothing",
+    )
     return parser
 
 
 def parse(argv: Sequence[str]) -> Study:
-    """The study that a command line asks for, checked as far as it can be without doing anything."""
+    """Returns the study that a command line asks for, checked as far as it can be without doing anything."""
     cut = list(argv).index("--") if "--" in argv else len(argv)
     own, others = build_parser().parse_known_args(argv[:cut])
     given = {argument.partition("=")[0] for argument in others}
@@ -83,6 +90,7 @@ def parse(argv: Sequence[str]) -> Study:
         ks=list(dict.fromkeys(own.k)),
         seeds=list(dict.fromkeys(own.seeds)),
         test=own.test,
+        only_report=own.only_report,
         threads=run.threads,
         jobs=run.jobs,
     )

@@ -14,17 +14,17 @@ SENTENCES = 200
 
 
 def row_entropy(maps: Tensor) -> Tensor:
-    """The entropy of each row of maps (..., T, n), in nats, (..., T).
+    """Returns the entropy of each row of maps (..., T, n), in nats: (..., T).
 
-    Learned projections may give tokens negative weights: what counts then is the share that each has in the sum of all
-    absolute weights.
+    Learned projections may give tokens negative weights; then it is the entropy of the shares that tokens have in the
+    sum of absolute weights.
     """
     shares = maps.abs() / maps.abs().sum(-1, keepdim=True)
     return -torch.xlogy(shares, shares).sum(-1)
 
 
 def attention_entropy(checkpoint: Path, data: Path, subset: str) -> dict[str, float]:
-    """`mean_entropy` of a trained model over the first sentences of a split."""
+    """Returns the `mean_entropy` of a trained model over the first `SENTENCES` sentences of a split."""
     trained = load_trained(checkpoint, data)
     split = load_split(trained, subset)
     chosen = split.indices[:SENTENCES]
@@ -33,7 +33,7 @@ def attention_entropy(checkpoint: Path, data: Path, subset: str) -> dict[str, fl
 
 @torch.no_grad()
 def mean_entropy(model: BaseFairseqModel, samples: Iterable[dict]) -> dict[str, float]:
-    """The mean over layers, heads, queries and sentences, for every place of attention.
+    """Returns the entropy at every place of attention, averaged over layers, heads, queries and sentences.
 
     Args:
         samples: of one sentence each.

@@ -1,186 +1,151 @@
-"""The study as Markdown and as JSON."""
+"""The study as Markdown, from what results.json holds."""
 
 from collections.abc import Sequence
-from itertools import groupby
 from typing import Any
 
 import numpy
 
 from linformer_fairseq.benchmark.report import UNKNOWN, table
-from linformer_fairseq.cli.machine import describe_machine
-from linformer_fairseq.length_buckets import Bucket, buckets
-from linformer_fairseq.recipe.settings import Text, Translation
+from linformer_fairseq.length_buckets import Bucket
 from linformer_fairseq.spectrum.plots import TITLES
 
-from .arguments import Study
-from .results import Difference, Result, difference, gains
+from .results import by_k
 from .variants import BASELINE, VARIANTS
 
+Row = dict[str, Any]
+"""A finished training and its translation of a subset, an entry of "results"."""
 Group = tuple[str, int]
-"""A variant's name and k, 0 for the baseline: what a row is about, all of its seeds together."""
+"""A variant's name and k (0 for the baseline): all of its seeds share a row of the report."""
 
 
-def groups(results: Sequence[Result]) -> dict[Group, list[Result]]:
-    """The seeds of every variant and k, in the order of the variants."""
+def groups(rows: Sequence[Row]) -> dict[Group, list[Row]]:
+    """Returns the seeds of every variant and k, in the order of the variants and of k."""
     order = list(VARIANTS)
-
-    def group(result: Result) -> Group:
-        return result.training.variant.name, result.training.model.k
-
-    ordered = sorted(results, key=lambda result: (order.index(group(result)[0]), group(result)[1]))
-    return {key: list(own) for key, own in groupby(ordered, group)}
+    found: dict[Group, list[Row]] = {}
+    for row in sorted(rows, key=lambda row: (order.index(row["variant"]), row["k"] or 0)):
+        found.setdefault((row["variant"], row["k"] or 0), []).append(row)
+    return found
 
 
-def name(group: Group) -> str:
-    """As the report calls it."""
-    return f"{group[0]}, k = {group[1]}" if group[1] else group[0]
+def in_bucket(row: Row, bucket: Bucket) -> dict[str, Any] | None:
+    """Returns the scores of a training on the sentences in a bucket; None where there are none."""
+    bounds = (bucket.shortest, bucket.longest)
+    return next((own for own in row["by_length"] if (own["shortest"], own["longest"]) == bounds), None)
 
 
-def by_k(k: int) -> list[Bucket]:
-    """Up to as many tokens as slots, up to twice as many, and more."""
-    return buckets((k, 2 * k))
+def gains(own: Sequence[Row], baseline: Sequence[Row], bucket: Bucket) -> list[float]:
+    """Returns, for each seed, its BLEU on a bucket minus the mean of the baseline's."""
+    mean = _mean([in_bucket(row, bucket)["bleu"] for row in baseline])
+    return [in_bucket(row, bucket)["bleu"] - mean for row in own]
 
 
-def differences(found: dict[Group, list[Result]]) -> dict[Group, Difference]:
-    """Of every group but the baseline's; none where that is missing."""
-    baseline = found.get((BASELINE, 0))
-    if baseline is None:
-        return {}
-    return {group: difference(baseline, own) for group, own in found.items() if group[1]}
-
-
-def report_text(study: Study, results: dict[str, list[Result]], pictures: dict[str, str]) -> str:
-    """All of it.
+def report_text(found: dict[str, Any], pictures: dict[str, str]) -> str:
+    """Returns the whole report.
 
     Args:
-        results: of every subset.
+        found: what `results.findings` returns.
         pictures: files by what they show.
     """
-    settings = study.settings
-    training, translation = settings.training, settings.translation
+    translates = f"the mean of its last {found['average']} saves" if found["average"] else "its best save"
+    epochs = f"{found['epochs']} epoch{'s' * (found['epochs'] > 1)}"
+    trained = groups(found["results"])
     parts = [
         "# Quality against k",
-        f"{_text(settings.text)}. {describe_machine()}.",
-        f"    {study.command}",
-        f"Every model was trained for {training.epochs} epochs with the same settings, in {training.precision}, with "
-        f"the seed{'s' * (len(study.seeds) > 1)} {', '.join(map(str, study.seeds))}, and translated with "
-        f"{_checkpoint(translation)} and beam {translation.beam}. Means over seeds; behind a mean in brackets its "
-        "seeds. BLEU is sacreBLEU's. A difference is that of means over seeds, with its 95 % interval from a paired "
-        "bootstrap over sentences (Koehn, 2004), which knows nothing of how much seeds vary.",
-        "Variants: " + "; ".join(f"*{variant.name}*: {variant.what}" for variant in study.variants) + ".",
+        f"{found['text']}. {found['machine']}.",
+        f"    {found['command']}",
+        f"Every model was trained for {epochs} with the same settings, in {found['precision']}, and translated with "
+        f"{translates} and beam {found['beam']}. {_seeds_sentence(found)} BLEU is sacreBLEU's.",
     ]
-    for subset, own in results.items():
-        found = groups(own)
-        if not found:
-            continue
-        parts += [f"## The {subset} set", _overview(found)]
-        for k in sorted({group[1] for group in found} - {0}):
-            parts += [f"BLEU by the length n of the source, k = {k}:", _by_length(found, k)]
-    parts += ["## Entropy of attention", *_entropies(next(iter(results.values())))]
+    explained = [VARIANTS[name] for name in dict.fromkeys(name for name, _ in trained) if VARIANTS[name].what]
+    if explained:
+        parts.append("Models: " + "; ".join(f"*{variant.label}*: {variant.what}" for variant in explained) + ".")
+    for subset in dict.fromkeys(row["subset"] for row in found["results"]):
+        own = groups([row for row in found["results"] if row["subset"] == subset])
+        differences = {(row["variant"], row["k"]): row for row in found["differences"] if row["subset"] == subset}
+        parts += [f"## The {subset} set", _overview(own, differences)]
+        for k in sorted({k for _, k in own} - {0}):
+            parts += [f"BLEU by the length n of the source, k = {k}:", _by_length(own, k)]
+    parts += ["## Entropy of attention", *_entropies(trained)]
     if pictures:
         parts += ["## Plots", *(f"![{what}]({file})" for what, file in pictures.items())]
     return "\n\n".join(parts) + "\n"
 
 
-def _text(text: Text) -> str:
-    return f"{text.dataset.name}, {text.source_lang} to {text.target_lang}"
-
-
-def _checkpoint(translation: Translation) -> str:
-    return f"the mean of its last {translation.average} saves" if translation.average else "its best save"
-
-
-def facts(study: Study, results: dict[str, list[Result]]) -> dict[str, Any]:
-    """What was found, as numbers."""
-    return {
-        "command": study.command,
-        "machine": describe_machine(),
-        "results": [
-            {
-                "variant": result.training.variant.name,
-                "k": result.training.model.k or None,
-                "seed": result.training.seed,
-                "subset": subset,
-                "perplexity": result.perplexity,
-                "bleu": round(result.bleu(), 2),
-                "length_ratio": round(result.length_ratio(), 3),
-                "entropy": result.entropy,
-                "by_length": [
-                    {
-                        "shortest": bucket.shortest,
-                        "longest": bucket.longest,
-                        "sentences": int(chosen.sum()),
-                        "bleu": round(result.bleu(chosen), 2),
-                        "length_ratio": round(result.length_ratio(chosen), 3),
-                    }
-                    for k in study.ks
-                    for bucket in by_k(k)
-                    if (chosen := result.subset.within(bucket)).any()
-                ],
-            }
-            for subset, own in results.items()
-            for result in own
-        ],
-    }
-
-
-def _overview(found: dict[Group, list[Result]]) -> str:
-    differ = differences(found)
-    rows = []
-    for group, own in found.items():
-        rows.append(
-            [
-                name(group),
-                str(len(own)),
-                _seeds([result.perplexity for result in own], 2),
-                _seeds([result.bleu() for result in own], 1),
-                _difference(differ.get(group)),
-                _seeds([result.length_ratio() for result in own], 3),
-            ]
+def _seeds_sentence(found: dict[str, Any]) -> str:
+    seeds = sorted({row["seed"] for row in found["results"]})
+    bootstrap = "the 95 % interval of a paired bootstrap over sentences (Koehn, 2004)"
+    if len(seeds) == 1:
+        return (
+            f"Each has one seed ({seeds[0]}). Behind a difference in BLEU stands {bootstrap}: it knows nothing of "
+            "seeds, and another seed alone moves BLEU by as much."
         )
-    headers = ["Model", "Seeds", "Perplexity (valid)", "BLEU", "Against the baseline", "Length ratio"]
+    return (
+        f"There are {len(seeds)} seeds ({', '.join(map(str, seeds))}); values are means over them, with each seed's in "
+        f"brackets. Behind a difference of two means stands {bootstrap}, which knows nothing of how much seeds vary."
+    )
+
+
+def label(group: Group) -> str:
+    """Returns the name of a row or a curve."""
+    name, k = group
+    return f"{VARIANTS[name].label}, k = {k}" if k else VARIANTS[name].label
+
+
+def _overview(found: dict[Group, list[Row]], differences: dict[Group, dict[str, Any]]) -> str:
+    rows = [
+        [
+            label(group),
+            str(len(own)),
+            _seeds([row["perplexity"] for row in own], 2),
+            _seeds([row["bleu"] for row in own], 1),
+            _difference(differences.get(group)),
+            _seeds([row["length_ratio"] for row in own], 3),
+        ]
+        for group, own in found.items()
+    ]
+    headers = ["Model", "Seeds", "Perplexity (valid)", "BLEU", "Against the Transformer", "Length ratio"]
     return table(headers, rows)
 
 
-def _by_length(found: dict[Group, list[Result]], k: int) -> str:
-    own_groups = {group: own for group, own in found.items() if group[1] in (0, k)}
-    subset = next(iter(own_groups.values()))[0].subset
-    lengths = [bucket for bucket in by_k(k) if subset.within(bucket).any()]
-    baseline = own_groups.get((BASELINE, 0))
+def _by_length(found: dict[Group, list[Row]], k: int) -> str:
+    found = {group: own for group, own in found.items() if group[1] in (0, k)}
+    baseline = found.get((BASELINE, 0))
+    one = next(iter(found.values()))[0]
+    sizes = {bucket: own["sentences"] for bucket in by_k(k) if (own := in_bucket(one, bucket))}
     rows = []
-    for group, own in own_groups.items():
-        row = [name(group)]
-        for bucket in lengths:
-            chosen = subset.within(bucket)
-            bleu = _mean([result.bleu(chosen) for result in own])
-            ratio = _mean([result.length_ratio(chosen) for result in own])
-            gained = f" ({_mean(gains(own, baseline, chosen)):+.1f})" if baseline and group[1] else ""
-            row.append(f"{bleu:.1f}{gained} · {ratio:.2f}")
-        rows.append(row)
-    headers = [f"{bucket} ({int(subset.within(bucket).sum()):,})" for bucket in lengths]
-    return table(["Model", *headers], rows) + "\n\nBLEU (its difference from the baseline's) · length ratio."
+    for group, own in found.items():
+        cells = [label(group)]
+        for bucket in sizes:
+            scores = [in_bucket(row, bucket) for row in own]
+            bleu, ratio = (_mean([score[name] for score in scores]) for name in ("bleu", "length_ratio"))
+            gained = f" ({_mean(gains(own, baseline, bucket)):+.1f})" if baseline and group[1] else ""
+            cells.append(f"{bleu:.1f}{gained} · {ratio:.2f}")
+        rows.append(cells)
+    headers = [f"{bucket} ({size:,})" for bucket, size in sizes.items()]
+    return table(["Model", *headers], rows) + "\n\nBLEU (its difference from the Transformer's) · length ratio."
 
 
-def _entropies(results: Sequence[Result]) -> list[str]:
+def _entropies(found: dict[Group, list[Row]]) -> list[str]:
     rows = []
-    for group, own in groups(results).items():
-        cells = [_mean([r.entropy[place] for r in own]) if place in own[0].entropy else None for place in TITLES]
-        rows.append([name(group), *(UNKNOWN if cell is None else f"{cell:.2f}" for cell in cells)])
+    for group, own in found.items():
+        seeds = list({row["seed"]: row["entropy"] for row in own}.values())  # they are the same for each subset
+        cells = [[entropy[place] for entropy in seeds if place in entropy] for place in TITLES]
+        rows.append([label(group), *(f"{_mean(cell):.2f}" if cell else UNKNOWN for cell in cells)])
     return [
         table(["Model", *TITLES.values()], rows),
-        "Nats, of the rows of the maps over tokens, the mean over layers, heads and sentences. Where learned "
-        "projections give negative weights, of the shares in the sum of absolute weights.",
+        "In nats: the entropy of each row of the maps over tokens, averaged over layers, heads and sentences. Where "
+        "learned projections give tokens negative weights, it is that of the shares in the sum of absolute weights.",
     ]
 
 
 def _seeds(values: Sequence[float], digits: int) -> str:
-    """The mean, and what it is the mean of."""
+    """Returns the mean, and in brackets what it is the mean of."""
     each = ", ".join(f"{value:.{digits}f}" for value in values)
     return f"{_mean(values):.{digits}f}" + (f" ({each})" if len(values) > 1 else "")
 
 
-def _difference(found: Difference | None) -> str:
-    return UNKNOWN if found is None else f"{found.mean:+.2f} [{found.low:+.2f}, {found.high:+.2f}]"
+def _difference(found: dict[str, Any] | None) -> str:
+    return UNKNOWN if found is None else f"{found['mean']:+.2f} [{found['low']:+.2f}, {found['high']:+.2f}]"
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -1,21 +1,25 @@
-"""The finished trainings, read from what the study left in its folder."""
+"""What the study found, read from the folders of its finished trainings: the content of results.json."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy
 from sacrebleu.metrics import BLEU
 
 from linformer_fairseq.cli.files import read_json
-from linformer_fairseq.length_buckets import Bucket
+from linformer_fairseq.cli.machine import describe_machine
+from linformer_fairseq.length_buckets import Bucket, buckets
 from linformer_fairseq.recipe import texts
 from linformer_fairseq.recipe.evaluate import HYPOTHESES
 from linformer_fairseq.recipe.scores import bleu_of_counts, middle, resampled, sentence_counts
 from linformer_fairseq.recipe.settings import SCORES
 
+from .arguments import Study
 from .trainings import Training
+from .variants import BASELINE
 
 VALID = "valid"
 ENTROPY = f"{VALID}/entropy.json"
@@ -24,17 +28,18 @@ ENTROPY = f"{VALID}/entropy.json"
 
 @dataclass(frozen=True)
 class Subset:
-    """A split that was translated: its sentences are the same for all models."""
+    """A split that every model translates."""
 
     name: str
     lengths: numpy.ndarray
-    """Of the sources, in subwords and their end symbol."""
+    """Subwords of each source, its end symbol included."""
     references: list[str]
     language: str
+    """Of the references."""
 
     @classmethod
     def read(cls, name: str, text: Path, source_lang: str, target_lang: str) -> "Subset":
-        """From the folder of the prepared text."""
+        """Returns a split of the prepared text in the folder `text`."""
         lengths = [len(line.split()) + 1 for line in texts.read_lines(text / "bpe" / f"{name}.{source_lang}")]
         return cls(name, numpy.array(lengths), texts.read_lines(text / "raw" / f"{name}.{target_lang}"), target_lang)
 
@@ -43,7 +48,7 @@ class Subset:
         return BLEU(trg_lang=self.language, force=True)
 
     def within(self, bucket: Bucket) -> numpy.ndarray:
-        """Which sentences are in a bucket."""
+        """Returns which sentences are in a bucket, (sentences,)."""
         return numpy.array([length in bucket for length in self.lengths])
 
 
@@ -54,15 +59,15 @@ class Result:
     training: Training
     subset: Subset
     perplexity: float
-    """Of the validation set."""
+    """On the validation set."""
     entropy: dict[str, float]
-    """Of its attention, by place."""
+    """Of the attention maps, by place."""
     counts: numpy.ndarray
-    """Of each sentence what BLEU is made of: lengths of translation and reference, matches and n-grams."""
+    """What BLEU is computed from, a row a sentence (`recipe.scores.sentence_counts`)."""
 
     @classmethod
     def read(cls, training: Training, subset: Subset) -> "Result | None":
-        """None where the training, or its translation, is not finished."""
+        """Returns the result of a training; None where it, or its translation, is not finished."""
         folder = training.folder / subset.name
         if not ((folder / SCORES).exists() and (training.folder / ENTROPY).exists()):
             return None
@@ -76,38 +81,93 @@ class Result:
         )
 
     def bleu(self, chosen: numpy.ndarray | None = None) -> float:
-        """Of all sentences, or of some of them."""
+        """Returns BLEU of all sentences, or of the chosen ones, (sentences,) of booleans."""
         counts = self.counts if chosen is None else self.counts[chosen]
         return bleu_of_counts(self.subset.bleu, counts.sum(0))
 
     def length_ratio(self, chosen: numpy.ndarray | None = None) -> float:
-        """Words of the translations for each word of the references."""
+        """Returns how many words the translations have for each word of the references."""
         counts = self.counts if chosen is None else self.counts[chosen]
         return float(counts[:, 0].sum() / counts[:, 1].sum())
 
 
-def gains(own: Sequence[Result], baseline: Sequence[Result], chosen: numpy.ndarray) -> list[float]:
-    """How much better each is than the baseline's mean, in BLEU of some of the sentences."""
-    mean = numpy.mean([result.bleu(chosen) for result in baseline])
-    return [float(result.bleu(chosen) - mean) for result in own]
+def difference(baseline: Sequence[Result], system: Sequence[Result]) -> dict[str, float]:
+    """Returns how much higher the mean BLEU over a system's seeds is than over the baseline's.
 
-
-@dataclass(frozen=True)
-class Difference:
-    """How much better the mean over seeds is than the baseline's, in BLEU."""
-
-    mean: float
-    low: float
-    high: float
-    """The middle 95 % over resamples of the sentences."""
-
-
-def difference(baseline: Sequence[Result], system: Sequence[Result]) -> Difference:
-    """The paired bootstrap of Koehn (2004) for means over seeds: every resample of the sentences scores all seeds of
-    both."""
+    Returns:
+        `mean`: the difference. `low` and `high`: its middle 95 % in the paired bootstrap of Koehn (2004), where each
+        resample of the sentences scores all seeds of both.
+    """
     before, after = (
         numpy.mean([resampled(result.subset.bleu, result.counts) for result in results], axis=0)
         for results in (baseline, system)
     )
     mean = numpy.mean([result.bleu() for result in system]) - numpy.mean([result.bleu() for result in baseline])
-    return Difference(float(mean), *middle(after - before))
+    low, high = middle(after - before)
+    return {"mean": float(mean), "low": low, "high": high}
+
+
+def by_k(k: int) -> list[Bucket]:
+    """Returns three buckets of source lengths: up to k tokens, up to 2k, and more."""
+    return buckets((k, 2 * k))
+
+
+def findings(study: Study, results: dict[str, list[Result]]) -> dict[str, Any]:
+    """Returns all that the report says, as results.json holds it.
+
+    Args:
+        results: the finished trainings of each subset.
+    """
+    settings = study.settings
+    text = settings.text
+    return {
+        "command": study.command,
+        "machine": describe_machine(),
+        "text": f"{text.dataset.name}, {text.source_lang} to {text.target_lang}",
+        "epochs": settings.training.epochs,
+        "precision": settings.training.precision,
+        "average": settings.translation.average,
+        "beam": settings.translation.beam,
+        "results": [_row(result, study.ks) for own in results.values() for result in own],
+        "differences": [row for own in results.values() for row in _differences(own)],
+    }
+
+
+def _row(result: Result, ks: list[int]) -> dict[str, Any]:
+    return {
+        "variant": result.training.variant.name,
+        "k": result.training.model.k or None,
+        "seed": result.training.seed,
+        "subset": result.subset.name,
+        "perplexity": result.perplexity,
+        "bleu": result.bleu(),
+        "length_ratio": result.length_ratio(),
+        "entropy": result.entropy,
+        "by_length": [
+            {
+                "shortest": bucket.shortest,
+                "longest": bucket.longest,
+                "sentences": int(chosen.sum()),
+                "bleu": result.bleu(chosen),
+                "length_ratio": result.length_ratio(chosen),
+            }
+            for k in ks
+            for bucket in by_k(k)
+            if (chosen := result.subset.within(bucket)).any()
+        ],
+    }
+
+
+def _differences(results: list[Result]) -> list[dict[str, Any]]:
+    """Returns how each variant and k differs from the baseline; nothing where that is missing."""
+    models: dict[tuple[str, int], list[Result]] = {}
+    for result in results:
+        models.setdefault((result.training.variant.name, result.training.model.k), []).append(result)
+    baseline = models.pop((BASELINE, 0), None)
+    if baseline is None:
+        return []
+    subset = baseline[0].subset.name
+    return [
+        {"variant": variant, "k": k, "subset": subset, **difference(baseline, own)}
+        for (variant, k), own in models.items()
+    ]

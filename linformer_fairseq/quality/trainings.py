@@ -7,7 +7,7 @@ from pathlib import Path
 from linformer_fairseq.recipe.settings import Model, Settings
 
 from .arguments import Study
-from .variants import Variant
+from .variants import FORMER_NAMES, Variant
 
 
 @dataclass(frozen=True)
@@ -26,14 +26,21 @@ class Training:
 
 
 def trainings(study: Study) -> list[Training]:
-    """All of them, seed by seed, so that the first seed of every variant is known early."""
+    """Returns all trainings, seed by seed, so that the first seed of every variant is known early."""
     found = []
     for seed in study.seeds:
         for variant in study.variants:
             for model in variant.models(study.ks):
-                flags = variant.flags(model.k).split()
+                flags = variant.flags_for(model.k)
                 training = dataclasses.replace(study.settings.training, seed=seed, linformer_args=flags)
                 settings = dataclasses.replace(study.settings, training=training)
-                out = study.out / "runs" / variant.folder(model) / f"seed-{seed}"
-                found.append(Training(variant, model, seed, settings, out))
+                found.append(Training(variant, model, seed, settings, _folder(study, variant, model) / f"seed-{seed}"))
     return found
+
+
+def _folder(study: Study, variant: Variant, model: Model) -> Path:
+    """Returns the folder of a model's trainings; a study that was begun under a former name goes on there."""
+    former = [old for old, new in FORMER_NAMES.items() if new == variant.name]
+    ending = f"-k{model.k}" if model.k else ""
+    folder, *others = (study.out / "runs" / f"{name}{ending}" for name in (variant.name, *former))
+    return next((other for other in others if other.is_dir()), folder)

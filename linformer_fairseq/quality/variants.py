@@ -1,6 +1,5 @@
 """The models that are compared: by name, what is projected and how."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from linformer_fairseq.recipe.settings import FAIRSEQ_MAX_POSITIONS, Model
@@ -8,99 +7,105 @@ from linformer_fairseq.recipe.settings import FAIRSEQ_MAX_POSITIONS, Model
 
 @dataclass(frozen=True)
 class Variant:
-    """One way to project attention; `attention` is empty for the Transformer, which has none projected."""
+    """One way to project attention.
+
+    In `flags` and `slots`, {k} stands for the number of slots, {half} for half of it and {more} for one and a half.
+    """
 
     name: str
-    what: str
-    """For the report."""
+    """On the command line and in results.json; its results are in a folder of this name."""
+    label: str
+    """In tables and plots."""
     attention: str = ""
-    flags: Callable[[int], str] = lambda k: ""
-    """Further ones of the model with k slots."""
-    slots: Callable[[int], str] = lambda k: ""
+    """Empty for the Transformer, which has none projected."""
+    flags: str = ""
+    """Further flags of the model with k slots."""
+    slots: str = ""
     """What `--linformer-k` says where that is not k."""
+    what: str = ""
+    """An explanation for the report, where the label needs one."""
 
     def models(self, ks: list[int]) -> list[Model]:
-        """One for each k; the Transformer has none."""
-        return [Model(k, self.attention, slots=self.slots(k)) for k in ks] if self.attention else [Model()]
+        """Returns one model for each k, or the one Transformer."""
+        if not self.attention:
+            return [Model()]
+        return [Model(k, self.attention, slots=_filled_in(self.slots, k)) for k in ks]
 
-    def folder(self, model: Model) -> str:
-        """A name for the results of one of the models."""
-        return f"{self.name}-k{model.k}" if model.k else self.name
-
-
-def _kind(name: str) -> str:
-    return f"--linformer-projection {name}"
+    def flags_for(self, k: int) -> list[str]:
+        """Returns the further flags of the model with k slots."""
+        return _filled_in(self.flags, k).split()
 
 
-def _opening(slots: int) -> str:
-    return f"{_kind('two-level')} --linformer-open-slots {slots}"
+def _filled_in(template: str, k: int) -> str:
+    return template.format(k=k, half=k // 2, more=3 * k // 2)
 
 
 TWO, THREE = "encoder,cross", "encoder,cross,decoder"
-LINEAR, TWO_LEVEL = _kind("linear"), _opening(3)
+LINEAR, TWO_LEVEL = "--linformer-projection linear", "--linformer-projection two-level --linformer-open-slots"
 
 _MAIN = (
-    Variant("transformer", "full attention"),
-    Variant("paper", "the paper's: learned E and F, one each a layer", TWO, lambda k: LINEAR),
+    Variant("transformer", "Transformer", what="full attention"),
+    Variant("linformer", "Linformer", TWO, LINEAR, what="learned E and F in encoder and cross-attention"),
     Variant(
-        "paper-all",
-        "the paper's, and its causal form in the decoder",
+        "linformer-all",
+        "Linformer (with decoder)",
         THREE,
-        lambda k: f"{LINEAR} --linformer-window 0",
+        f"{LINEAR} --linformer-window 0",
+        what="Linformer, and its causal form in the decoder's self-attention",
     ),
-    Variant("two-level", "means of neighbours, each query opens its best three", TWO, lambda k: TWO_LEVEL),
+    Variant(
+        "two-level",
+        "two levels",
+        TWO,
+        f"{TWO_LEVEL} 3",
+        what="means of neighbouring tokens in encoder and cross-attention, of which each query opens its best three",
+    ),
     Variant(
         "two-level-all",
-        "two-level, and in the decoder k/2 causal slots beside the last k/2 tokens",
+        "two levels (with decoder)",
         THREE,
-        lambda k: f"{TWO_LEVEL} --linformer-window {k // 2}",
+        f"{TWO_LEVEL} 3 --linformer-window {{half}}",
+        what="two levels, and in the decoder's self-attention k/2 causal slots beside the last k/2 tokens",
     ),
 )
 _SCREENED = (
-    Variant("encoder", "the paper's in the encoder alone", "encoder", lambda k: LINEAR),
-    Variant("cross", "the paper's in cross-attention alone", "cross", lambda k: LINEAR),
-    Variant("decoder", "the causal form in the decoder alone", "decoder", lambda k: f"{LINEAR} --linformer-window 0"),
+    Variant("encoder", "Linformer in the encoder alone", "encoder", LINEAR),
+    Variant("cross", "Linformer in cross-attention alone", "cross", LINEAR),
+    Variant("decoder", "causal Linformer in the decoder alone", "decoder", f"{LINEAR} --linformer-window 0"),
     Variant(
         "decoder-window",
-        "k/2 slots beside the last k/2 tokens in the decoder alone",
+        "causal Linformer in the decoder alone, half of k a window",
         "decoder",
-        lambda k: f"{LINEAR} --linformer-window {k // 2}",
+        f"{LINEAR} --linformer-window {{half}}",
     ),
-    Variant("normal", "E and F start normal", TWO, lambda k: f"{LINEAR} --linformer-init normal"),
+    Variant("normal", "Linformer, E and F start normal", TWO, f"{LINEAR} --linformer-init normal"),
     Variant(
         "identity",
-        "E and F start as the identity, empty slots masked",
+        "Linformer, E and F start as the identity, empty slots masked",
         TWO,
-        lambda k: f"{LINEAR} --linformer-init identity --linformer-mask-empty-slots",
+        f"{LINEAR} --linformer-init identity --linformer-mask-empty-slots",
     ),
-    Variant("pooled-linear", "means of neighbours, and learned E and F", TWO, lambda k: _kind("pooled-linear")),
-    Variant("mean-pool", "means of neighbours", TWO, lambda k: _kind("mean-pool")),
+    Variant("pooled-linear", "means of neighbours plus E and F", TWO, "--linformer-projection pooled-linear"),
+    Variant("mean-pool", "means of neighbours", TWO, "--linformer-projection mean-pool"),
     Variant(
         "conv",
-        "a learned convolution over pairs of neighbours: n/2 slots",
+        "a learned convolution over pairs of neighbours (n/2 slots)",
         TWO,
-        lambda k: _kind("conv"),
-        lambda k: str(FAIRSEQ_MAX_POSITIONS // 2),
+        "--linformer-projection conv",
+        slots=str(FAIRSEQ_MAX_POSITIONS // 2),
     ),
-    Variant("none", "E and F for every head", TWO, lambda k: _shared("none")),
-    Variant("key-value", "one E = F a layer", TWO, lambda k: _shared("key-value")),
-    Variant("layerwise", "one E = F for all layers", TWO, lambda k: _shared("layerwise")),
-    Variant("falling", "more slots in lower layers", TWO, lambda k: LINEAR, lambda k: f"{3 * k // 2},{k},{k // 2}"),
-    Variant("rising", "more slots in higher layers", TWO, lambda k: LINEAR, lambda k: f"{k // 2},{k},{3 * k // 2}"),
-    Variant(
-        "wide-cross", "twice as many slots in cross-attention", TWO, lambda k: f"{LINEAR} --linformer-cross-k {2 * k}"
-    ),
-    Variant("two-level-1", "each query opens its best slot", TWO, lambda k: _opening(1)),
-    Variant("two-level-2", "each query opens its best two", TWO, lambda k: _opening(2)),
-    Variant("two-level-6", "each query opens its best six", TWO, lambda k: _opening(6)),
+    Variant("none", "Linformer, E and F for every head", TWO, f"{LINEAR} --linformer-sharing none"),
+    Variant("key-value", "Linformer, one E = F a layer", TWO, f"{LINEAR} --linformer-sharing key-value"),
+    Variant("layerwise", "Linformer, one E = F for all layers", TWO, f"{LINEAR} --linformer-sharing layerwise"),
+    Variant("falling", "Linformer, more slots in lower layers", TWO, LINEAR, slots="{more},{k},{half}"),
+    Variant("rising", "Linformer, more slots in higher layers", TWO, LINEAR, slots="{half},{k},{more}"),
+    Variant("two-level-2", "two levels, two slots opened", TWO, f"{TWO_LEVEL} 2"),
+    Variant("two-level-6", "two levels, six slots opened", TWO, f"{TWO_LEVEL} 6"),
 )
-
-
-def _shared(name: str) -> str:
-    return f"{LINEAR} --linformer-sharing {name}"
-
 
 BASELINE = "transformer"
 MAIN = tuple(variant.name for variant in _MAIN)
-"""Those of the tables with all seeds; the others were tried with one."""
+"""Those trained by default, with all seeds; the others were screened with one."""
 VARIANTS = {variant.name: variant for variant in (*_MAIN, *_SCREENED)}
+FORMER_NAMES = {"paper": "linformer", "paper-all": "linformer-all"}
+"""What older studies called their variants, and their folders."""

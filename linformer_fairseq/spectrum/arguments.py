@@ -21,9 +21,9 @@ class Arguments:
     out: Path
     subset: str
     sentences: int
-    """At most so many; 0: all of them."""
+    """How many are looked at, at most; 0 for all."""
     lengths: tuple[int, ...]
-    """The longest of each length bucket but the last, in tokens."""
+    """Where length buckets end, in tokens; a last bucket holds all that is longer."""
     energy: float
     rank: int
     device: str
@@ -41,7 +41,7 @@ def build_parser() -> Parser:
     parser.add_argument("data", type=Path, metavar="DATA", help="folder that fairseq-preprocess wrote")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder for the report")
     parser.add_argument("--subset", default="valid", help="split to take sentences from")
-    parser.add_argument("--sentences", type=natural, default=1000, help="how many, at random; 0: all")
+    parser.add_argument("--sentences", type=natural, default=1000, help="how many, drawn at random; 0: all")
     parser.add_argument(
         "--lengths", type=ascending, default="16,32,64,128", metavar="N[,N]", help="where length buckets end, in tokens"
     )
@@ -49,12 +49,12 @@ def build_parser() -> Parser:
     parser.add_argument("--rank", type=count, default=8, help="rank of the heat maps")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="where to compute")
     parser.add_argument("--threads", type=count, default=cpu_count(), help="threads of torch")
-    parser.add_argument("--seed", type=natural, default=1, help="of the choice of sentences")
+    parser.add_argument("--seed", type=natural, default=1, help="seed of the choice of sentences")
     return parser
 
 
 def parse(argv: Sequence[str]) -> Arguments:
-    """The analysis that a command line asks for, checked as far as it can be without doing anything."""
+    """Returns the analysis that a command line asks for, checked as far as it can be without doing anything."""
     args = vars(build_parser().parse_args(argv))
     check_device(args["device"])
     check_folder("--out", args["out"])

@@ -14,7 +14,7 @@ PLACES = {
     "cross": ("decoder", "encoder_attn"),
     "decoder": ("decoder", "self_attn"),
 }
-"""Side of the model and name within a layer, for every place of attention in a Transformer."""
+"""For every place of attention in a Transformer: the side of the model and the attribute of its layers."""
 
 
 @dataclass(frozen=True)
@@ -22,13 +22,13 @@ class Attention:
     """One attention of a model."""
 
     place: str
-    """Of `PLACES`."""
+    """A key of `PLACES`."""
     layer: int
     module: MultiheadAttention
 
 
 def find_attentions(model: BaseFairseqModel) -> list[Attention]:
-    """All attention of a Transformer, translation or language model, place by place and layer by layer."""
+    """Returns all attention of a Transformer, translation or language model, place by place and layer by layer."""
     return [
         Attention(place, number, module)
         for place, (side, name) in PLACES.items()
@@ -39,9 +39,10 @@ def find_attentions(model: BaseFairseqModel) -> list[Attention]:
 
 @contextmanager
 def recorded_maps(attentions: list[Attention]) -> Iterator[dict[Attention, Tensor]]:
-    """While it is open, every forward pass leaves the attention weights of each head, (H, B, T, n), in the result.
+    """Records the attention weights of each head in every forward pass.
 
-    A projected attention gives its weights over tokens, as `LinformerMultiheadAttention` returns them.
+    Yields:
+        The weights over tokens of the last pass, (H, B, T, n), by attention; projected attention returns such too.
     """
     maps: dict[Attention, Tensor] = {}
     handles = []

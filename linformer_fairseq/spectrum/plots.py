@@ -8,8 +8,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from linformer_fairseq.cli.figures import save
+from linformer_fairseq.length_buckets import Bucket
 
-from .measure import Spectrum
+from .measure import Spectra
+from .statistics import Statistics
 
 TITLES = {
     "encoder": "encoder self-attention",
@@ -17,15 +19,15 @@ TITLES = {
     "decoder": "decoder self-attention",
 }
 SPREAD = (0.1, 0.9)
-"""Shares of the maps that the band leaves out below and above."""
+"""Quantiles of the maps between which the band lies."""
 
 
-def spectra(places: dict[str, list[Spectrum]], rank: int, path: Path) -> None:
-    """A row a place: the cumulative spectrum in every length bucket with its spread, and the heat map of the longest.
+def spectra(places: Spectra, rank: int, path: Path) -> None:
+    """Draws a row for each place: cumulative spectra by length with their spread, and a heat map of the longest.
 
     Args:
-        places: the spectra of every place, by length.
-        rank: of the heat maps.
+        places: the spectra of every place, from the shortest sentences to the longest.
+        rank: whose share of the singular values the heat maps show.
     """
     figure, grid = plt.subplots(
         len(places), 2, figsize=(11, 3.7 * len(places)), layout="constrained", squeeze=False, width_ratios=(3, 2)
@@ -33,19 +35,18 @@ def spectra(places: dict[str, list[Spectrum]], rank: int, path: Path) -> None:
     for (curve_axes, heat_axes), (place, found) in zip(grid, places.items(), strict=True):
         _curves(curve_axes, found)
         curve_axes.set_title(TITLES[place])
-        _heat_map(figure, heat_axes, found[-1], rank)
+        _heat_map(figure, heat_axes, *list(found.items())[-1], rank)
     save(figure, path)
 
 
-def _curves(axes: Axes, found: list[Spectrum]) -> None:
+def _curves(axes: Axes, found: dict[Bucket, Statistics]) -> None:
     colours = plt.get_cmap("viridis")(numpy.linspace(0, 0.85, len(found)))
     last = 1
-    for spectrum, colour in zip(found, colours, strict=True):
-        statistics = spectrum.statistics
+    for (bucket, statistics), colour in zip(found.items(), colours, strict=True):
         mean = statistics.curve().mean((0, 1)).numpy()
         low, high = (statistics.curve_quantile(share).numpy() for share in SPREAD)
         ranks = numpy.arange(1, len(mean) + 1)
-        label = f"{spectrum.bucket} ({statistics.sentences:,} sentences)"
+        label = f"{bucket} ({statistics.sentences:,} sentences)"
         axes.plot(ranks, mean, color=colour, label=label)
         axes.fill_between(ranks, low, high, color=colour, alpha=0.15, linewidth=0)
         last = max(last, int(numpy.argmax(mean > 0.999)) + 1)
@@ -54,8 +55,8 @@ def _curves(axes: Axes, found: list[Spectrum]) -> None:
     axes.legend(fontsize="small", loc="lower right")
 
 
-def _heat_map(figure: Figure, axes: Axes, spectrum: Spectrum, rank: int) -> None:
-    curve = spectrum.statistics.curve()
+def _heat_map(figure: Figure, axes: Axes, bucket: Bucket, statistics: Statistics, rank: int) -> None:
+    curve = statistics.curve()
     image = axes.imshow(
         curve[:, :, min(rank, curve.size(-1)) - 1].numpy(), cmap="viridis", vmin=0, vmax=1, aspect="auto"
     )
@@ -63,5 +64,5 @@ def _heat_map(figure: Figure, axes: Axes, spectrum: Spectrum, rank: int) -> None
     axes.set(xlabel="head", ylabel="layer", xticks=range(heads), yticks=range(layers))
     axes.set_xticklabels(range(1, heads + 1))
     axes.set_yticklabels(range(1, layers + 1))
-    axes.set_title(f"at rank {rank}, {spectrum.bucket}", fontsize="medium")
+    axes.set_title(f"at rank {rank}, {bucket}", fontsize="medium")
     figure.colorbar(image, ax=axes)

@@ -7,25 +7,26 @@ from torch import Tensor
 
 from linformer_fairseq.benchmark.report import table
 from linformer_fairseq.cli.machine import describe_machine
+from linformer_fairseq.length_buckets import Bucket
 
 from .arguments import Arguments
-from .measure import Spectrum
+from .measure import Spectra
 from .plots import SPREAD, TITLES
-from .statistics import rank_quantile
+from .statistics import Statistics, rank_quantile
 
 COVERED = 0.9
-"""Share of a layer's maps that the suggested k is enough for."""
+"""Share of a layer's maps for which the suggested k is large enough."""
 FLAGS = {"encoder": "--linformer-k", "cross": "--linformer-cross-k", "decoder": "--linformer-decoder-k"}
 
 
-def suggested_k(found: list[Spectrum]) -> list[int]:
-    """For every layer the smallest k that is enough for `COVERED` of its maps, all lengths and heads together."""
-    counts = torch.stack([spectrum.statistics.rank_counts() for spectrum in found]).sum(0)  # (L, H, R + 1)
+def suggested_k(found: dict[Bucket, Statistics]) -> list[int]:
+    """Returns, for every layer, the smallest k that is enough for `COVERED` of its maps, of all lengths and heads."""
+    counts = torch.stack([statistics.rank_counts() for statistics in found.values()]).sum(0)  # (L, H, R + 1)
     return [rank_quantile(layer, COVERED) for layer in counts]
 
 
-def report_text(arguments: Arguments, places: dict[str, list[Spectrum]], picture: str) -> str:
-    """All of it; `picture` is the file with the plots."""
+def report_text(arguments: Arguments, places: Spectra, picture: str) -> str:
+    """Returns the whole report; `picture` is the file with the plots."""
     share = f"{arguments.energy:.0%}"
     parts = [
         "# Singular values of attention maps",
@@ -37,32 +38,31 @@ def report_text(arguments: Arguments, places: dict[str, list[Spectrum]], picture
         f"sentences, the share that the {arguments.rank} largest have in each layer and head.*",
         f"## The rank that holds {share} of the energy",
         f"The smallest r for which the best matrix of rank r misses no more than {1 - arguments.energy:.0%} of the "
-        "map's squared norm. Means over heads and sentences, and beside them those of the head with the lowest and of "
-        "the one with the highest. A map has as many singular values as it has tokens at most.",
+        "map's squared norm: the mean over heads and sentences, and in brackets the lowest and the highest mean of a "
+        "head. A map has at most as many singular values as tokens.",
     ]
     for place, found in places.items():
         parts += [f"### {TITLES[place].capitalize()}", _ranks(found)]
     parts += [
         "## Suggested k",
-        f"For each layer the smallest rank that holds {share} of the energy of {COVERED:.0%} of its maps, heads and "
-        "lengths together. With fewer slots alone (`--linformer-projection linear`) something is lost whatever they "
-        "hold; with as many it depends on the slots, most of all in cross-attention, whose maps are alignments. Two "
-        "levels, the default, open slots and need fewer.",
+        f"For each layer the smallest rank that holds {share} of the energy of {COVERED:.0%} of its maps, of all heads "
+        "and lengths. With fewer slots, Linformer loses some of it whatever E and F are; with as many it depends on E "
+        "and F, most of all in cross-attention, whose maps are alignments. Two levels open slots and need fewer.",
         "    " + suggested_flags(places),
     ]
     return "\n\n".join(parts) + "\n"
 
 
-def suggested_flags(places: dict[str, list[Spectrum]]) -> str:
-    """Flags that set the suggested k of every layer, of a translation model or of a language model."""
+def suggested_flags(places: Spectra) -> str:
+    """Returns the flags that set the suggested k of every layer, of a translation model or of a language model."""
     if set(places) == {"decoder"}:
         return f"--linformer-k {','.join(map(str, suggested_k(places['decoder'])))}"
     own = (f"{FLAGS[place]} {','.join(map(str, suggested_k(found)))}" for place, found in places.items())
     return f"--linformer-attention {','.join(places)} {' '.join(own)}"
 
 
-def results(arguments: Arguments, places: dict[str, list[Spectrum]]) -> dict[str, Any]:
-    """What was found, as numbers."""
+def results(arguments: Arguments, places: Spectra) -> dict[str, Any]:
+    """Returns what was found, as results.json holds it."""
     return {
         "command": arguments.command,
         "machine": describe_machine(),
@@ -70,27 +70,26 @@ def results(arguments: Arguments, places: dict[str, list[Spectrum]]) -> dict[str
         "spectra": [
             {
                 "place": place,
-                "shortest": spectrum.bucket.shortest,
-                "longest": spectrum.bucket.longest,
-                "sentences": spectrum.statistics.sentences,
-                "mean_length": spectrum.statistics.tokens / spectrum.statistics.sentences,
-                "mean_rank": spectrum.statistics.mean_rank().tolist(),
-                "cumulative": _rounded(spectrum.statistics.curve()),
+                "shortest": bucket.shortest,
+                "longest": bucket.longest,
+                "sentences": statistics.sentences,
+                "mean_length": statistics.tokens / statistics.sentences,
+                "mean_rank": statistics.mean_rank().tolist(),
+                "cumulative": _rounded(statistics.curve()),
             }
             for place, found in places.items()
-            for spectrum in found
+            for bucket, statistics in found.items()
         ],
         "suggested_k": {place: suggested_k(found) for place, found in places.items()},
     }
 
 
-def _ranks(found: list[Spectrum]) -> str:
-    layers = len(found[0].statistics.mean_rank())
+def _ranks(found: dict[Bucket, Statistics]) -> str:
+    layers = len(next(iter(found.values())).mean_rank())
     rows = []
-    for spectrum in found:
-        statistics = spectrum.statistics
+    for bucket, statistics in found.items():
         length = f"{statistics.tokens / statistics.sentences:.1f}"
-        rows.append([str(spectrum.bucket), f"{statistics.sentences:,}", length, *map(_cell, statistics.mean_rank())])
+        rows.append([str(bucket), f"{statistics.sentences:,}", length, *map(_cell, statistics.mean_rank())])
     return table(["Length", "Sentences", "Mean length", *(f"Layer {i + 1}" for i in range(layers))], rows)
 
 

@@ -1,7 +1,5 @@
 """The order of the analysis."""
 
-from itertools import groupby
-
 import torch
 
 from linformer_fairseq.cli.files import write_json, write_text
@@ -18,15 +16,14 @@ PICTURE = "spectrum.png"
 
 
 def run(arguments: Arguments) -> None:
-    """Loads the model, measures, and writes report.md, results.json and the picture."""
+    """Measures the spectra of a model, and writes report.md, results.json and the picture."""
     torch.set_num_threads(arguments.threads)
     trained = load_trained(arguments.checkpoint, arguments.data)
     split = load_split(trained, arguments.subset)
     chosen = split.sample(arguments.sentences or len(split.indices), arguments.seed)
     found = measure(trained, split.sentences, chosen, buckets(arguments.lengths), arguments.energy, arguments.device)
-    places = {place: list(own) for place, own in groupby(found, lambda spectrum: spectrum.place)}
     arguments.out.mkdir(parents=True, exist_ok=True)
-    spectra(places, arguments.rank, arguments.out / PICTURE)
-    write_json(arguments.out / "results.json", results(arguments, places))
-    write_text(arguments.out / "report.md", report_text(arguments, places, PICTURE))
-    say(f"The report is in {arguments.out / 'report.md'}. It suggests {suggested_flags(places)}")
+    spectra(found, arguments.rank, arguments.out / PICTURE)
+    write_json(arguments.out / "results.json", results(arguments, found))
+    write_text(arguments.out / "report.md", report_text(arguments, found, PICTURE))
+    say(f"The report is in {arguments.out / 'report.md'}. It suggests {suggested_flags(found)}")

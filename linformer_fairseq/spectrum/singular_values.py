@@ -10,18 +10,18 @@ from torch import Tensor
 
 
 def singular_values(maps: Tensor) -> Tensor:
-    """Those of matrices (..., T, n), in descending order, (..., min(T, n)); in float64."""
+    """Returns the singular values of matrices (..., T, n) in descending order, (..., min(T, n)), in float64."""
     return torch.linalg.svdvals(maps.double())
 
 
 def cumulative(values: Tensor) -> Tensor:
-    """The normalised cumulative spectrum, (..., r), of singular values (..., r)."""
+    """Returns the normalised cumulative spectrum, (..., r), of singular values (..., r)."""
     sums = values.cumsum(-1)
     return sums / sums[..., -1:]
 
 
 def rank_holding(values: Tensor, energy: float) -> Tensor:
-    """The smallest rank that holds a share `energy` of all energy, (...), of singular values (..., r)."""
+    """Returns the smallest rank that holds a share `energy` of all energy, (...), for singular values (..., r)."""
     held = cumulative(values.square())
     enough = held >= energy - 1e-9  # a map whose values end there exactly needs no more
     return enough.int().argmax(-1) + 1

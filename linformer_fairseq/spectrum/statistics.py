@@ -6,15 +6,15 @@ from torch import Tensor
 from .singular_values import cumulative, rank_holding, singular_values
 
 BINS = 200
-"""Of the histograms of cumulative spectra, from 0 to 1."""
+"""How many bins, from 0 to 1, the histograms of cumulative spectra have."""
 
 
 class Statistics:
-    """Of the maps of one place of attention in one bucket of lengths; L layers, H heads, R the longest map's rank.
+    """The spectra of the maps of one place of attention in one bucket of lengths.
 
     Args:
         layers, heads: L and H.
-        longest: R.
+        longest: R, the highest rank that a map can have.
         energy: share of a map's energy that its rank has to hold.
     """
 
@@ -27,7 +27,7 @@ class Statistics:
         self._ranks = torch.zeros(layers, heads, longest + 1, dtype=torch.int64)
 
     def add(self, maps: Tensor) -> None:
-        """Takes in the maps of one sentence, (L, H, T, n)."""
+        """Adds the maps of one sentence, (L, H, T, n)."""
         values = singular_values(maps)
         curves = cumulative(values).cpu()
         rank, longest = curves.size(-1), self._cumulative.size(-1)
@@ -41,26 +41,26 @@ class Statistics:
         self._ranks.scatter_add_(2, ranks[..., None], torch.ones_like(ranks[..., None]))
 
     def curve(self) -> Tensor:
-        """The mean normalised cumulative spectrum of every layer and head, (L, H, R)."""
+        """Returns the mean normalised cumulative spectrum of every layer and head, (L, H, R)."""
         return self._cumulative / self.sentences
 
     def curve_quantile(self, share: float) -> Tensor:
-        """What a share of all maps lies below at every rank, (R,), to a bin of the histogram."""
+        """Returns the quantile of the cumulative spectra of all maps at every rank, (R,), to a bin's precision."""
         below = self._histogram.cumsum(1).double() / self._histogram.sum(1, keepdim=True)
         return ((below >= share).int().argmax(1) + 1).double() / BINS
 
     def mean_rank(self) -> Tensor:
-        """The mean over sentences of the rank that holds the energy, (L, H)."""
+        """Returns the mean over sentences of the rank that holds the energy, (L, H)."""
         ranks = torch.arange(self._ranks.size(-1), dtype=torch.float64)
         return (self._ranks * ranks).sum(-1) / self.sentences
 
     def rank_counts(self) -> Tensor:
-        """How many sentences have each rank, (L, H, R + 1)."""
+        """Returns how many sentences have each rank, (L, H, R + 1)."""
         return self._ranks
 
 
 def rank_quantile(counts: Tensor, share: float) -> int:
-    """The smallest rank that is enough for a share of all maps, of counts (..., R + 1)."""
+    """Returns the smallest rank that is enough for a share of all maps, which have these counts, (..., R + 1)."""
     totals = counts.flatten(0, -2).sum(0)
     enough = totals.cumsum(0) >= share * totals.sum()
     return int(enough.int().argmax())

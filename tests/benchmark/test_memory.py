@@ -1,10 +1,14 @@
-"""Peak memory against allocations of known size."""
+"""Peak memory against allocations of known size, and the limit that keeps a benchmark alive."""
+
+from pathlib import Path
 
 import pytest
 import torch
 
-from linformer_fairseq.benchmark.memory import free_bytes, peak_bytes, peak_bytes_if_listed, refusal
+from linformer_fairseq.benchmark import memory
+from linformer_fairseq.benchmark.memory import limited_memory, peak_bytes, peak_bytes_or_none, refusal
 
+CPU = torch.device("cpu")
 MEGABYTE = 2**20
 
 
@@ -29,7 +33,7 @@ def test_peak(device: str, call: object, megabytes: int) -> None:
 
 def test_peak_counts_what_backward_takes() -> None:
     x = torch.ones(MEGABYTE, requires_grad=True)
-    peak = peak_bytes(lambda: torch.autograd.grad(x.exp(), x, torch.ones(1).expand(MEGABYTE)), torch.device("cpu"))
+    peak = peak_bytes(lambda: torch.autograd.grad(x.exp(), x, torch.ones(1).expand(MEGABYTE)), CPU)
     assert 2 * x.nbytes <= peak < 2 * x.nbytes + MEGABYTE  # the exponential, and the gradient
 
 
@@ -37,16 +41,36 @@ def test_peak_that_cannot_be_listed_is_unknown(capsys: pytest.CaptureFixture) ->
     def fails() -> None:
         raise MemoryError
 
-    device = torch.device("cpu")
-    assert peak_bytes_if_listed("ours", lambda: take_eight_then_four(device), device) == 8 * MEGABYTE
+    assert peak_bytes_or_none("ours", lambda: take_eight_then_four(CPU), CPU) == 8 * MEGABYTE
     assert not capsys.readouterr().out
-    assert peak_bytes_if_listed("ours", fails, device) is None
+    assert peak_bytes_or_none("ours", fails, CPU) is None
     assert capsys.readouterr().out == "  ours: no peak memory, did not fit into memory\n"
 
 
-def test_free_memory_is_told_or_unknown() -> None:
-    free = free_bytes(torch.device("cpu"))
-    assert free is None or free > MEGABYTE
+def test_memory_is_limited_to_what_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    kilobytes = memory._kilobytes("/proc/meminfo", "MemAvailable")
+    if kilobytes is None:
+        pytest.skip("not on Linux")
+    monkeypatch.setattr(memory, "RESERVE", 0.5)  # far from what other processes take or give back meanwhile
+
+    def take(share: float) -> None:
+        torch.empty(int(1024 * share * kilobytes), dtype=torch.uint8)  # which Linux grants, as nothing is written
+
+    with limited_memory(CPU):
+        take(0.2)
+        with pytest.raises(RuntimeError) as caught:
+            take(0.8)
+        assert refusal(caught.value) == "did not fit into memory"
+    take(0.8)
+    with limited_memory(torch.device("cuda")):
+        take(0.8)
+
+
+def test_a_container_may_have_less(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "CONTAINERS", tmp_path)
+    for text, limits in (("max\n", []), ("1000\n", [900])):
+        (tmp_path / "memory.max").write_text(text)
+        assert memory._container_limits() == limits
 
 
 @pytest.mark.parametrize(
@@ -59,12 +83,6 @@ def test_free_memory_is_told_or_unknown() -> None:
 )
 def test_failed_allocation_is_a_note(error: Exception) -> None:
     assert refusal(error) == "did not fit into memory"
-
-
-def test_real_failed_allocation_is_a_note() -> None:
-    with pytest.raises(RuntimeError) as caught:
-        torch.empty(2**55)
-    assert refusal(caught.value) == "did not fit into memory"
 
 
 def test_other_errors_are_raised_again() -> None:

@@ -4,9 +4,15 @@ import pytest
 import torch
 
 from linformer_fairseq.benchmark import timing
-from linformer_fairseq.benchmark.timing import Spread, interleaved, spread
+from linformer_fairseq.benchmark.timing import Spread, interleaved, spread, take_turns, too_long
 
 CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def _clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run takes as many seconds as its call says."""
+    monkeypatch.setattr(timing, "_seconds", lambda call, run, device: float(call(run)))
 
 
 def test_contenders_take_turns() -> None:
@@ -18,11 +24,25 @@ def test_contenders_take_turns() -> None:
     assert not timings.notes
 
 
-def test_first_runs_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timing, "_seconds", lambda call, run, device: float(run))
-    calls = {"a": lambda run: None}
-    assert timing.take_turns(calls, 3, CPU).seconds == {"a": [0.0, 1.0, 2.0]}
+@pytest.mark.usefixtures("_clock")
+def test_first_runs_do_not_count() -> None:
+    calls = {"a": lambda run: run}
+    assert take_turns(calls, 3, CPU) == ({"a": [0.0, 1.0, 2.0]}, {})
     assert interleaved(calls, repeats=3, warm_up=2, device=CPU).spreads == {"a": spread([2.0, 3.0, 4.0])}
+
+
+@pytest.mark.usefixtures("_clock")
+def test_contender_whose_run_takes_too_long_drops_out() -> None:
+    order = []
+
+    def call(run: int) -> int:
+        order.append(run)
+        return run
+
+    seconds, notes = take_turns({"slower": call, "quick": lambda run: 1}, 5, CPU, time_limit=1.5)
+    assert order == [0, 1, 2]
+    assert seconds == {"quick": [1.0] * 5}
+    assert notes == {"slower": "left out: a run takes longer than 1.5 s"} == {"slower": too_long(1.5)}
 
 
 def test_contender_that_does_not_fit_drops_out() -> None:

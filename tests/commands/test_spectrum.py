@@ -9,7 +9,10 @@ import pytest
 import torch
 from fairseq.dataclass.utils import gen_parser_from_dataclass
 
+from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.models.config import LinformerConfig
+from linformer_fairseq.spectrum.arguments import parse
+from linformer_fairseq.spectrum.run import run as spectrum
 from tests.fairseq_commands import Result, run_module
 
 pytestmark = pytest.mark.slow
@@ -71,16 +74,18 @@ def test_refusals(trained: Path, data: Path, tmp_path: Path) -> None:
     for language in ("en", "de"):
         with (other / f"dict.{language}.txt").open("a") as dictionary:
             dictionary.write("another 1\n")
-    for arguments, said in (
+    result = run_spectrum(trained, tmp_path / "none", *out)
+    assert "has no dictionaries: name the folder that fairseq-preprocess wrote" in result.sentence()
+    assert result.status == 2
+    refused = [
         ((tmp_path / "none.pt", data / "bin", *out), "is missing: name a checkpoint"),
-        ((trained, tmp_path / "none", *out), "has no dictionaries: name the folder that fairseq-preprocess wrote"),
         ((trained, other, *out), "does not fit the dictionaries in"),
         ((trained, data / "bin", *out, "--subset", "nowhere"), "name another --subset"),
         ((trained, data / "bin", "--out", broken), "is a file: name a folder"),
-    ):
-        result = run_spectrum(*arguments)
-        assert said in result.sentence()
-        assert result.status == 2
+    ]
     if hasattr(torch.serialization, "add_safe_globals"):
-        assert "is not a checkpoint, or is damaged" in run_spectrum(broken, data / "bin", *out).sentence()
+        refused.append(((broken, data / "bin", *out), "is not a checkpoint, or is damaged"))
+    for arguments, said in refused:
+        with pytest.raises(UserError, match=said):
+            spectrum(parse([*map(str, arguments), "--threads", "1"]))
     assert not (tmp_path / "out").exists()

@@ -93,7 +93,7 @@ def test_bfloat16(data: Path, tmp_path: Path) -> None:
             "error: --linformer-decoder-k 65 is larger than --max-target-positions 64; choose k <= N",
         ),
         (["--left-pad-target"], "error: --left-pad-target is not supported"),
-        (["--linformer-sharing", "all"], "argument --linformer-sharing: invalid choice: 'all'"),
+        (["--linformer-sharing", "all"], "error: --linformer-sharing is one of none, headwise, key-value, layerwise"),
     ],
 )
 def test_bad_flags_end_in_one_sentence(data: Path, tmp_path: Path, flags: list[object], sentence: str) -> None:

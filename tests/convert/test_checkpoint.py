@@ -19,7 +19,9 @@ PATH = Path("trained.pt")
 
 
 def config(**flags: object) -> LinformerConfig:
-    return LinformerConfig.from_namespace(Namespace(**{"linformer_k": "8", **flags}))
+    return LinformerConfig.from_namespace(
+        Namespace(**{"linformer_k": "8", "linformer_projection": "two-level", **flags})
+    )
 
 
 def state_of(arch: str = "transformer", **flags: object) -> dict[str, Any]:
@@ -30,13 +32,15 @@ def state_of(arch: str = "transformer", **flags: object) -> dict[str, Any]:
     return {"args": None, "cfg": {"model": args, "task": {}}, "model": model, "extra_state": {}}
 
 
-@pytest.mark.parametrize("kind", ["two-level", "pooled-linear", "mean-pool"])
-def test_short_sentences_are_translated_as_before(kind: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "arch"), [("two-level", "two_level_transformer"), ("pooled-linear", "linformer_transformer")]
+)
+def test_short_sentences_are_translated_as_before(kind: str, arch: str) -> None:
     """As many tokens as slots, on both sides: the same log-probabilities, by the model that the new settings build."""
     state = state_of()
     new = converted(state, PATH, config(linformer_projection=kind))
     args = new["cfg"]["model"]
-    assert (args.arch, args._name) == ("linformer_transformer", "linformer_transformer")
+    assert (args.arch, args._name) == (arch, "linformer_transformer")
     model = built(new)
     task = toy_task()
     inputs = batch(task, [sentence(task, 8), sentence(task, 3)], left_pad=True)["net_input"]
@@ -78,7 +82,19 @@ def test_checkpoints_of_other_fairseqs() -> None:
     new = converted(old, PATH, config())
     assert new["args"].linformer_k == "8"
     assert new["args"].data == "here"
-    assert model_settings(new).arch == "linformer_transformer"
+    assert model_settings(new).arch == "two_level_transformer"
+
+
+def test_architectures_of_other_sizes() -> None:
+    """Those of fairseq's have a counterpart of the same name; another one is recorded as the base."""
+    state = state_of()
+    for arch, kind, new in (
+        ("transformer_iwslt_de_en", "two-level", "two_level_transformer_iwslt_de_en"),
+        ("transformer_iwslt_de_en", "linear", "linformer_transformer_iwslt_de_en"),
+        ("transformer_mine", "linear", "linformer_transformer"),
+    ):
+        state["cfg"]["model"].arch = arch
+        assert converted(state, PATH, config(linformer_projection=kind))["cfg"]["model"].arch == new
 
 
 def test_copies_that_fairseq_0_12_2_keeps_are_dropped() -> None:
@@ -112,21 +128,21 @@ def test_other_models_are_refused(change: dict[str, object], said: str) -> None:
             {"linformer_attention": "decoder"},
             "--quant-noise-scalar does not go with decoder",
         ),
+        ({}, {"linformer_k": "65"}, "--linformer-k 65 is larger than --max-source-positions 64"),
     ],
 )
 def test_models_that_cannot_be_built_are_refused(trained: dict[str, Any], flags: dict[str, Any], said: str) -> None:
     state = state_of()
     vars(state["cfg"]["model"]).update(trained)
-    new = converted(state, PATH, config(**flags))
     with pytest.raises(UserError, match=said):
-        built(new)
+        converted(state, PATH, config(**flags))
 
 
 def test_a_state_of_another_model_is_refused() -> None:
     state = state_of()
     del state["model"]["decoder.layers.1.fc1.weight"]
     with pytest.raises(UserError, match="the checkpoint's tensors are not those of its model"):
-        built(converted(state, PATH, config()))
+        converted(state, PATH, config())
 
 
 def test_files_of_pretrained_words_are_not_needed_any_more() -> None:
@@ -139,8 +155,3 @@ def test_dictionaries_of_two_sizes() -> None:
     state = state_of(share_all_embeddings=False)
     state["model"]["encoder.embed_tokens.weight"] = torch.zeros(30, 16)
     assert built(converted(state, PATH, config())).encoder.embed_tokens.num_embeddings == 30
-
-
-def test_projections_that_do_not_fit_are_refused() -> None:
-    with pytest.raises(UserError, match="--linformer-k 65 is larger than --max-source-positions 64"):
-        converted(state_of(), PATH, config(linformer_k="65"))

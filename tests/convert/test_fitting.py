@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from linformer_fairseq.convert.fitting import LEAST, RIDGE, _Sums, fit, learned
-from linformer_fairseq.modules import LinformerMultiheadAttention
+from linformer_fairseq.modules import ProjectedAttention
+from linformer_fairseq.modules.ops import naive
 from tests.models.toy import previous_tokens, sentence, toy_model, toy_task
 from tests.reference import make_attention
 
@@ -37,19 +38,29 @@ class Sentences:
         return {"net_input": {**sample["net_input"], "src_lengths": torch.tensor([tokens.size(1)])}}
 
 
-def attention_with(kind: str, sharing: str, causal: bool, window: int = 0) -> LinformerMultiheadAttention:
-    options = {"init": "identity", "mask_empty_slots": True} if kind == "linear" else {}
-    options |= {"causal": True, "window": window} if causal else {}
-    return make_attention(kind, sharing, K, N, random=False, **options)
+def attention_with(kind: str, sharing: str, causal: bool, window: int = 0) -> ProjectedAttention:
+    exact = {"init": "identity", "mask_empty_slots": True}
+    return make_attention(kind, sharing, K, N, random=False, causal=causal, window=window, **exact)
 
 
-@pytest.mark.parametrize("sharing", ["none", "headwise"])
-@pytest.mark.parametrize(
-    ("kind", "causal", "window"),
-    [("linear", False, 0), ("pooled-linear", False, 0), ("linear", True, 0), ("linear", True, 2)],
+def window_of(attention: ProjectedAttention) -> int:
+    return attention.window if attention.causal else 0
+
+
+every_attention = pytest.mark.parametrize(
+    ("kind", "sharing", "causal", "window"),
+    [
+        ("linear", "none", False, 0),
+        ("pooled-linear", "headwise", False, 0),
+        ("linear", "headwise", True, 0),
+        ("linear", "none", True, 2),
+    ],
 )
+
+
+@every_attention
 def test_value_columns_are_the_best_there_are(kind: str, sharing: str, causal: bool, window: int) -> None:
-    """No other F of a few tried is nearer to the maps, in the sum of squares over sentences; a little ridge apart."""
+    """No F beside the one that was found is nearer to the maps, in the sum of squares over sentences."""
     attention = attention_with(kind, sharing, causal, window)
     scores = [2 * torch.randn(2, n, n, dtype=torch.float64) for n in (4, 6, 9, 9, 8, 7)]
     sums = _Sums(attention, of_keys=False, longest=N)
@@ -72,35 +83,29 @@ def test_value_columns_are_the_best_there_are(kind: str, sharing: str, causal: b
         assert sum(missed(attention, s) for s in scores) > least
 
 
-def missed(attention: LinformerMultiheadAttention, scores: Tensor) -> float:
+def missed(attention: ProjectedAttention, scores: Tensor) -> float:
     """The squared distance of the map through the slots from the map itself, entry by entry."""
-    n, w, total = scores.size(2), attention.window, 0.0
+    n, total = scores.size(2), 0.0
+    keys = torch.eye(n, dtype=torch.float64)  # by which queries are scores
     for head in range(scores.size(0)):
-        key, value = (
-            p.matrix(n, torch.tensor([n]), torch.float64)[0]
-            for p in (attention.key_projection, attention.value_projection)
-        )
-        key, value = (m[head if len(m) > 1 else 0] for m in (key, value))
-        for i in range(n):
-            seen = i + 1 if attention.causal else n
-            old = i + 1 - w if attention.causal else n
-            row = scores[head, i]
-            full = torch.softmax(row[:seen], 0)
-            slots = min(K, max(old, 0)) if attention.causal else min(K, n)
-            entries = torch.cat([key[:slots, : max(old, 0)] @ row[: max(old, 0)], row[max(old, 0) : seen]])
-            shares = torch.softmax(entries, 0)
-            through = torch.cat([shares[:slots] @ value[:slots, : max(old, 0)], shares[slots:]])
-            total += (full - through).square().sum().item()
+        query = scores[head] * n**0.5
+        matrices = [
+            projection.matrix(n, torch.tensor([n]), torch.float64)[0].expand(2, -1, -1)[head]
+            for projection in (attention.key_projection, attention.value_projection)
+        ]
+        if attention.causal:
+            full = scores[head].masked_fill(torch.ones(n, n).triu(1).bool(), -torch.inf).softmax(-1)
+            _, through = naive.causal_linformer_attention(query, keys, keys, *matrices, attention.window, True)
+        else:
+            _, full = naive.full_attention(query, keys, keys)
+            _, through = naive.linformer_attention(query, keys, keys, *matrices)
+        total += (full - through).square().sum().item()
     return total
 
 
-@pytest.mark.parametrize("sharing", ["none", "headwise"])
-@pytest.mark.parametrize(
-    ("kind", "causal", "window"),
-    [("linear", False, 0), ("pooled-linear", False, 0), ("linear", True, 0), ("linear", True, 2)],
-)
+@every_attention
 def test_key_columns_are_the_least_squares_solution(kind: str, sharing: str, causal: bool, window: int) -> None:
-    """Query by query, with what the tokens of a slot have together said in full."""
+    """The system of equations is written down query by query."""
     torch.manual_seed(2)
     attention = attention_with(kind, sharing, causal, window)
     scores = [2 * torch.randn(2, n, n, dtype=torch.float64) for n in (3, 5, 6, 9, 9, 8, 7)]
@@ -127,8 +132,7 @@ def test_key_columns_are_the_least_squares_solution(kind: str, sharing: str, cau
         assert expected.solution.abs().max() > 0.05
 
 
-@pytest.mark.parametrize("of_keys", [True, False])
-@pytest.mark.parametrize("longest", [2, 6])
+@pytest.mark.parametrize(("of_keys", "longest"), [(True, 2), (False, 2), (True, 6), (False, 6)])
 def test_columns_that_no_sentence_has_cost_nothing_and_stay(of_keys: bool, longest: int) -> None:
     start = attention_with("linear", "headwise", causal=False)
     scores = [2 * torch.randn(2, n, n, dtype=torch.float64) for n in (2, 4, 6) if n <= longest]
@@ -147,11 +151,9 @@ def test_columns_that_no_sentence_has_cost_nothing_and_stay(of_keys: bool, longe
     assert moved.tolist() == [K <= column < longest for column in range(N)]
 
 
-def equation(
-    attention: LinformerMultiheadAttention, row: Tensor, head: int, i: int
-) -> tuple[list[Tensor], list[Tensor]]:
-    """What query i, of so many scores, asks of the columns from k on: its scores, and what each slot lacks."""
-    n, w = len(row), attention.window
+def equation(attention: ProjectedAttention, row: Tensor, head: int, i: int) -> tuple[list[Tensor], list[Tensor]]:
+    """What query i with these scores asks of the columns from k on: the row of the system, and what each slot lacks."""
+    n, w = len(row), window_of(attention)
     old, seen = (max(i + 1 - w, 0), i + 1) if attention.causal else (n, n)
     if n - w <= K or (attention.causal and i < K + w):
         return [], []

@@ -1,8 +1,40 @@
 """The configuration files of `fairseq-hydra-train` are those that the flags' dataclasses give."""
 
+from pathlib import Path
+
+import pytest
+from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
+from omegaconf import OmegaConf
+
+from linformer_fairseq.models import hydra_config
 from linformer_fairseq.models.hydra_config import FOLDER, configurations
+from linformer_fairseq.modules import KINDS
+from tests.models.toy import SIZES, toy_args, toy_task
 
 
 def test_configuration_files_are_not_stale() -> None:
     """If this fails, run `python -m linformer_fairseq.models.hydra_config`."""
     assert {path.stem: path.read_text(encoding="utf-8") for path in FOLDER.iterdir()} == configurations()
+
+
+def test_files_are_written_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hydra_config, "FOLDER", tmp_path)
+    for name in ("gone.yaml", "linformer_transformer.yaml"):
+        (tmp_path / name).write_text("other")
+    hydra_config.main()
+    assert {path.stem: path.read_text(encoding="utf-8") for path in tmp_path.iterdir()} == configurations()
+
+
+@pytest.mark.parametrize(
+    ("arch", "kind"), [("linformer_transformer", "linear"), ("two_level_transformer", "two-level")]
+)
+def test_a_configuration_is_the_architecture(arch: str, kind: str) -> None:
+    """With fairseq's own defaults filled in, it builds the same model as the command line."""
+    config = OmegaConf.create({**SIZES, **OmegaConf.load(FOLDER / f"{arch}.yaml")})
+    ARCH_CONFIG_REGISTRY[arch](config)
+    flags = vars(toy_args(arch))
+    flags.pop("arch")
+    flags["linformer_k"] = 64
+    assert {name: config[name] for name in flags} == flags
+    model = ARCH_MODEL_REGISTRY[arch].build_model(config, toy_task())
+    assert {type(layer.self_attn) for layer in model.encoder.layers} == {KINDS[kind].attention}

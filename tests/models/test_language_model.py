@@ -11,9 +11,7 @@ from fairseq.tasks.language_modeling import LanguageModelingConfig, LanguageMode
 from linformer_fairseq import CausalLinformerAttention, LinformerTransformerLanguageModel
 from linformer_fairseq.models.linformer_transformer_lm import LM_ARCHITECTURES, LinformerLanguageModelConfig
 from linformer_fairseq.modules.linformer_attention import SHARINGS
-from tests.models.toy import previous_tokens, sentence, toy_task
-
-every_sharing = pytest.mark.parametrize("sharing", SHARINGS)
+from tests.models.toy import previous_tokens, sentence, toy_task, variants
 
 SIZES = {
     "decoder_embed_dim": 16,
@@ -45,10 +43,16 @@ def toy_lm(arch: str = "linformer_transformer_lm_gpt2_tiny", **flags: object) ->
     return model.eval()
 
 
-@every_sharing
-@pytest.mark.parametrize(("window", "slots"), [(0, 8), (5, 3), (None, 4)])
+@torch.no_grad()
+@pytest.mark.parametrize(
+    ("sharing", "window", "slots"),
+    variants(
+        [(sharing, window, slots) for sharing in SHARINGS for window, slots in ((0, 8), (5, 3), (None, 4))],
+        default=[("none", 0, 8), ("headwise", 5, 3), ("key-value", None, 4), ("layerwise", 5, 3)],
+    ),
+)
 def test_step_by_step_equals_a_parallel_pass(sharing: str, window: int | None, slots: int) -> None:
-    """The window is a part of k, by default half of it."""
+    """The window is a part of k."""
     model = toy_lm(linformer_k="8", linformer_sharing=sharing, linformer_window=window).double()
     for layer in model.decoder.layers:
         assert layer.self_attn.window == 8 - slots
@@ -97,6 +101,12 @@ def test_adaptive_inputs_and_softmax() -> None:
     model = toy_lm("linformer_transformer_lm_wiki103", **cutoffs)
     assert model.decoder.embed_tokens.embeddings[1][0].weight is model.decoder.adaptive_softmax.tail[0][2].weight
     assert model(sentence(toy_task(), 9)[None])[0].shape == (1, 9, 16)
+
+
+def test_all_k_are_slots_by_default() -> None:
+    attention = toy_lm().decoder.layers[0].self_attn
+    assert attention.window == 0
+    assert attention.key_projection.projected_dim == 4
 
 
 def test_longest_target() -> None:

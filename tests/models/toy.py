@@ -1,13 +1,15 @@
 """Small models with random weights, built as fairseq builds them."""
 
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
+import pytest
 import torch
 from fairseq.data import Dictionary, data_utils
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 from fairseq.models.transformer import TransformerModelBase
 from fairseq.sequence_generator import SequenceGenerator
+from fairseq.sequence_scorer import SequenceScorer
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
 import linformer_fairseq  # noqa: F401
@@ -23,9 +25,15 @@ SIZES: dict[str, object] = {
     "max_target_positions": 64,
     "dropout": 0.0,
     "share_all_embeddings": True,
-    "linformer_projection": "linear",
-    "linformer_window": 0,
 }
+EVERYWHERE = "encoder,cross,decoder"
+"""As `--linformer-attention`."""
+
+
+def variants(every: Iterable[tuple], default: Collection[tuple]) -> list:
+    """All cases for `parametrize`, of which only the default ones run without `scripts/test.sh --all`."""
+    cases = dict.fromkeys([*default, *every])
+    return [pytest.param(*case, marks=() if case in default else pytest.mark.exhaustive) for case in cases]
 
 
 def toy_task(left_pad_target: bool = False) -> TranslationTask:
@@ -71,17 +79,58 @@ def batch(task: TranslationTask, sentences: list[torch.Tensor], left_pad: bool) 
     return {"net_input": {"src_tokens": tokens, "src_lengths": lengths}}
 
 
+def net_input(task: TranslationTask, lengths: Sequence[int] = (12, 5), target: int = 6) -> dict[str, torch.Tensor]:
+    """The arguments of a model: left-padded sources of these lengths, and for all of them a target of that length."""
+    sources = [sentence(task, length, seed) for seed, length in enumerate(lengths, 1)]
+    tokens = previous_tokens(task, sentence(task, target, 3)[None].expand(len(lengths), -1))
+    return {**batch(task, sources, left_pad=True)["net_input"], "prev_output_tokens": tokens}
+
+
 def translate(
-    task: TranslationTask, model: TransformerModelBase, sample: dict, beam: int = 4
+    task: TranslationTask,
+    model: TransformerModelBase | list[TransformerModelBase],
+    sample: dict,
+    beam: int = 4,
+    **options: object,
 ) -> list[list[dict[str, torch.Tensor]]]:
-    """Beam search: for each sentence its hypotheses."""
-    generator = SequenceGenerator([model], task.target_dictionary, beam_size=beam, max_len_b=12)
-    return generator.generate([model], sample)
+    """Beam search with a model or an ensemble: for each sentence its hypotheses."""
+    models = model if isinstance(model, list) else [model]
+    generator = SequenceGenerator(models, task.target_dictionary, beam_size=beam, **{"max_len_b": 12, **options})
+    return generator.generate(models, sample)
 
 
 def previous_tokens(task: TranslationTask, target: torch.Tensor) -> torch.Tensor:
     """Decoder input for teacher forcing: the target moved by one, (B, T)."""
     return torch.cat([target.new_full((len(target), 1), task.target_dictionary.eos()), target[:, :-1]], 1)
+
+
+def scored(
+    task: TranslationTask, models: list[TransformerModelBase], source: torch.Tensor, tokens: torch.Tensor
+) -> torch.Tensor:
+    """The scores of a translation's tokens by one parallel pass."""
+    sample = batch(task, [source], left_pad=True)
+    sample["target"] = tokens[None]
+    sample["net_input"]["prev_output_tokens"] = previous_tokens(task, tokens[None])
+    return SequenceScorer(task.target_dictionary).generate(models, sample)[0][0]["positional_scores"]
+
+
+def check_scores(
+    task: TranslationTask,
+    models: list[TransformerModelBase],
+    sources: list[torch.Tensor],
+    hypotheses: list[list[dict]],
+    tolerance: float = 1e-5,
+) -> None:
+    """Asserts that what a search says of its hypotheses is what a parallel pass says of them."""
+    assert len(hypotheses) == len(sources)
+    for index, hypothesis in each_hypothesis(hypotheses):
+        torch.testing.assert_close(
+            hypothesis["positional_scores"],
+            scored(task, models, sources[index], hypothesis["tokens"]),
+            rtol=1e-5,
+            atol=tolerance,
+            check_dtype=False,
+        )
 
 
 def each_hypothesis(hypotheses: list[list[dict]]) -> Iterator[tuple[int, dict]]:

@@ -7,78 +7,58 @@ from hypothesis import strategies as st
 
 from linformer_fairseq.benchmark.memory import peak_bytes
 from linformer_fairseq.modules import LinearProjection
-from linformer_fairseq.modules.ops.naive import pooling_matrix
-from tests.reference import PROJECTIONS
+from linformer_fairseq.modules.ops.naive import max_pool
+from tests.reference import PROJECTIONS, matrix_of
 
-LENGTHS = st.lists(st.integers(1, 24), min_size=1, max_size=4)
-
-
-def padded(lengths: list[int], groups: int, features: int) -> torch.Tensor:
-    """(n, B, G, D), zero behind the end of each sentence."""
-    x = torch.randn(max(lengths), len(lengths), groups, features, dtype=torch.float64)
-    for sentence, length in enumerate(lengths):
-        x[length:, sentence] = 0
-    return x
+every_kind = pytest.mark.parametrize("kind", PROJECTIONS)
 
 
-@pytest.mark.parametrize("kind", PROJECTIONS)
-@pytest.mark.parametrize("heads", [None, 2])
-def test_forward_is_the_product_with_matrix(kind: str, heads: int | None) -> None:
-    if kind == "max-pool":
-        pytest.skip("a maximum has no matrix")
-    torch.manual_seed(0)
-    projection = PROJECTIONS[kind](4, 24, heads).double()
+@every_kind
+@given(
+    lengths=st.lists(st.integers(1, 24), min_size=1, max_size=4),
+    k=st.integers(1, 24),
+    heads=st.sampled_from([None, 2]),
+    features_of_heads=st.booleans(),
+)
+def test_slots_are_the_product_with_the_matrix(
+    kind: str, lengths: list[int], k: int, heads: int | None, features_of_heads: bool
+) -> None:
+    """Or the maxima over the same windows."""
+    projection = PROJECTIONS[kind](k, 24, heads).double()
     for parameter in projection.parameters():
         torch.nn.init.normal_(parameter)
-    lengths = torch.tensor([9, 3, 24])
-    x = padded(lengths.tolist(), heads or 1, 5)
-    matrix = projection.matrix(24, lengths, x.dtype).expand(3, heads or 1, -1, -1)
-    expected = torch.einsum("bgsn,nbgd->bgsd", matrix, x)
-    torch.testing.assert_close(projection(x, lengths), expected)
-
-
-@given(lengths=LENGTHS, k=st.integers(1, 24), groups=st.sampled_from([1, 3]))
-def test_mean_pool_takes_means_of_even_windows(lengths: list[int], k: int, groups: int) -> None:
-    x = padded(lengths, groups, 2)
-    out = PROJECTIONS["mean-pool"](k, 24)(x, torch.tensor(lengths))
+    n, batch, groups = max(lengths), len(lengths), 2 if features_of_heads else 1
+    x = torch.zeros(n, batch, groups, 3, dtype=torch.float64)
     for sentence, length in enumerate(lengths):
-        expected = torch.einsum("sn,ngd->gsd", pooling_matrix(length, k), x[:length, sentence])
-        torch.testing.assert_close(out[sentence, :, : min(k, length)], expected)
-
-
-@given(lengths=LENGTHS, k=st.integers(1, 24))
-def test_max_pool_takes_maxima_of_the_same_windows(lengths: list[int], k: int) -> None:
-    x = padded(lengths, 1, 3)
-    out = PROJECTIONS["max-pool"](k, 24)(x, torch.tensor(lengths))
+        x[:length, sentence] = torch.randn(length, groups, 3)
+    slots, matrix = projection(x, torch.tensor(lengths)), projection.matrix(n, torch.tensor(lengths), x.dtype)
+    filled = projection.filled_slots(torch.tensor(lengths))
     for sentence, length in enumerate(lengths):
-        for slot, row in enumerate(pooling_matrix(length, k)):
-            window = x[:length, sentence, 0][row > 0]
-            torch.testing.assert_close(out[sentence, 0, slot], window.amax(0))
-
-
-@given(length=st.integers(1, 64), k=st.integers(1, 64))
-def test_windows_differ_by_one_token_at_most(length: int, k: int) -> None:
-    sizes = PROJECTIONS["mean-pool"](k, 64).windows(length, torch.tensor([length])).of_tokens[0].bincount()
-    assert len(sizes) == min(k, length)
-    assert sizes.min() >= 1
-    assert sizes.max() - sizes.min() <= 1
+        for head in range(heads or groups):
+            tokens = x[:length, sentence, head % groups]
+            expected = matrix_of(projection, head, length)
+            if projection.masks_empty_slots:
+                assert len(expected) == filled[sentence]
+            found = matrix[sentence % len(matrix), head % matrix.size(1), : len(expected), :length]
+            torch.testing.assert_close(found, expected)
+            out = slots[sentence, head % slots.size(1), : len(expected)]
+            torch.testing.assert_close(out, max_pool(tokens, k) if kind == "max-pool" else expected @ tokens)
+    assert slots.size(2) == projection.num_slots(n) <= k
 
 
 @given(length=st.integers(1, 64), k=st.integers(1, 64))
 def test_conv_slides_its_kernel_by_its_width(length: int, k: int) -> None:
     projection = PROJECTIONS["conv"](k, 64).double()
     torch.nn.init.normal_(projection.weight)
-    x = padded([length], 1, 1)
+    x = torch.randn(length, 1, 1, 1, dtype=torch.float64)
     width = projection.kernel_size
-    out = torch.nn.functional.pad(x.view(1, 1, -1), (0, -length % width))
-    expected = torch.nn.functional.conv1d(out, projection.weight.view(1, 1, -1), stride=width)
+    padded = torch.nn.functional.pad(x.view(1, 1, -1), (0, -length % width))
+    expected = torch.nn.functional.conv1d(padded, projection.weight.view(1, 1, -1), stride=width)
     torch.testing.assert_close(projection(x, torch.tensor([length])).view(1, 1, -1), expected)
-    assert projection.num_slots(length) <= k
     assert projection.filled_slots(torch.tensor([length])).item() == expected.size(2)
 
 
 def test_starts() -> None:
-    torch.manual_seed(0)
     k, n = 16, 256
     xavier = LinearProjection(k, n).weight
     assert xavier.abs().max() <= (6 / (k + n)) ** 0.5
@@ -94,7 +74,35 @@ def test_starts() -> None:
     assert torch.equal(PROJECTIONS["conv"](k, n).weight, torch.full((n // k,), k / n))
 
 
-@pytest.mark.parametrize("kind", PROJECTIONS)
+@given(start=st.integers(-12, 12), length=st.integers(1, 12), heads=st.sampled_from([None, 2]))
+def test_columns(start: int, length: int, heads: int | None) -> None:
+    projection = LinearProjection(3, 10, heads)
+    padded = torch.nn.functional.pad(projection.weight.view(-1, 3, 10), (12, 20))
+    assert torch.equal(projection.columns(start, length), padded[..., start + 12 : start + 12 + length])
+
+
+def test_slots_that_tokens_are_fitted_to() -> None:
+    """Only learned matrices have columns to fit."""
+    slots = {kind: projection(3, 24).slots_to_fit(7) for kind, projection in PROJECTIONS.items()}
+    assert slots.pop("linear").tolist() == [0, 1, 2, 0, 1, 2, 0]
+    assert slots.pop("pooled-linear").tolist() == [0, 0, 0, 1, 1, 2, 2]
+    assert set(slots.values()) == {None}
+
+
+@pytest.mark.parametrize(("n", "batch"), [(24, 4), (3, 1)])
+def test_one_product_for_e_and_f_is_both(n: int, batch: int) -> None:
+    for kind in ("linear", "pooled-linear"):
+        keys, values = (PROJECTIONS[kind](3, 24).double() for _ in range(2))
+        for projection in (keys, values):
+            torch.nn.init.normal_(projection.weight)
+        x, lengths = torch.randn(n, batch, 1, 5, dtype=torch.float64), torch.full((batch,), n)
+        for requires_grad in (False, True):  # with a gradient it is always one
+            together = keys.with_values(values, x.requires_grad_(requires_grad), lengths)
+            for one, projection in zip(together, (keys, values), strict=True):
+                torch.testing.assert_close(one, projection(x, lengths))
+
+
+@every_kind
 @pytest.mark.parametrize(("k", "sentence"), [(0, "at least 1"), (-3, "at least 1"), (65, "larger than the longest")])
 def test_refuses_an_impossible_k(kind: str, k: int, sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):

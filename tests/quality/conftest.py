@@ -1,3 +1,5 @@
+"""A text to study on."""
+
 import random
 from pathlib import Path
 

@@ -10,19 +10,22 @@ from pathlib import Path
 import pytest
 import torch
 
+from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.quality.arguments import parse
+from linformer_fairseq.quality.run import write_report
 from linformer_fairseq.quality.trainings import trainings
 from linformer_fairseq.quality.variants import VARIANTS
 from linformer_fairseq.recipe.flags import check_flags
 from tests.fairseq_commands import ROOT, run_module
 
 AVERAGE = 2 if hasattr(torch.serialization, "add_safe_globals") else 0  # needs torch 2.4
+BOTH = ["--variants", "transformer,two-level-all", "--seeds", "2", "--test"]
 TURNED = ("encoder,cross", "encoder,cross,decoder")
-"""What the recipe of conversions converts."""
-pytestmark = pytest.mark.slow
+"""What examples/quality/convert.sh converts."""
 
 
 def arguments(text: Path, out: Path, *more: object) -> list[object]:
+    """The command line of a tiny study; `more` overrides."""
     sizes = (
         "--layers 1 --dim 16 --heads 2 --ffn-dim 16 --bpe-merges 10 --epochs 1 --max-tokens 200 --validate-updates 1 "
         f"--average {AVERAGE}"
@@ -30,72 +33,94 @@ def arguments(text: Path, out: Path, *more: object) -> list[object]:
     return ["--data", text, "--out", out, *sizes.split(), "--k", 4, "--warmup-updates", 2, *more]
 
 
-def test_report_and_resumption(text: Path, tmp_path: Path) -> None:
-    asked = ["--variants", "transformer,two-level-all", "--seeds", "2"]
-    said = run_module("linformer_fairseq.quality", *arguments(text, tmp_path, *asked)).ok()
-    assert "The report is in" in said
-    results = json.loads((tmp_path / "results.json").read_text())["results"]
-    assert [(row["variant"], row["k"], row["seed"]) for row in results] == [
-        ("transformer", None, 2),
-        ("two-level-all", 4, 2),
-    ]
-    lengths = [len(line.split()) + 1 for line in (tmp_path / "text" / "bpe" / "valid.en").read_text().splitlines()]
-    for row in results:
-        assert row["perplexity"] > 1
-        assert [bucket["sentences"] for bucket in row["by_length"]] == [
-            count
-            for count in (
-                sum(n <= 4 for n in lengths),
-                sum(5 <= n <= 8 for n in lengths),
-                sum(n > 8 for n in lengths),
-            )
-            if count
-        ]
-        assert set(row["entropy"]) == {"encoder", "cross", "decoder"}
-    command = json.loads(
-        (tmp_path / "runs/two-level-all-k4/seed-2/models/linformer-k4-encoder-cross-decoder/train.json").read_text()
-    )["command"]
-    for flag, value in (
-        ("--seed", "2"),
-        ("--linformer-projection", "two-level"),
-        ("--linformer-window", "2"),
-    ):
-        assert command[command.index(flag) + 1] == value
-    report = (tmp_path / "report.md").read_text()
-    assert "## The valid set" in report
-    assert "## The test set" not in report
-    assert "two-level-all, k = 4" in report
-    translates = f"the mean of its last {AVERAGE} saves" if AVERAGE else "its best save"
-    assert f"translated with {translates} and beam 4" in report
+@pytest.fixture(scope="module")
+def begun(text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a study with one variant, without the Transformer and without the test set."""
+    out = tmp_path_factory.mktemp("study")
+    run_module("linformer_fairseq.quality", *arguments(text, out, "--variants", "two-level-all", "--seeds", 2)).ok()
+    return out
 
-    again = run_module("linformer_fairseq.quality", *arguments(text, tmp_path, *asked, "--test")).ok()
-    assert again.count("done before") == 5  # the text, two trainings, two translations
-    assert "Translating the test set with" in again
-    assert "## The test set" in (tmp_path / "report.md").read_text()
-    assert {path.name for path in tmp_path.glob("*.png")} == {"valid.png", "test.png"}
 
-    folder = tmp_path / "runs/transformer/seed-2"
+def files(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file() and path.suffix != ".lock"}
+
+
+@pytest.mark.slow
+def test_a_study_goes_on_and_is_reported(text: Path, begun: Path) -> None:
+    folder = begun / "runs/two-level-all-k4/seed-2"
     links = {path: path.lstat().st_mtime_ns for path in folder.iterdir() if path.is_symlink()}
     assert {path.name: path.readlink() for path in links} == {
         name: Path("../../../text", name) for name in ("bin", "bpe", "raw", "tok")
     }
-    refused = run_module("linformer_fairseq.quality", *arguments(text, tmp_path, *asked, "--dropout", 0.5))
-    assert "was made with dropout = " in refused.sentence()
-    alone = ["--variants", "two-level-all", "--seeds", "2"]
-    run_module("linformer_fairseq.quality", *arguments(text, tmp_path, *alone)).ok()
-    assert not list(tmp_path.glob("*.png"))
-    assert "## Plots" not in (tmp_path / "report.md").read_text()
+    train = folder / "models/linformer-k4-encoder-cross-decoder/train.json"
+    command = json.loads(train.read_text())["command"]
+    for flag, value in (("--seed", "2"), ("--linformer-projection", "two-level"), ("--linformer-window", "2")):
+        assert command[command.index(flag) + 1] == value
+    report = (begun / "report.md").read_text()
+    assert "## The valid set" in report
+    assert "two levels (with decoder), k = 4" in report
+    assert "## The test set" not in report
+    assert "## Plots" not in report
+
+    said = run_module("linformer_fairseq.quality", *arguments(text, begun, *BOTH)).ok()
+    assert said.count("done before") == 3  # the text, a training, a translation
+    assert "Translating the test set with" in said
     # a training that is under way finds its text
     assert {path: path.lstat().st_mtime_ns for path in folder.iterdir() if path.is_symlink()} == links
+    rows = json.loads((begun / "results.json").read_text())["results"]
+    assert [(row["variant"], row["k"], row["seed"], row["subset"]) for row in rows] == [
+        (variant, k, 2, subset)
+        for subset in ("valid", "test")
+        for variant, k in (("transformer", None), ("two-level-all", 4))
+    ]
+    lengths = [len(line.split()) + 1 for line in (begun / "text/bpe/valid.en").read_text().splitlines()]
+    counts = [sum(low <= n <= high for n in lengths) for low, high in ((1, 4), (5, 8), (9, 99))]
+    for row in rows[:2]:
+        assert row["perplexity"] > 1
+        assert [bucket["sentences"] for bucket in row["by_length"]] == [count for count in counts if count]
+        assert set(row["entropy"]) == {"encoder", "cross", "decoder"}
+    report = (begun / "report.md").read_text()
+    assert "## The test set" in report
+    translates = f"the mean of its last {AVERAGE} saves" if AVERAGE else "its best save"
+    assert f"translated with {translates} and beam 4. Each has one seed (2)" in report
+    assert {path.name for path in begun.glob("*.png")} == {"valid.png", "test.png"}
+
+    refused = run_module("linformer_fairseq.quality", *arguments(text, begun, *BOTH, "--dropout", 0.5))
+    assert "was made with dropout = " in refused.sentence()
+    before = files(begun)
+    for name in ("report.md", "valid.png", "test.png"):
+        (begun / name).unlink()
+    run_module("linformer_fairseq.quality", "--out", begun, "--only-report").ok()
+    assert files(begun) == before
 
 
+def test_the_documented_report_is_that_of_its_results(tmp_path: Path) -> None:
+    stored = ROOT / "docs/quality"
+    (tmp_path / "results.json").write_bytes((stored / "results.json").read_bytes())
+    write_report(tmp_path)
+    assert (tmp_path / "report.md").read_text() == (stored / "report.md").read_text()
+    assert {path.name for path in tmp_path.glob("*.png")} == {"valid.png", "test.png"}
+    found = json.loads((tmp_path / "results.json").read_text())
+    found["results"] = [row for row in found["results"] if row["k"]]  # nothing to compare with
+    (tmp_path / "results.json").write_text(json.dumps(found))
+    write_report(tmp_path)
+    assert not list(tmp_path.glob("*.png"))
+    del found["differences"]  # as an older version left it
+    (tmp_path / "results.json").write_text(json.dumps(found))
+    for folder in (tmp_path, tmp_path / "none"):
+        with pytest.raises(UserError, match="run the study without --only-report first"):
+            write_report(folder)
+
+
+@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.skipif(not AVERAGE, reason="converting needs torch 2.4")
-def test_conversion_recipe(text: Path, tmp_path: Path) -> None:
+def test_conversion_recipe(text: Path, begun: Path) -> None:
     """Converted, fine-tuned, translated and scored; nothing of it twice."""
-    run_module("linformer_fairseq.quality", *arguments(text, tmp_path, "--variants", "transformer", "--seeds", 2)).ok()
+    run_module("linformer_fairseq.quality", *arguments(text, begun, *BOTH)).ok()
 
     def convert() -> str:
-        settings = {"STUDY": tmp_path, "SEEDS": 2, "K": 4, "THREADS": 1, "LINFORMER_VENV": sys.prefix}
+        settings = {"STUDY": begun, "SEEDS": 2, "K": 4, "THREADS": 1, "LINFORMER_VENV": sys.prefix}
         environment = os.environ | {name: str(value) for name, value in settings.items()}
         done = subprocess.run([ROOT / "examples/quality/convert.sh"], env=environment, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
@@ -103,7 +128,7 @@ def test_conversion_recipe(text: Path, tmp_path: Path) -> None:
 
     said = convert()
     *_, table = said.rpartition("seed 2, k = 4, valid set:")
-    folder = tmp_path / "converted/k4/seed-2"
+    folder = begun / "converted/k4/seed-2"
     for name in ("transformer", *TURNED, *(f"{name}-tuned" for name in TURNED)):
         assert len((folder / "valid" / name).read_text().splitlines()) == 12
         assert re.search(f"/{name} .*[0-9]", table)
@@ -121,22 +146,34 @@ def test_conversion_recipe(text: Path, tmp_path: Path) -> None:
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == kept
 
 
-def test_refusals(text: Path, tmp_path: Path) -> None:
-    for more, said in (
+def test_a_study_of_former_names_goes_on_in_its_folders(text: Path, tmp_path: Path) -> None:
+    """And what is asked for twice is done once."""
+    (tmp_path / "runs/paper-k4").mkdir(parents=True)
+    asked = ["--variants", "paper,linformer,linformer-all", "--seeds", "2,1,2", "--k", "4,4"]
+    found = trainings(parse([str(word) for word in arguments(text, tmp_path, *asked)]))
+    assert [str(training.out.relative_to(tmp_path)) for training in found] == [
+        f"runs/{folder}/seed-{seed}" for seed in (2, 1) for folder in ("paper-k4", "linformer-all-k4")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
         (["--variants", "magic"], "'magic' is not a variant: choose of transformer"),
-        (["--seed", 3], "--seed is set by the study: use --seeds and --variants"),
+        (["--seed", "3"], "--seed is set by the study: use --seeds and --variants"),
         (["--linformer-args=--linformer-k 3"], "--linformer-args is set by the study"),
-        (["--k", 0], "is not a whole number from 1 on"),
+        (["--k", "0"], "is not a whole number from 1 on"),
         (["--magic"], "unrecognized arguments: --magic"),
-    ):
-        result = run_module("linformer_fairseq.quality", *arguments(text, tmp_path / "out", *more))
-        assert said in result.sentence()
-        assert result.status == 2
+        (["train"], "train is a step of the recipe's: the study always does all of them"),
+    ],
+)
+def test_refusals(more: list[str], said: str, text: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=said):
+        parse([*map(str, arguments(text, tmp_path / "out")), *more])
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("name", VARIANTS)
-def test_every_variant_can_be_trained(name: str, text: Path, tmp_path: Path) -> None:
-    study = parse([str(word) for word in ["--data", text, "--out", tmp_path, "--variants", name, "--k", 8]])
-    for training in trainings(study):
+def test_every_variant_can_be_trained(text: Path, tmp_path: Path) -> None:
+    study = parse(["--data", str(text), "--out", str(tmp_path), "--variants", ",".join(VARIANTS), "--k", "8"])
+    for training in trainings(study)[: len(VARIANTS)]:  # those of the first seed
         check_flags(training.model, training.settings, training.out)

@@ -1,10 +1,8 @@
 """One step of fairseq's beam search on one model, at any target position.
 
-Decoding thousands of tokens to get there would take hours, so that the model's state is filled instead: what it has at
-a position depends on the model's sizes, and time does not depend on what stands in it.
+Decoding thousands of tokens to get there would take hours, so the model's state is filled instead: its shapes depend on
+the position and the model's sizes alone, and the time of a step does not depend on the numbers in it.
 """
-
-import math
 
 import torch
 from fairseq.models.transformer import TransformerDecoderBase, TransformerModelBase
@@ -12,12 +10,12 @@ from fairseq.search import BeamSearch
 from fairseq.sequence_generator import EnsembleModel
 from torch import Tensor
 
-from linformer_fairseq.modules.linformer_multihead_attention import IncrementalState
+from linformer_fairseq.modules.base import IncrementalState
 
 GROWING = ("prev_key", "prev_value")
-"""What fairseq's self-attention keeps of every token so far, (B, H, p, d) at position p."""
+"""The tensors of fairseq's self-attention that grow with the position p, (B, H, p, d)."""
 POSITION = "tokens"
-"""Where the Linformer's keeps p."""
+"""The tensor in which the Linformer's keeps p."""
 
 
 class Search:
@@ -48,7 +46,7 @@ class Search:
         self._encoded = self._ensemble.reorder_encoder_out(encoded, copies)
 
     def random_order(self) -> Tensor:
-        """The hypotheses that the next step goes on from, (S beam,): any of the same sentence."""
+        """Returns the hypotheses that the next step continues, (S beam,): random ones of the same sentence."""
         device = self.tokens.device
         first = torch.arange(self.sentences, device=device)[:, None] * self.beam
         return (first + torch.randint(self.beam, (self.sentences, self.beam), device=device)).flatten()
@@ -58,7 +56,7 @@ class Search:
         self._ensemble.forward_decoder(self.tokens[:, :1], self._encoded, [self.state])
 
     def step(self, position: int, order: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """What the search does between two tokens, with `position` tokens behind it, at least one.
+        """Does what the search does between two tokens, after `position` tokens, at least one.
 
         Returns:
             Scores, words and hypotheses of the candidates, (S, 2 beam).
@@ -70,7 +68,7 @@ class Search:
         return self._search.step(position, log_probs, self._scores[:, :, :position])
 
     def state_bytes(self) -> tuple[int, int]:
-        """Bytes of the state: that of the self-attention alone, and all of it."""
+        """Returns the bytes of the self-attention's state, and those of all of it."""
         everything = sum(_bytes(x) for buffer in self.state.values() for x in buffer.values())
         cross = sum(
             _bytes(x)
@@ -79,17 +77,8 @@ class Search:
         )
         return everything - cross, everything
 
-    def bytes_at(self, position: int) -> int:
-        """Bytes of the self-attention's state once it is filled up to a position."""
-        return sum(
-            math.prod(_shape_at(name, x, position)) * x.element_size()
-            for layer in self.decoder.layers
-            for name, x in layer.self_attn._get_input_buffer(self.state).items()
-            if x is not None and name != POSITION
-        )
-
     def fill(self, position: int) -> None:
-        """Lets the state after the first step look like that after `position` tokens, with random contents."""
+        """Gives the state after the first step the shapes of that after `position` tokens, with random numbers."""
         for layer in self.decoder.layers:
             attention = layer.self_attn
             filled = {name: _filled(name, x, position) for name, x in attention._get_input_buffer(self.state).items()}
@@ -97,16 +86,13 @@ class Search:
 
 
 def _filled(name: str, x: Tensor | None, position: int) -> Tensor | None:
-    """What stands in a state at a position in the place of `x`."""
+    """Returns what a state has at a position in the place of `x`, which holds one token, or the sums over all."""
     if name == POSITION:
         return torch.tensor(position)
-    return None if x is None else x.new_empty(_shape_at(name, x, position)).uniform_(-1, 1)
-
-
-def _shape_at(name: str, x: Tensor, position: int) -> tuple[int, ...]:
-    """The shape at a position of a tensor that holds one token, or the sums over all."""
+    if x is None:
+        return None
     batch, heads, one, *rest = x.shape
-    return (batch, heads, position if name in GROWING else one, *rest)
+    return x.new_empty(batch, heads, position if name in GROWING else one, *rest).uniform_(-1, 1)
 
 
 def _bytes(x: Tensor | None) -> int:

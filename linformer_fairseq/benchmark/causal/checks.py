@@ -1,12 +1,12 @@
 """Nothing is timed before it computes what it should."""
 
 import torch
-import torch.nn.functional as F
 from fairseq.models.transformer import TransformerModelBase
 from torch import Tensor
 
 from linformer_fairseq.cli.errors import UserError
-from linformer_fairseq.modules.causal import CHUNK_SIZE, LONGEST_SINGLE_CHUNK, causal_attention
+from linformer_fairseq.modules.ops.causal import CHUNK_SIZE, LONGEST_SINGLE_CHUNK, causal_attention
+from linformer_fairseq.modules.ops.naive import causal_linformer_attention
 
 LOG_PROB_TOLERANCE = 1e-3
 PRODUCT_TOLERANCE = 1e-8
@@ -17,7 +17,11 @@ TARGET_LENGTH = 100
 
 @torch.no_grad()
 def check_decoding(name: str, model: TransformerModelBase, device: torch.device) -> None:
-    """Step by step a decoder must give the log-probabilities of the parallel pass; for models in float32."""
+    """Compares the log-probabilities of a decoder's single steps with the parallel pass; for models in float32.
+
+    Raises:
+        UserError: they differ.
+    """
     words = model.decoder.dictionary
     source, target = (torch.randint(words.nspecial, len(words), (2, n), device=device) for n in (7, TARGET_LENGTH))
     encoded = model.encoder(source, torch.full((2,), source.size(1), device=device))
@@ -36,30 +40,32 @@ def check_decoding(name: str, model: TransformerModelBase, device: torch.device)
 
 
 def check_product(heads: int, head_dim: int, k: int, chunk_sizes: tuple[int, ...], device: torch.device) -> None:
-    """The chunked causal product and its gradients must be those of attention to the slots of every prefix."""
+    """Compares the causal product in chunks, and its gradients, with the formula.
+
+    Raises:
+        UserError: they differ.
+    """
     shape = (TARGET_LENGTH, 2, heads, head_dim)
-    options = {"dtype": torch.float64, "device": device, "requires_grad": True}
-    tokens = [torch.randn(shape, **options) for _ in range(3)]
-    matrices = [torch.randn(1, k, TARGET_LENGTH, **options) for _ in range(2)]
+    factory = {"dtype": torch.float64, "device": device, "requires_grad": True}
+    tokens = [torch.randn(shape, **factory) for _ in range(3)]
+    matrices = [torch.randn(1, k, TARGET_LENGTH, **factory) for _ in range(2)]
     inputs = [*tokens, *matrices]
     upstream = torch.randn(shape, dtype=torch.float64, device=device)
-    expected = _by_prefix(*inputs)
+    expected = _by_formula(*inputs)
     gradients = torch.autograd.grad(expected, inputs, upstream)
     for chunk_size in sorted({CHUNK_SIZE, LONGEST_SINGLE_CHUNK, *chunk_sizes}):
         out, _, _ = causal_attention(*inputs, chunk_size=chunk_size)
         pairs = zip((out, *torch.autograd.grad(out, inputs, upstream)), (expected, *gradients), strict=True)
         if not all(torch.allclose(x, y, PRODUCT_TOLERANCE, PRODUCT_TOLERANCE) for x, y in pairs):
             raise UserError(
-                f"the causal product in chunks of {chunk_size} differs from attention to the slots of every prefix; "
-                "nothing was timed, please report this."
+                f"the causal product in chunks of {chunk_size} differs from its formula; nothing was timed, please "
+                "report this."
             )
 
 
-def _by_prefix(query: Tensor, key: Tensor, value: Tensor, key_matrix: Tensor, value_matrix: Tensor) -> Tensor:
-    """The rule itself: each query attends to the slots of its prefix, projected anew."""
-    outputs = []
-    for n in range(1, len(query) + 1):
-        slot_keys = torch.einsum("kn,nbhd->bhkd", key_matrix[0, :, :n], key[:n])
-        slot_values = torch.einsum("kn,nbhd->bhkd", value_matrix[0, :, :n], value[:n])
-        outputs.append(F.scaled_dot_product_attention(query[n - 1].unsqueeze(2), slot_keys, slot_values, scale=1.0))
-    return torch.cat(outputs, dim=2).permute(2, 0, 1, 3)
+def _by_formula(query: Tensor, key: Tensor, value: Tensor, key_matrix: Tensor, value_matrix: Tensor) -> Tensor:
+    """Returns the product, (T, B, H, d), head by head; the queries come scaled."""
+    unscaled = query * query.size(-1) ** 0.5
+    heads = zip(*(x.flatten(1, 2).unbind(1) for x in (unscaled, key, value)), strict=True)
+    outputs = [causal_linformer_attention(*head, key_matrix[0], value_matrix[0])[0] for head in heads]
+    return torch.stack(outputs, dim=1).view_as(query)

@@ -1,7 +1,7 @@
 """A step of beam search at several target positions: time, and the state that it carries along."""
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -9,28 +9,31 @@ from fairseq.models.transformer import TransformerModelBase
 
 from linformer_fairseq.cli.progress import say
 
-from ..memory import free_bytes, refusal, release
-from ..running import Running
+from ..memory import refusal, release
+from ..rows import Row
+from ..run_options import RunOptions
 from ..timing import Spread, interleaved
 from .beam_search import Search
 from .checks import TARGET_LENGTH
 from .models import LINFORMERS, TRANSFORMER
 from .settings import CausalSettings
 
+Models = dict[str, TransformerModelBase]
 Wanted = tuple[str, int, int]
 """A model, a beam and a position."""
 
 
 @dataclass(frozen=True)
-class DecodingRow:
+class DecodingRow(Row):
     """One model at one position."""
 
     model: str
     beam: int
     position: int
     hypotheses: int
-    """Of all sentences; each gets a token in a step."""
+    """Hypotheses of all sentences; each gets a token in a step."""
     step: Spread | None
+    """Time of one step."""
     self_state_bytes: int | None
     """The self-attention's part of the state."""
     state_bytes: int | None
@@ -43,68 +46,59 @@ class DecodingRow:
 
     def facts(self) -> dict[str, Any]:
         """The row as results.json has it."""
-        step = self.step.facts() if self.step else None
-        return {**asdict(self), "step": step, "tokens_per_second": self.tokens_per_second}
+        return {**super().facts(), "tokens_per_second": self.tokens_per_second}
 
 
-def longest_target(settings: CausalSettings, running: Running) -> int:
-    """Positions that the models need: steps are taken from the last position on, and k slots want k positions."""
-    return max(settings.positions[-1] + running.runs, settings.k, TARGET_LENGTH)
+def longest_target(settings: CausalSettings, options: RunOptions) -> int:
+    """Returns the positions that the models need: steps start at the last position, and k slots need k positions."""
+    return max(settings.positions[-1] + options.runs, settings.k, TARGET_LENGTH)
 
 
-def measure(models: dict[str, TransformerModelBase], settings: CausalSettings, running: Running) -> list[DecodingRow]:
-    """Every model with every beam at every position, the models interleaved step by step."""
+def measure(models: Models, settings: CausalSettings, options: RunOptions) -> list[DecodingRow]:
+    """Measures every model with every beam at every position, the models in turn step by step."""
     rows = []
     for beam in settings.beams:
         for position in settings.positions:
             say(f"decoding, beam {beam}, position {position:,} ...")
-            rows += _interleaved([(name, beam, position) for name in models], models, settings, running)
+            rows += _in_turn([(name, beam, position) for name in models], models, settings, options)
     return rows
 
 
-def measure_growth(
-    models: dict[str, TransformerModelBase], settings: CausalSettings, running: Running
-) -> list[DecodingRow]:
-    """Every Linformer with every beam at all positions, the positions interleaved step by step."""
+def measure_growth(models: Models, settings: CausalSettings, options: RunOptions) -> list[DecodingRow]:
+    """Measures every Linformer with every beam at all positions, the positions in turn step by step."""
     rows = []
     for name in LINFORMERS:
         for beam in settings.beams:
             say(f"decoding at all positions in turn, {name}, beam {beam} ...")
-            rows += _interleaved([(name, beam, position) for position in settings.positions], models, settings, running)
+            rows += _in_turn([(name, beam, position) for position in settings.positions], models, settings, options)
     return rows
 
 
 @torch.no_grad()
-def _interleaved(
-    wanted: list[Wanted],
-    models: dict[str, TransformerModelBase],
-    settings: CausalSettings,
-    running: Running,
-) -> list[DecodingRow]:
-    """A row for each model, beam and position that is wanted, all measured in turn."""
-    device = running.torch_device
+def _in_turn(wanted: list[Wanted], models: Models, settings: CausalSettings, options: RunOptions) -> list[DecodingRow]:
+    """Returns a row for each model, beam and position that is wanted, all measured in turn."""
+    device = options.torch_device
     words = models[TRANSFORMER].decoder.dictionary
     shape = (settings.sentences, settings.source_length)
     source = torch.randint(words.nspecial, len(words), shape, device=device)
     searches: dict[Wanted, Search] = {}
     notes: dict[Wanted, str] = {}
-    for key in wanted:
-        name, beam, position = key
-        search = Search(models[name], source, beam, position + running.runs)
+    for name, beam, position in wanted:
         try:
-            notes[key] = _prepare(search, position, device)
+            search = Search(models[name], source, beam, position + options.runs)
+            search.first_step()
+            search.fill(position)
+            searches[name, beam, position] = search
         except (RuntimeError, MemoryError) as error:
-            notes[key] = refusal(error)
-        if not notes[key]:
-            searches[key] = search
+            notes[name, beam, position] = refusal(error)
     sizes = {key: search.state_bytes() for key, search in searches.items()}
-    calls = {key: _steps(search, key[2], running.runs) for key, search in searches.items()}
-    timings = interleaved(calls, running.repeats, running.warm_up, device)
+    calls = {key: _steps(search, key[2], options.runs) for key, search in searches.items()}
+    timings = interleaved(calls, options.repeats, options.warm_up, device)
     notes |= timings.notes
     rows = []
     for key in wanted:
         name, beam, position = key
-        step, note = timings.spreads.get(key), notes[key]
+        step, note = timings.spreads.get(key), notes.get(key, "")
         bytes_ = sizes.get(key, (None, None))
         rows.append(DecodingRow(name, beam, position, settings.sentences * beam, step, *bytes_, note))
         say(f"  {name}, position {position:,}: {f'{1000 * step.median:,.1f} ms a step' if step else note}")
@@ -113,19 +107,7 @@ def _interleaved(
     return rows
 
 
-def _prepare(search: Search, position: int, device: torch.device) -> str:
-    """Fills the state; returns why not, if it would not fit."""
-    search.first_step()
-    # a step copies one layer's keys and values before it lets go of the old ones
-    needed = search.bytes_at(position) * (1 + 2 / len(search.decoder.layers))
-    free = free_bytes(device)
-    if free is not None and needed > free:
-        return f"did not fit into memory: its state takes {search.bytes_at(position) / 1e9:,.1f} GB"
-    search.fill(position)
-    return ""
-
-
 def _steps(search: Search, position: int, runs: int) -> Callable[[int], object]:
-    """The steps from a position on, by number; the orders of hypotheses are drawn before the clock runs."""
+    """Returns the steps from a position on, by number; the orders of hypotheses are drawn before the clock runs."""
     orders = [search.random_order() for _ in range(runs)]
     return lambda run: search.step(position + run, orders[run])

@@ -1,4 +1,4 @@
-"""The whole models that decode against each other, of the same size and with random weights."""
+"""The whole models whose decoding is compared, of the same size and with random weights."""
 
 from fairseq.models.transformer import TransformerModelBase
 
@@ -14,7 +14,7 @@ SOURCE_POSITIONS = 1024
 
 
 def build_models(settings: CausalSettings, target_positions: int) -> dict[str, TransformerModelBase]:
-    """All contenders, ready for inference as fairseq-generate makes them."""
+    """Returns all contenders, ready for inference as fairseq-generate makes them."""
     sizes = ModelSizes(settings.dim, settings.heads, settings.layers, settings.ffn_dim, settings.words)
     task = sizes.task()
     positions = {

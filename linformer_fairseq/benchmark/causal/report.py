@@ -3,17 +3,15 @@
 from dataclasses import asdict, dataclass
 
 from linformer_fairseq.cli.files import write_json, write_text
-from linformer_fairseq.modules.causal import CHUNK_SIZE, LONGEST_SINGLE_CHUNK, default_chunk_size
+from linformer_fairseq.modules.ops.causal import CHUNK_SIZE, LONGEST_SINGLE_CHUNK, default_chunk_size
 
 from ..report import heading, megabytes, milliseconds, quartiles, ratio, table
-from ..running import Running
-from ..targets import Target, target_table
+from ..run_options import RunOptions
 from . import plots
 from .decoding import DecodingRow
 from .models import TRANSFORMER
 from .product import OURS, TrainingRow
 from .settings import CausalSettings
-from .targets import compare
 
 DECODING_PLOT = "decoding.png"
 TRAINING_PLOT = "training.png"
@@ -31,29 +29,25 @@ class Results:
     chunks: list[TrainingRow]
 
 
-def write(results: Results, settings: CausalSettings, running: Running) -> None:
+def write(results: Results, settings: CausalSettings, options: RunOptions) -> None:
     """Writes results.json, the pictures and report.md."""
-    targets = compare(results.decoding, results.growth, results.training)
     write_json(
-        running.out / "results.json",
+        options.out / "results.json",
         {
-            "running": running.facts(),
+            "running": options.facts(),
             "settings": asdict(settings),
-            "targets": [target.facts() for target in targets],
             **{name: [row.facts() for row in rows] for name, rows in vars(results).items()},
         },
     )
-    plots.decoding(results.decoding, running.out / DECODING_PLOT)
-    plots.training(results.training, running.out / TRAINING_PLOT)
-    write_text(running.out / "report.md", text(results, targets, settings, running))
+    plots.decoding(results.decoding, options.out / DECODING_PLOT)
+    plots.training(results.training, options.out / TRAINING_PLOT)
+    write_text(options.out / "report.md", text(results, settings, options))
 
 
-def text(results: Results, targets: list[Target], settings: CausalSettings, running: Running) -> str:
-    """The report as Markdown."""
+def text(results: Results, settings: CausalSettings, options: RunOptions) -> str:
+    """Returns the report as Markdown."""
     parts = [
-        *heading("Causal Linformer attention against full attention", running),
-        "## Targets",
-        target_table(targets),
+        *heading("Causal Linformer attention against full attention", options),
         "## Decoding",
         f"Whole models of width {settings.dim} with {settings.heads} heads, {settings.layers} + {settings.layers} "
         f"layers, feed-forward layers of {settings.ffn_dim}, {settings.words:,} words and random weights, k = "
@@ -62,8 +56,8 @@ def text(results: Results, targets: list[Target], settings: CausalSettings, runn
         "filled with random numbers up to the target position, not decoded.",
         f"![Decoding]({DECODING_PLOT})",
         _decoding_table(results.decoding),
-        "The same steps of one model at a time, its positions taking turns; what others leave behind in caches and in "
-        "the memory allocator is then alike at all of them:",
+        "The same steps of one model at a time, its positions taking turns, so that what others leave behind in caches "
+        "and in the memory allocator does not differ between them:",
         _growth_table(results.growth),
         "## Training",
         f"Forward and backward of the attention alone, {settings.heads} heads of {settings.head_dim} features, k = "
@@ -137,12 +131,12 @@ def _training_table(rows: list[TrainingRow]) -> str:
             ratio(row.peak_bytes, ours.peak_bytes),
         ]
 
-    headers = ["Attention", "Tokens", "ms", "Quartiles", "Time / ours", "Peak MB", "Peak / ours"]
+    headers = ["Attention", "Tokens", "ms", "Quartiles", "Time / Linformer's", "Peak MB", "Peak / Linformer's"]
     return table(headers, [cells(row) for row in rows])
 
 
 def _growth(rows: list[TrainingRow]) -> list[str]:
-    """From the last length but one to the last; nothing where there is only one."""
+    """Returns the growth from the last length but one to the last; nothing for a single length."""
     lengths = sorted({row.length for row in rows})
     if len(lengths) < 2:
         return []
@@ -179,5 +173,5 @@ def _chunk_table(rows: list[TrainingRow]) -> str:
 
 
 def _is_default(row: TrainingRow) -> bool:
-    """All sizes that make one chunk of a text are the same."""
+    """Whether a chunk size is the default; all that make one chunk of a text are the same."""
     return min(row.chunk_size, row.length) == min(default_chunk_size(row.length), row.length)

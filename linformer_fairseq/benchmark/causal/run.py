@@ -3,7 +3,7 @@
 from linformer_fairseq.cli.progress import say
 
 from ..memory import release
-from ..running import Running
+from ..run_options import RunOptions
 from . import decoding, product
 from .checks import check_decoding, check_product
 from .models import LINFORMERS, build_models
@@ -11,24 +11,24 @@ from .report import Results, write
 from .settings import CausalSettings
 
 
-def run(running: Running, settings: CausalSettings) -> None:
+def run(options: RunOptions, settings: CausalSettings) -> None:
     """Measures everything and writes it to the output folder."""
-    running.prepare()
-    device, dtype = running.torch_device, running.torch_dtype
+    options.prepare()
+    device = options.torch_device
     say("building the models ...")
-    models = build_models(settings, decoding.longest_target(settings, running))
+    models = build_models(settings, decoding.longest_target(settings, options))
     say("checking that the contenders compute what they should ...")
     check_product(settings.heads, settings.head_dim, settings.k, settings.chunk_sizes, device)
     for name, model in models.items():
         model.to(device)
         if name in LINFORMERS:
             check_decoding(name, model, device)
-        model.to(dtype)
-    decoded = decoding.measure(models, settings, running)
-    grown = decoding.measure_growth(models, settings, running)
+        model.to(options.torch_dtype)
+    decoded = decoding.measure(models, settings, options)
+    grown = decoding.measure_growth(models, settings, options)
     del models, model
     release(device)
-    trained = product.measure(settings, running)
-    chunks = product.sweep(settings, running)
-    write(Results(decoded, grown, trained, chunks), settings, running)
-    say(f"{running.out / 'report.md'} is written")
+    trained = product.measure(settings, options)
+    chunks = product.sweep(settings, options)
+    write(Results(decoded, grown, trained, chunks), settings, options)
+    say(f"{options.out / 'report.md'} is written")

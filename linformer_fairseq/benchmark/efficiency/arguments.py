@@ -42,7 +42,7 @@ class _Smoke(argparse.Action):
 
 
 def parts(text: str) -> tuple[str, ...]:
-    """A comma list of parts, in the order of the report."""
+    """Returns the parts of a comma list, in the order of the report."""
     asked = [part.strip() for part in text.split(",")]
     for part in asked:
         if part not in PARTS:
@@ -57,7 +57,7 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
         help="attention modules against length, with peers, and whole models",
         description="Time and memory of attention modules against length, Linformer beside full attention and the "
         "attention of other packages (pip install 'linformer_fairseq[peers]'); parameters, inference and training of "
-        "whole models. An interrupted run goes on where it was.",
+        "whole models. An interrupted run goes on where it was. What does not fit into the free memory is left out.",
     )
     parser.set_defaults(run=run, settings=EfficiencySettings)
 
@@ -67,6 +67,7 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
     group = parser.add_argument_group("what to measure")
     option("--smoke", action=_Smoke, nargs=0, default=argparse.SUPPRESS, help="tiny sizes, to see that all of it works")
     option("--parts", type=parts, default=",".join(PARTS), metavar="PART[,PART]", help=f"any of {', '.join(PARTS)}")
+    option("--report-only", action="store_true", help="write the report again from what --out has, measure nothing")
 
     group = parser.add_argument_group("sizes")
     option("--dim", type=count, default=512, help="model width")
@@ -78,7 +79,7 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
     option("--lengths", type=ascending, default=lengths, metavar="N[,N]", help="tokens of a sentence")
     option("--tokens", type=count, default=4096, help="tokens of a batch; a longer sentence is one of its own")
     option("--time-limit", type=seconds, default="60", help="seconds of a run, beyond which it is left out")
-    option("--slow", type=seconds, default="2", help="seconds of a run, beyond which three runs must do")
+    option("--slow", type=seconds, default="2", help="seconds of a run, beyond which there are only three")
     option("--equal-lengths", type=ascending, default="32,128,256", metavar="N[,N]", help="lengths n at which k = n")
     option("--equal-tokens", type=count, default=2048, help="tokens of a batch at these")
 

@@ -10,21 +10,23 @@ from fairseq import utils
 from fairseq.data import Dictionary, LanguagePairDataset, data_utils
 from torch import Tensor
 
-from .whole_settings import TrainingSettings
-
+SENTENCES = 20_000
+"""Sentences of the corpus that batches are taken from."""
+MEAN_WORDS = 29.0
+LONGEST_WORDS = 250
 SPREAD = 0.65
 """Standard deviation of the logarithm of a source's words."""
 DIFFERENCE = 0.2
-"""The same of a target's words over its source's."""
+"""Standard deviation of the logarithm of a target's words over its source's."""
 
 Sample = dict[str, Any]
-"""A batch of fairseq's: `net_input` with `src_tokens` (B, n), padded on the left, and `prev_output_tokens` (B, T), and
-`target` (B, T), both padded on the right."""
+"""A batch as fairseq makes it: `net_input` with `src_tokens` (B, n), padded on the left, and `prev_output_tokens`
+(B, T), and `target` (B, T), both padded on the right."""
 
 
 @dataclass(frozen=True)
 class Batches:
-    """Those that a run trains on."""
+    """The batches that a run trains on."""
 
     samples: list[Sample]
 
@@ -39,7 +41,7 @@ class Batches:
 
     @property
     def target_tokens(self) -> int:
-        """Without padding: what fairseq-train's words per second count."""
+        """Without padding, as fairseq-train's words per second count them."""
         return sum(sample["ntokens"] for sample in self.samples)
 
     @property
@@ -54,49 +56,54 @@ class Batches:
 
     @property
     def largest(self) -> Sample:
-        """The one with the most positions."""
+        """The batch with the most positions."""
         return max(self.samples, key=positions)
 
 
 def positions(sample: Sample) -> int:
-    """Of sources and targets, padding included."""
+    """Returns the positions of sources and targets, padding included."""
     return sample["net_input"]["src_tokens"].numel() + sample["target"].numel()
 
 
-def wmt_like_words(settings: TrainingSettings, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Words of every source and of every target: log-normal, and the longer the source the longer the target."""
+def wmt_like_words(max_tokens: int, seed: int, sentences: int = SENTENCES) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the words of every source and of every target, log-normal: the longer the source, the longer the target.
+
+    Args:
+        max_tokens: the longest sentence, with its end.
+    """
     generator = np.random.default_rng(seed)
-    center = math.log(settings.mean_words) - SPREAD**2 / 2
-    source = generator.normal(center, SPREAD, settings.sentences)
-    target = source + generator.normal(-(DIFFERENCE**2) / 2, DIFFERENCE, settings.sentences)
+    center = math.log(MEAN_WORDS) - SPREAD**2 / 2
+    source = generator.normal(center, SPREAD, sentences)
+    target = source + generator.normal(-(DIFFERENCE**2) / 2, DIFFERENCE, sentences)
     # fairseq skips what is too long for a batch
-    longest = min(settings.longest_words, settings.max_tokens - 1)
-    return tuple(np.exp(side).round().astype(np.int64).clip(1, longest) for side in (source, target))
+    longest = min(LONGEST_WORDS, max_tokens - 1)
+    source, target = (np.exp(side).round().astype(np.int64).clip(1, longest) for side in (source, target))
+    return source, target
 
 
-def wmt_like(settings: TrainingSettings, words: Dictionary, seed: int, device: torch.device) -> Batches:
-    """Some of the batches that fairseq-train makes of such sentences, from the shortest to the longest."""
-    source, target = wmt_like_words(settings, seed)
+def wmt_like(
+    max_tokens: int, count: int, words: Dictionary, seed: int, device: torch.device, sentences: int = SENTENCES
+) -> Batches:
+    """Returns `count` of the batches that fairseq-train makes of such sentences, from the shortest to the longest."""
+    source, target = wmt_like_words(max_tokens, seed, sentences)
     dataset = _dataset(source + 1, target + 1, words, seed)
     with data_utils.numpy_seed(seed):
         indices = dataset.ordered_indices()
-    every = dataset.batch_by_size(indices, max_tokens=settings.max_tokens)
-    count = min(settings.batches, len(every))
+    every = dataset.batch_by_size(indices, max_tokens=max_tokens)
+    count = min(count, len(every))
     chosen = [every[int((number + 0.5) * len(every) / count)] for number in range(count)]
     return _collated(dataset, chosen, device)
 
 
-def equally_long(
-    length: int, settings: TrainingSettings, words: Dictionary, seed: int, device: torch.device
-) -> Batches:
-    """One batch of sentences of `length` tokens."""
-    sizes = np.full(settings.max_tokens // length, length)
+def equally_long(length: int, max_tokens: int, words: Dictionary, seed: int, device: torch.device) -> Batches:
+    """Returns one batch of sentences of `length` tokens."""
+    sizes = np.full(max_tokens // length, length)
     dataset = _dataset(sizes, sizes, words, seed)
     return _collated(dataset, [range(len(dataset))], device)
 
 
 def _dataset(source: np.ndarray, target: np.ndarray, words: Dictionary, seed: int) -> LanguagePairDataset:
-    """Random sentences of given sizes in tokens, their ends included."""
+    """Returns random sentences of given sizes in tokens, their ends included."""
     generator = torch.Generator().manual_seed(seed)
 
     def sentences(sizes: np.ndarray) -> list[Tensor]:

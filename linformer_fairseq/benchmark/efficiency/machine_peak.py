@@ -1,22 +1,21 @@
-"""What the machine can do, and what of it our module takes."""
+"""How much the machine can compute, and how much of it Linformer attention uses."""
 
 import torch
 from torch import Tensor
 
-from ..running import Running
+from ..run_options import RunOptions
 from .sizes import Sizes
 
 SIDES = {"cpu": 2048, "cuda": 8192}
-"""Of the matrices: on a GPU the product has to take far longer than its start."""
+"""Rows of the matrices: on a GPU the product has to take far longer than its launch."""
 
 
 class SquareProduct:
     """The product of two square matrices, to be called as a contender is."""
 
-    def __init__(self, running: Running) -> None:
-        options = {"device": running.torch_device, "dtype": running.torch_dtype}
-        side = SIDES[running.device]
-        self._one, self._other = torch.randn(2, side, side, **options)
+    def __init__(self, options: RunOptions) -> None:
+        side = SIDES[options.device]
+        self._one, self._other = torch.randn(2, side, side, **options.tensor_options)
         self.operations = 2 * side**3
         """Floating-point operations of a call."""
 
@@ -25,10 +24,10 @@ class SquareProduct:
 
 
 def linformer_operations(sizes: Sizes, sentences: int) -> int:
-    """Floating-point operations of the matrix products in a forward pass for k <= n: two for each multiplication.
+    """Returns the floating-point operations of a forward pass's matrix products, for k <= n: two a multiplication.
 
-    E X and F X, the linear layers of keys and values, and between query and output whichever is less: their linear
-    layers and the two products of attention, or the same with these layers folded into the slots.
+    They are E X and F X, the linear layers of keys and values, and, between query and output, whichever is less: their
+    linear layers and the two products of attention, or the same with these layers folded into the slots.
     """
     n, k, width = sizes.length, sizes.k, sizes.dim
     slots = 2 * k * n * width + 2 * k * width**2

@@ -3,19 +3,19 @@
 from collections.abc import Callable, Sequence
 
 from ..report import UNKNOWN, megabytes, milliseconds, quartiles, ratio, table
-from .contenders import EAGER, FAIRSEQ, FUSED, LINFORMERS, OURS
+from .contenders import EAGER, FAIRSEQ, FUSED, OURS, OWN, WITH_K
 from .machine_peak import linformer_operations
 from .module_grid import FORWARD, PRODUCT, Key, ModuleRow
 from .module_plots import FILES
 from .settings import EfficiencySettings
 from .sizes import Sizes
-from .targets import peak, seconds, slope
+from .slope import PEAK, SECONDS, Value, slope
 
-Value = Callable[[ModuleRow], float | None]
+OWN_NAMES = tuple(contender.name for contender in OWN)
 
 
 def grid(rows: Sequence[ModuleRow], settings: EfficiencySettings) -> list[str]:
-    """All sections on modules against length."""
+    """Returns all sections on modules against length."""
     if not rows:
         return []
     k = settings.table_k
@@ -24,49 +24,49 @@ def grid(rows: Sequence[ModuleRow], settings: EfficiencySettings) -> list[str]:
         f"Self-attention with its linear layers, {settings.dim} features, {settings.heads} heads, no dropout, no "
         f"padding; batches of {settings.tokens:,} tokens, or of one longer sentence. Peak memory is what a pass takes "
         "beyond input and parameters, gradients included: on a GPU by the allocator's count, elsewhere by adding up "
-        f"torch's own list of what it allocates and frees. “{EAGER}” takes the mean of its weights over the heads too, "
-        f"as fairseq gives no others; “{FAIRSEQ}” is torch's fused attention within fairseq's module.",
+        f"torch's own list of what it allocates and frees. “{EAGER}” also averages its weights over the heads, as "
+        f"fairseq gives no others; “{FAIRSEQ}” is torch's fused attention within fairseq's module.",
         *(f"![Time and memory against length, {passes}, k = {k}]({name})" for passes, name in FILES.items()),
     ]
     for passes in dict.fromkeys(row.passes for row in rows):
         own = [row for row in rows if row.passes == passes]
         for name in (EAGER, FUSED):
             parts += [
-                f"### How many times the time, and the memory, of ours takes {name}, {passes}",
-                "After table 3 of Wang et al. (2020): time, then peak memory.",
-                _ratios(own, name, seconds, settings),
-                _ratios(own, name, peak, settings),
+                f"### {name}, as multiples of {OURS}, {passes}",
+                "As in table 3 of Wang et al. (2020): time, then peak memory.",
+                _ratios(own, name, SECONDS, settings),
+                _ratios(own, name, PEAK, settings),
             ]
         parts += [
-            f"### Everybody, k = {k}, {passes}",
-            "Milliseconds a batch, then peak MB. The slope is the exponent of a sentence's time against its length, "
-            "over all lengths that the row has: 1 is linear, 2 quadratic.",
-            _everybody(own, k, lambda row: milliseconds(row.time), settings, with_slope=True),
-            _everybody(own, k, lambda row: megabytes(row.peak_bytes), settings, with_slope=False),
-            f"### Other Linformers, {passes}",
-            "Time, and peak memory, of two levels and of other packages' Linformers as multiples of ours with the same "
-            "k.",
-            _other_linformers(own, settings),
+            f"### All modules, k = {k}, {passes}",
+            "Milliseconds a batch, then peak MB. The slope is the exponent of a sentence's time, or memory, against "
+            "its length, over all lengths that the row has: 1 is linear, 2 quadratic.",
+            *_against_length([row for row in own if row.k in (None, k)], settings),
+            f"### linformer_fairseq, every k, {passes}",
+            *_against_length([row for row in own if row.contender in OWN_NAMES], settings),
+            f"### Modules with k slots, as multiples of {OURS}, {passes}",
+            "Time and peak memory with the same k.",
+            _with_k(own, settings),
         ]
     parts += [
-        "### What of the machine is used",
-        f"Forward: the operations of our matrix products, as formulas count them, against those of {PRODUCT.contender} "
-        "in the same time; the two are timed in turn.",
-        _used(rows, settings),
+        "### Share of the machine's peak",
+        f"Forward: the operations of Linformer's matrix products, as formulas count them, as a share of those that a "
+        f"{PRODUCT.contender} makes in the same time; the two are timed in turn.",
+        _share_of_peak(rows, settings),
     ]
     return parts
 
 
 def equal(rows: Sequence[ModuleRow]) -> list[str]:
-    """Where there is a slot for every token."""
+    """Returns the section on sentences with a slot for every token."""
     if not rows:
         return []
-    ours = {(row.length, row.passes): seconds(row) for row in rows if row.contender == OURS}
-    shown = [row for row in rows if row.contender in (EAGER, FAIRSEQ, FUSED, *LINFORMERS)]
+    ours = {(row.length, row.passes): row.seconds for row in rows if row.contender == OURS}
+    shown = [row for row in rows if row.contender in (EAGER, FAIRSEQ, FUSED, *WITH_K)]
     return [
         "## A slot for every token, n = k",
         table(
-            ["Attention", "Pass", "n = k", "Sentences", "ms", "Quartiles", "Time / ours"],
+            ["Attention", "Pass", "n = k", "Sentences", "ms", "Quartiles", "Time / Linformer's"],
             [
                 [
                     row.contender,
@@ -75,7 +75,7 @@ def equal(rows: Sequence[ModuleRow]) -> list[str]:
                     f"{row.sentences:,}",
                     milliseconds(row.time),
                     quartiles(row.time),
-                    ratio(seconds(row), ours.get((row.length, row.passes))),
+                    ratio(row.seconds, ours.get((row.length, row.passes))),
                 ]
                 for row in shown
             ],
@@ -84,12 +84,11 @@ def equal(rows: Sequence[ModuleRow]) -> list[str]:
 
 
 def left_out(rows: Sequence[ModuleRow]) -> list[str]:
-    """Why there is no time of a module."""
+    """Returns the section that says why modules have no time."""
     notes: dict[tuple[str, str], list[str]] = {}
     for row in rows:
         if row.note:
-            name = row.contender if row.k is None else f"{row.contender}, k = {row.k}"
-            notes.setdefault((name, row.note), []).append(f"{row.length:,} ({row.passes})")
+            notes.setdefault((str(row.key), row.note), []).append(f"{row.length:,} ({row.passes})")
     if not notes:
         return []
     return [
@@ -113,46 +112,41 @@ def _ratios(rows: Sequence[ModuleRow], name: str, value: Value, settings: Effici
     return table(headers, [[f"{n:,}", *(cell(n, k) for k in settings.k)] for n in settings.lengths])
 
 
-def _everybody(
-    rows: Sequence[ModuleRow],
-    k: int,
-    cell: Callable[[ModuleRow], str],
-    settings: EfficiencySettings,
-    with_slope: bool,
-) -> str:
+def _against_length(rows: Sequence[ModuleRow], settings: EfficiencySettings) -> list[str]:
+    """Returns a table of times and one of memory, with a line for each module."""
+    headers = ["Attention", *(f"{n:,}" for n in settings.lengths), "Slope"]
     measured = _by_key(rows)
-    lines = []
-    for key in dict.fromkeys(row.key for row in rows if row.k in (None, k)):
+
+    def line(key: Key, cell: Callable[[ModuleRow], str], value: Value) -> list[str]:
         own = [measured.get((key, n)) for n in settings.lengths]
-        line = [key.contender, *(cell(row) if row else UNKNOWN for row in own)]
-        if with_slope:
-            exponent = slope([row for row in own if row], seconds)
-            line.append(UNKNOWN if exponent is None else f"{exponent:.2f}")
-        lines.append(line)
-    return table(["Attention", *(f"{n:,}" for n in settings.lengths), *(["Slope"] if with_slope else [])], lines)
+        exponent = slope([row for row in own if row], value)
+        cells = [cell(row) if row else UNKNOWN for row in own]
+        return [str(key), *cells, UNKNOWN if exponent is None else f"{exponent:.2f}"]
+
+    keys = dict.fromkeys(row.key for row in rows)
+    return [
+        table(headers, [line(key, lambda row: milliseconds(row.time), SECONDS) for key in keys]),
+        table(headers, [line(key, lambda row: megabytes(row.peak_bytes), PEAK) for key in keys]),
+    ]
 
 
-def _other_linformers(rows: Sequence[ModuleRow], settings: EfficiencySettings) -> str:
+def _with_k(rows: Sequence[ModuleRow], settings: EfficiencySettings) -> str:
     measured = _by_key(rows)
 
-    def cell(name: str, k: int, n: int) -> str:
-        theirs, ours = measured.get((Key(name, k), n)), measured.get((Key(OURS, k), n))
+    def cell(key: Key, n: int) -> str:
+        theirs, ours = measured.get((key, n)), measured.get((Key(OURS, key.k), n))
         if not (theirs and ours):
             return UNKNOWN
-        return f"{ratio(seconds(theirs), seconds(ours))} · {ratio(peak(theirs), peak(ours))}"
+        return f"{ratio(theirs.seconds, ours.seconds)} · {ratio(theirs.peak_bytes, ours.peak_bytes)}"
 
+    keys = sorted({row.key for row in rows if row.contender in WITH_K and row.contender != OURS})
     return table(
-        ["Attention", "k", *(f"{n:,}" for n in settings.lengths)],
-        [
-            [name, str(k), *(cell(name, k, n) for n in settings.lengths)]
-            for name in LINFORMERS
-            if name != OURS
-            for k in settings.k
-        ],
+        ["Attention", *(f"{n:,}" for n in settings.lengths)],
+        [[str(key), *(cell(key, n) for n in settings.lengths)] for key in keys],
     )
 
 
-def _used(rows: Sequence[ModuleRow], settings: EfficiencySettings) -> str:
+def _share_of_peak(rows: Sequence[ModuleRow], settings: EfficiencySettings) -> str:
     forward = [row for row in rows if row.passes == FORWARD]
     measured, rates = _by_key(forward), {row.length: row.product_rate for row in forward}
 

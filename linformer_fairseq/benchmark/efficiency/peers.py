@@ -2,7 +2,7 @@
 
 All are whole self-attention with its linear layers, without causal mask, dropout and padding mask. Longformer and
 fairseq's Linformer have all four biases of `LinformerMultiheadAttention`; the others have none for queries, keys and
-values.
+values. A new peer is an entry of `PEERS` here, and its package in setup.py and constraints.txt.
 """
 
 import sys
@@ -45,7 +45,7 @@ class Peer(NamedTuple):
     """
 
     def build(self, sizes: Sizes) -> nn.Module:
-        """The module, in float32 on the CPU; it takes the input alone, of `sizes.length` tokens, and gives the output.
+        """Returns the module, in float32 on the CPU; it maps an input of `sizes.length` tokens to the output.
 
         Raises:
             NotInstalledError: its package cannot be imported.
@@ -57,6 +57,19 @@ class Peer(NamedTuple):
             raise NotInstalledError(
                 f"{self.package} cannot be imported ({error}): pip install 'linformer_fairseq[peers]'"
             ) from error
+
+
+class SelfAttention(nn.Module):
+    """An attention with the signature of fairseq's, called with one input as query, key and value."""
+
+    def __init__(self, attention: nn.Module, need_weights: bool = False) -> None:
+        super().__init__()
+        self.attention = attention
+        self.need_weights = need_weights
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(n, B, C)."""
+        return self.attention(x, x, x, need_weights=self.need_weights)[0]
 
 
 def _linformer(sizes: Sizes) -> nn.Module:
@@ -114,16 +127,6 @@ def _adopt_linformer_pytorch(module: nn.Module, ours: LinformerMultiheadAttentio
         theirs.bias.zero_()
 
 
-class _FairseqLinformer(nn.Module):
-    def __init__(self, attention: nn.Module) -> None:
-        super().__init__()
-        self.attention = attention
-
-    def forward(self, x: Tensor) -> Tensor:
-        """As fairseq's encoder calls it, (n, B, C)."""
-        return self.attention(x, x, x, need_weights=False)[0]
-
-
 def _fairseq_linformer(sizes: Sizes) -> nn.Module:
     """E and F that the heads share, before the linear layers of keys and values; an explicit softmax in float32."""
     from fairseq.examples.linformer.linformer_src.modules.multihead_linear_attention import MultiheadLinearAttention
@@ -133,7 +136,7 @@ def _fairseq_linformer(sizes: Sizes) -> nn.Module:
         raise ValueError(
             f"fairseq's Linformer takes a k that divides the length, not k = {sizes.k} for {sizes.length:,} tokens"
         )
-    return _FairseqLinformer(
+    return SelfAttention(
         MultiheadLinearAttention(
             sizes.dim,
             sizes.heads,
@@ -185,7 +188,7 @@ def _nystromformer(landmarks: int, sizes: Sizes) -> nn.Module:
     """With the package's residual convolution over the values (33 tokens) and 6 iterations of the pseudo-inverse.
 
     The pseudo-inverse starts from a number that is taken over the whole batch, so that sentences depend on each other
-    a little. The package fills up lengths that are no multiples of the landmarks with tokens of zero, which take part.
+    a little. The package pads lengths that are no multiples of the landmarks with tokens of zero, which take part.
     """
     from nystrom_attention import NystromAttention
 
@@ -249,9 +252,9 @@ def _reformer(sizes: Sizes) -> nn.Module:
 
 
 def _local(sizes: Sizes) -> nn.Module:
-    """Every token sees its window of 256 tokens, the one before and the one after; no rotary embeddings, no norm.
+    """Every token attends to its window of 256 tokens, the one before and the one after; no rotary embeddings, no norm.
 
-    The package fills up an incomplete window with tokens of zero, which take part. The output layer has no bias.
+    The package pads an incomplete window with tokens of zero, which take part. The output layer has no bias.
     """
     from local_attention import LocalMHA
 

@@ -3,81 +3,92 @@
 import csv
 import io
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from linformer_fairseq.cli.files import write_text
+from linformer_fairseq.cli.errors import UserError
+from linformer_fairseq.cli.files import read_json, write_text
 
 from ..report import heading
-from ..running import Running
-from ..targets import Target, target_table
+from ..rows import Row, fields_of, restore
+from ..run_options import RunOptions
 from . import module_plots, module_tables, whole_plots, whole_tables
 from .inference import InferenceRow
 from .model_size import ModelSizeRow
 from .module_grid import SLOW_RUNS, ModuleRow
-from .settings import PARTS, EfficiencySettings
-from .store import Store
-from .targets import compare
+from .settings import EQUAL, INFERENCE, MODULES, PARTS, SIZES, TRAINING, EfficiencySettings
+from .store import FILE_NAME as RESULTS_NAME
 from .training import TrainingRow
-from .versions import versions
 
+FILE_NAME = "report.md"
 TABLE = "{}.csv"
-TABLES = tuple(map(TABLE.format, PARTS))
+ROWS: dict[str, type[Row]] = {
+    MODULES: ModuleRow,
+    EQUAL: ModuleRow,
+    SIZES: ModelSizeRow,
+    INFERENCE: InferenceRow,
+    TRAINING: TrainingRow,
+}
+"""The rows of each part."""
 PICTURES = (*module_plots.FILES.values(), whole_plots.SIZES_FILE, whole_plots.INFERENCE_FILE)
 
 
-@dataclass
-class Results:
-    """All that was measured."""
+def write(folder: Path, parts: Sequence[str]) -> None:
+    """Writes a CSV file for each part, the pictures, and report.md, all from the results.json of a folder.
 
-    modules: list[ModuleRow] = field(default_factory=list)
-    equal: list[ModuleRow] = field(default_factory=list)
-    sizes: list[ModelSizeRow] = field(default_factory=list)
-    inference: list[InferenceRow] = field(default_factory=list)
-    training: list[TrainingRow] = field(default_factory=list)
+    Raises:
+        UserError: there is none.
+    """
+    path = folder / RESULTS_NAME
+    if not path.exists():
+        raise UserError(f"{path} is not there: run the benchmark without --report-only.")
+    stored = read_json(path)
+    asked = stored["asked"]
+    options = RunOptions(command=stored["command"], out=folder, **fields_of(RunOptions, asked))
+    sizes = {name: tuple(x) if isinstance(x, list) else x for name, x in fields_of(EfficiencySettings, asked).items()}
+    settings = EfficiencySettings(parts=tuple(parts), report_only=True, **sizes)
+    rows: dict[str, list[Any]] = {part: [] for part in PARTS}
+    for name, block in stored["blocks"].items():
+        part = name.partition(",")[0]
+        if part in parts:
+            rows[part] += [restore(ROWS[part], facts) for facts in block]
+    for name in (*map(TABLE.format, PARTS), *PICTURES):  # an earlier report may have had more parts
+        (folder / name).unlink(missing_ok=True)
+    for part in PARTS:
+        if rows[part]:
+            write_text(folder / TABLE.format(part), _csv([row.facts() for row in rows[part]]))
+    if rows[MODULES]:
+        module_plots.draw(rows[MODULES], settings, folder)
+    if rows[SIZES]:
+        whole_plots.sizes(rows[SIZES], folder)
+    if rows[INFERENCE]:
+        whole_plots.inference(rows[INFERENCE], folder)
+    write_text(folder / FILE_NAME, _text(rows, settings, options, asked["packages"]))
 
 
-def write(results: Results, settings: EfficiencySettings, running: Running, store: Store) -> None:
-    """Writes results.json once more, a CSV file for each part, the pictures, and report.md."""
-    targets = compare(results.modules, results.equal, results.training)
-    store.write(command=running.command, targets=[target.facts() for target in targets])
-    for name in (*TABLES, *PICTURES):  # an earlier report may have had more parts
-        (running.out / name).unlink(missing_ok=True)
-    for name in PARTS:
-        if rows := getattr(results, name):
-            write_text(running.out / TABLE.format(name), _csv([row.facts() for row in rows]))
-    if results.modules:
-        module_plots.draw(results.modules, settings, running.out)
-    if results.sizes:
-        whole_plots.sizes(results.sizes, running.out)
-    if results.inference:
-        whole_plots.inference(results.inference, running.out)
-    write_text(running.out / "report.md", text(results, targets, settings, running))
-
-
-def text(results: Results, targets: list[Target], settings: EfficiencySettings, running: Running) -> str:
-    """The report as Markdown."""
+def _text(
+    rows: dict[str, list[Any]], settings: EfficiencySettings, options: RunOptions, packages: dict[str, str | None]
+) -> str:
+    """Returns the report as Markdown."""
     parts = [
-        *heading("Efficiency of Linformer attention", running),
-        f"Attention modules that take longer than {settings.slow:g} s run {SLOW_RUNS} times; what would take longer "
-        f"than {settings.time_limit:g} s (a whole model: {settings.whole_time_limit:g} s) is left out.",
+        *heading("Efficiency of Linformer attention", options),
+        f"Attention modules that take longer than {settings.slow:g} s run {SLOW_RUNS} times; what takes longer than "
+        f"{settings.time_limit:g} s (a whole model: {settings.whole_time_limit:g} s) is left out.",
         "Other packages: "
-        + ", ".join(f"{name} {number or 'not installed'}" for name, number in versions().items())
+        + ", ".join(f"{name} {number or 'not installed'}" for name, number in packages.items())
         + ".",
-        "## Targets",
-        target_table(targets),
-        *module_tables.grid(results.modules, settings),
-        *module_tables.equal(results.equal),
-        *whole_tables.sizes(results.sizes),
-        *whole_tables.inference(results.inference, settings),
-        *whole_tables.training(results.training, settings),
-        *module_tables.left_out([*results.modules, *results.equal]),
+        *module_tables.grid(rows[MODULES], settings),
+        *module_tables.equal(rows[EQUAL]),
+        *whole_tables.sizes(rows[SIZES]),
+        *whole_tables.inference(rows[INFERENCE], settings),
+        *whole_tables.training(rows[TRAINING], settings),
+        *module_tables.left_out([*rows[MODULES], *rows[EQUAL]]),
     ]
     return "\n\n".join(parts) + "\n"
 
 
 def _csv(facts: Sequence[dict[str, Any]]) -> str:
-    """A line a row; what a fact consists of has columns of its own."""
+    """Returns a line for each row; the parts of a spread have columns of their own."""
     flat = [_flat(row) for row in facts]
     columns = list(dict.fromkeys(name for row in flat for name in row))
     written = io.StringIO()

@@ -1,60 +1,74 @@
 """The benchmark of efficiency: check, measure part by part, report."""
 
 import dataclasses
-from dataclasses import asdict
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.cli.progress import say
 
 from ..forward import shapes
-from ..running import Running
-from . import inference, model_size, module_grid, training
+from ..rows import Row
+from ..run_options import RunOptions
+from . import inference, model_size, module_grid, report, training
 from .checks import check
-from .module_grid import ModuleRow
-from .report import Results, write
 from .settings import EQUAL, INFERENCE, MODULES, SIZES, TRAINING, EfficiencySettings
-from .store import Store
+from .store import FILE_NAME, Store
 from .versions import code_digest, versions
 
-FILE_NAME = "results.json"
+Block = tuple[str, Callable[[Sequence[Row]], list[Row]]]
+"""The name of rows that are measured together, and their measurement, given the part's earlier rows."""
 
 
-def run(running: Running, settings: EfficiencySettings) -> None:
-    """Measures what is asked for and not measured yet, and writes it to the output folder."""
+def run(options: RunOptions, settings: EfficiencySettings) -> None:
+    """Measures what is asked for and not measured yet, and writes it to the output folder.
+
+    Raises:
+        UserError: no length fits into the batches of inference, or there are no results to report.
+    """
+    if settings.report_only:
+        report.write(options.out, settings.parts)
+    else:
+        _measure(options, settings)
+        report.write(options.out, settings.parts)
+    say(f"{options.out / report.FILE_NAME} is written")
+
+
+def _measure(options: RunOptions, settings: EfficiencySettings) -> None:
     if INFERENCE in settings.parts and settings.inference_lengths[0] > settings.inference_tokens:
         raise UserError(
             f"none of --inference-lengths fits into --inference-tokens {settings.inference_tokens}: raise the latter."
         )
-    running.prepare()
+    options.prepare()
     say("checking that the contenders compute what they should ...")
     check()
-    facts = {name: value for name, value in running.facts().items() if name != "command"}
-    sizes = {name: value for name, value in asdict(settings).items() if name != "parts"}
-    # as JSON gives them back
-    sizes = {name: list(value) if isinstance(value, tuple) else value for name, value in sizes.items()}
-    asked = {**facts, **sizes, "packages": versions(), "code": code_digest()}
-    store = Store(running.out / FILE_NAME, asked)
-    whole = dataclasses.replace(running, repeats=settings.whole_repeats, warm_up=min(1, running.warm_up))
-    results = Results()
-    if MODULES in settings.parts:
+    facts = {name: value for name, value in options.facts().items() if name != "command"}
+    store = Store(options.out / FILE_NAME, {**facts, **settings.sizes(), "packages": versions(), "code": code_digest()})
+    for part in settings.parts:
+        rows: list[Row] = []
+        for name, measure in _blocks(part, options, settings):
+            rows += store.rows(name, report.ROWS[part], partial(measure, tuple(rows)))
+    store.write(command=options.command)
+
+
+def _blocks(part: str, options: RunOptions, settings: EfficiencySettings) -> Iterator[Block]:
+    """Yields what a part consists of, from short sentences to long ones."""
+    whole = dataclasses.replace(options, repeats=settings.whole_repeats, warm_up=min(1, options.warm_up))
+    if part == MODULES:
         for shape in module_grid.shapes(settings):
-            measure = partial(module_grid.measure, shape, settings, running, results.modules)
-            results.modules += store.rows(f"{MODULES}, {shape.length} tokens", ModuleRow, measure)
-    if EQUAL in settings.parts:
+            yield f"{part}, {shape.length} tokens", partial(module_grid.measure, shape, settings, options)
+    elif part == EQUAL:
         for shape in module_grid.equal_shapes(settings):
-            measure = partial(module_grid.measure, shape, settings, running, [])
-            results.equal += store.rows(f"{EQUAL}, {shape.length} tokens", ModuleRow, measure)
-    if SIZES in settings.parts:
-        measure = partial(model_size.measure, settings.model_size, running)
-        results.sizes += store.rows(SIZES, model_size.ModelSizeRow, measure)
-    if INFERENCE in settings.parts:
+            # other ks at other lengths, from which nothing follows
+            yield (
+                f"{part}, {shape.length} tokens",
+                lambda before, shape=shape: module_grid.measure(shape, settings, options, ()),
+            )
+    elif part == SIZES:
+        yield part, lambda before: model_size.measure(settings, options)
+    elif part == INFERENCE:
         for length, _ in shapes(settings.inference_tokens, settings.inference_lengths):
-            measure = partial(inference.measure, length, settings.inference, whole, results.inference)
-            results.inference += store.rows(f"{INFERENCE}, {length} tokens", inference.InferenceRow, measure)
-    if TRAINING in settings.parts:
-        for length in training.kinds(settings.training):
-            measure = partial(training.measure, length, settings.training, whole, results.training)
-            results.training += store.rows(f"{TRAINING}, {training.describe(length)}", training.TrainingRow, measure)
-    write(results, settings, running, store)
-    say(f"{running.out / 'report.md'} is written")
+            yield f"{part}, {length} tokens", partial(inference.measure, length, settings, whole)
+    elif part == TRAINING:
+        for length in training.kinds(settings):
+            yield f"{part}, {training.describe(length)}", partial(training.measure, length, settings, whole)

@@ -1,17 +1,17 @@
 """The sizes that the benchmark of efficiency takes."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from ..models import ModelSizes
-from .whole_settings import InferenceSettings, ModelSizeSettings, TrainingSettings
 
 MODULES = "modules"
 EQUAL = "equal"
 SIZES = "sizes"
 INFERENCE = "inference"
 TRAINING = "training"
-PREFERRED_K = 256
 PARTS = (MODULES, EQUAL, SIZES, INFERENCE, TRAINING)
+PREFERRED_K = 256
 
 
 @dataclass(frozen=True)
@@ -19,19 +19,20 @@ class EfficiencySettings:
     """The options under their names on the command line; lists are ascending."""
 
     parts: tuple[str, ...]
+    report_only: bool
     dim: int
     heads: int
     k: tuple[int, ...]
     lengths: tuple[int, ...]
     tokens: int
-    """Of a batch, at least: a longer sentence is a batch of its own."""
+    """Tokens of a batch; a longer sentence is a batch of its own."""
     equal_lengths: tuple[int, ...]
     """Lengths n at which k = n."""
     equal_tokens: int
     time_limit: float
     """Seconds of a module's run, beyond which it is left out."""
     slow: float
-    """Seconds of a module's run, beyond which three of them must do."""
+    """Seconds of a module's run, beyond which it runs three times only."""
     layers: int
     ffn_dim: int
     words: int
@@ -49,35 +50,19 @@ class EfficiencySettings:
 
     @property
     def table_k(self) -> int:
-        """The k with which others that have none stand beside Linformers."""
+        """The k at which Linformers stand beside modules that have none."""
         return PREFERRED_K if PREFERRED_K in self.k else self.k[-1]
+
+    @property
+    def largest_model_k(self) -> int:
+        """The k of the models that project or share in other ways than the usual one."""
+        return self.model_k[-1]
 
     @property
     def model(self) -> ModelSizes:
         return ModelSizes(self.dim, self.heads, self.layers, self.ffn_dim, self.words)
 
-    @property
-    def model_size(self) -> ModelSizeSettings:
-        return ModelSizeSettings(self.model, self.positions, self.model_k, sharing_k=self.model_k[-1])
-
-    @property
-    def inference(self) -> InferenceSettings:
-        return InferenceSettings(
-            self.model,
-            self.model_k,
-            self.model_k[-1],
-            self.inference_tokens,
-            self.inference_lengths,
-            time_limit=self.whole_time_limit,
-        )
-
-    @property
-    def training(self) -> TrainingSettings:
-        return TrainingSettings(
-            self.model,
-            self.model_k,
-            max_tokens=self.max_tokens,
-            batches=self.batches,
-            lengths=self.training_lengths,
-            time_limit=self.whole_time_limit,
-        )
+    def sizes(self) -> dict[str, Any]:
+        """Returns all that measured numbers depend on, as results.json has it."""
+        chosen = {name: value for name, value in asdict(self).items() if name not in ("parts", "report_only")}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in chosen.items()}

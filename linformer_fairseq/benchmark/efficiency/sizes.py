@@ -4,12 +4,12 @@ from typing import NamedTuple
 
 
 class Sizes(NamedTuple):
-    """Of self-attention over sentences that are all equally long."""
+    """Sizes of self-attention over sentences that are all equally long."""
 
     dim: int
     """C, the model width."""
     heads: int
     length: int
-    """n, tokens of a sentence; a module that has positions is built for this many."""
+    """n, tokens of a sentence; a module that has positions has this many."""
     k: int
-    """Slots, where a module has them."""
+    """Slots, for a module that has them."""

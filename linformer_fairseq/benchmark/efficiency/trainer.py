@@ -16,7 +16,7 @@ from .batches import Sample
 LABEL_SMOOTHING = 0.1
 BETAS = "(0.9, 0.98)"
 LEARNING_RATE = 1e-4
-"""A constant one: no time depends on it."""
+"""Constant, as no time depends on it."""
 
 
 class Trainer:
@@ -39,11 +39,9 @@ class Trainer:
         if precision == torch.float16:
             self._optimizer = AMPOptimizer(FairseqConfig(), parameters, self._optimizer)
         self._updates = 0
-        self.state_bytes = 3 * sum(x.nbytes for x in parameters)
-        """Gradients, and Adam's two means, which come with the first step."""
 
     def step(self, sample: Sample) -> Tensor:
-        """Forward, backward and an update of the weights, in the order of fairseq's trainer.
+        """Runs forward and backward and updates the weights, in the order of fairseq's trainer.
 
         Returns:
             The loss, summed over the target's tokens.

@@ -1,7 +1,7 @@
 """Speed and memory of training steps of whole models, over batches as of WMT and over long sentences."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -10,46 +10,48 @@ from fairseq.tasks.translation import TranslationTask
 
 from linformer_fairseq.cli.progress import say
 
-from ..forecast import Outlook
-from ..memory import free_bytes, peak_bytes_if_listed, release
-from ..running import Running
-from ..timing import Spread, spread, take_turns
+from ..memory import peak_bytes_or_none, release
+from ..rows import Row
+from ..run_options import RunOptions
+from ..timing import Spread, spread, take_turns, too_long
 from .batches import Batches, equally_long, wmt_like
+from .settings import EfficiencySettings
 from .trainer import Trainer
 from .whole_models import contenders
-from .whole_settings import TrainingSettings
 
 WMT_LIKE = "WMT-like"
+POSITIONS = 1024
+"""N of the models, or the longest sentence where that is longer."""
 
 
 @dataclass(frozen=True)
-class TrainingRow:
+class TrainingRow(Row):
     """One model, trained on one kind of batches."""
 
     model: str
     length: int | None
-    """Tokens of every sentence, or None where their lengths are as of WMT."""
+    """Tokens of every sentence, or None where the lengths are as of WMT."""
     longest: int
     """Tokens of the longest sentence."""
     precision: str
     batches: int
-    """Of one run: a step for each."""
+    """Batches of one run, which takes a step for each."""
     sentences: int
     source_tokens: int
     target_tokens: int
-    """Of all batches, without padding."""
+    """Tokens of all batches, without padding."""
     padding: float
     """The share of padded positions, sources and targets together."""
     time: Spread | None
-    """Of one run."""
+    """Time of one run."""
     peak_bytes: int | None
-    """Of a step on the largest batch: gradients and all that is computed, but neither weights nor Adam's means."""
+    """Peak memory of a step on the largest batch, beyond weights and Adam's means."""
     note: str = ""
     """Why there is no time."""
 
     @property
     def kind(self) -> str:
-        """What it was trained on."""
+        """The batches it was trained on."""
         return describe(self.length)
 
     @property
@@ -62,103 +64,84 @@ class TrainingRow:
     def facts(self) -> dict[str, Any]:
         """The row as results.json has it."""
         speed = self.tokens_per_second
-        return {
-            **asdict(self),
-            "kind": self.kind,
-            "time": self.time.facts() if self.time else None,
-            "tokens_per_second": speed._asdict() if speed else None,
-        }
+        return {**super().facts(), "kind": self.kind, "tokens_per_second": speed._asdict() if speed else None}
 
 
 def describe(length: int | None) -> str:
-    """A kind of batches, by `TrainingRow.length`."""
+    """Returns the name of a kind of batches, given as in `TrainingRow.length`."""
     return WMT_LIKE if length is None else f"{length:,} tokens"
 
 
-def kinds(settings: TrainingSettings) -> list[int | None]:
-    """Of batches, by `TrainingRow.length`."""
-    return [None, *(length for length in settings.lengths if length <= settings.max_tokens)]
+def kinds(settings: EfficiencySettings) -> list[int | None]:
+    """Returns the kinds of batches to train on, as in `TrainingRow.length`."""
+    return [None, *(length for length in settings.training_lengths if length <= settings.max_tokens)]
 
 
 def measure(
-    length: int | None, settings: TrainingSettings, running: Running, before: Sequence[TrainingRow]
+    length: int | None, settings: EfficiencySettings, options: RunOptions, before: Sequence[TrainingRow]
 ) -> list[TrainingRow]:
-    """Every model on one kind of batches, the models interleaved step by step.
+    """Measures every model on one kind of batches, the models in turn step by step.
 
     Args:
         length: as in `TrainingRow`.
-        before: rows of shorter sentences, from which it is foretold what will not fit.
+        before: rows of shorter sentences; what took too long there is left out.
     """
     say(f"training, {describe(length)} ...")
+    device, limit = options.torch_device, settings.whole_time_limit
     task = settings.model.task()
-    make = wmt_like if length is None else partial(equally_long, length)
-    batches = make(settings, task.source_dictionary, running.seed, running.torch_device)
-    # at a constant number of tokens attention takes a time and a memory in proportion to n
-    outlook = Outlook(settings.time_limit, time_power=1, memory_power=1, fewest=2)
-    for row in before:
-        outlook.remember(row.model, row.longest, row.time and row.time.median / row.batches, row.peak_bytes)
-    rows = _rows(length, batches, task, settings, running, outlook)
-    release(running.torch_device)
-    return rows
-
-
-def _rows(
-    length: int | None,
-    batches: Batches,
-    task: TranslationTask,
-    settings: TrainingSettings,
-    running: Running,
-    outlook: Outlook,
-) -> list[TrainingRow]:
-    device, count = running.torch_device, len(batches.samples)
+    batches = _batches(length, settings, task, options)
     # a processor gains nothing from fairseq's mixed precision
-    precision = running.torch_dtype if device.type == "cuda" else torch.float32
+    precision = options.torch_dtype if device.type == "cuda" else torch.float32
     trainers = _trainers(batches.longest, task, settings, device, precision)
-    free = free_bytes(device)
-    if free is not None:
-        free -= sum(trainer.state_bytes for trainer in trainers.values())
-    notes = {name: outlook.objection(name, batches.longest, free) for name in trainers}
-    able = {name: trainer for name, trainer in trainers.items() if not notes[name]}
-    turns = take_turns(
-        {name: partial(_step, trainer, batches) for name, trainer in able.items()}, running.runs * count, device
-    )
-    notes |= turns.notes
+    notes = {row.model: row.note for row in before if row.note == too_long(limit)}
+    calls = {name: partial(_step, trainer, batches) for name, trainer in trainers.items() if name not in notes}
+    steps = len(batches.samples)
+    seconds, dropped = take_turns(calls, options.runs * steps, device, limit)
+    notes |= dropped
     rows = []
     for name, trainer in trainers.items():
         time = peak = None
-        if name in turns.seconds:
-            passes = [sum(turns.seconds[name][run * count : (run + 1) * count]) for run in range(running.runs)]
-            time = spread(passes[running.warm_up :])
+        if name in seconds:
+            passes = [sum(seconds[name][run * steps : (run + 1) * steps]) for run in range(options.runs)]
+            time = spread(passes[options.warm_up :])
             trainer.zero_grad()  # the gradients are part of the step
-            peak = peak_bytes_if_listed(name, partial(trainer.step, batches.largest), device)
-        rows.append(
-            TrainingRow(
-                name,
-                length,
-                batches.longest,
-                str(precision).removeprefix("torch."),
-                count,
-                batches.sentences,
-                batches.source_tokens,
-                batches.target_tokens,
-                batches.padding,
-                time,
-                peak,
-                notes[name],
-            )
+            peak = peak_bytes_or_none(name, partial(trainer.step, batches.largest), device)
+        row = TrainingRow(
+            name,
+            length,
+            batches.longest,
+            str(precision).removeprefix("torch."),
+            steps,
+            batches.sentences,
+            batches.source_tokens,
+            batches.target_tokens,
+            batches.padding,
+            time,
+            peak,
+            notes.get(name, ""),
         )
-        speed = rows[-1].tokens_per_second
-        say(f"  {name}: {f'{speed.median:,.0f} tokens/s' if speed else notes[name]}")
+        rows.append(row)
+        speed = row.tokens_per_second
+        say(f"  {name}: {f'{speed.median:,.0f} tokens/s' if speed else row.note}")
+    del trainers, calls
+    release(device)
     return rows
 
 
+def _batches(length: int | None, settings: EfficiencySettings, task: TranslationTask, options: RunOptions) -> Batches:
+    words, device = task.source_dictionary, options.torch_device
+    if length is None:
+        return wmt_like(settings.max_tokens, settings.batches, words, options.seed, device)
+    return equally_long(length, settings.max_tokens, words, options.seed, device)
+
+
 def _trainers(
-    longest: int, task: TranslationTask, settings: TrainingSettings, device: torch.device, precision: torch.dtype
+    longest: int, task: TranslationTask, settings: EfficiencySettings, device: torch.device, precision: torch.dtype
 ) -> dict[str, Trainer]:
-    positions = max(settings.positions, longest, *settings.ks, settings.all_linear_k or 0)
+    positions = max(POSITIONS, longest, settings.largest_model_k)
     return {
         contender.name: Trainer(contender.build(settings.model, task, positions).to(device), task, precision)
-        for contender in contenders(settings.ks, settings.all_linear_k)
+        for contender in contenders(settings.model_k, None)
     }
 
 

@@ -8,12 +8,14 @@ import linformer_fairseq
 
 from .peers import PEERS
 
-MEASURED = ("modules", "models")
-"""The folders whose code is timed."""
+MEASURED = ("modules", "models", "benchmark")
+"""The folders whose code decides on the times."""
+NOT_MEASURED = ("causal/*.py", "arguments.py", "report.py", "*tables.py", "*plots.py")
+"""The benchmark's files that do not: another benchmark, the command line, and what only shows results."""
 
 
 def versions() -> dict[str, str | None]:
-    """Of the packages that the peers come from; None for one that is not installed."""
+    """Returns the versions of the packages that the peers come from, None for one that is not installed."""
     return {peer.package: _version(peer.package) for peer in PEERS}
 
 
@@ -24,11 +26,11 @@ def _version(package: str) -> str | None:
         return None
 
 
-def code_digest() -> str:
-    """SHA-256 of the code that is timed: times of other code are not these times."""
+def code_digest(root: Path = Path(linformer_fairseq.__file__).parent) -> str:
+    """Returns the SHA-256 of the code that is timed, in all its folders: times of other code are not these times."""
     digest = hashlib.sha256()
-    root = Path(linformer_fairseq.__file__).parent
     for folder in MEASURED:
-        for path in sorted((root / folder).glob("*.py")):
-            digest.update(f"{folder}/{path.name}\n".encode() + path.read_bytes())
+        for path in sorted((root / folder).rglob("*.py")):
+            if folder != "benchmark" or not any(path.match(pattern) for pattern in NOT_MEASURED):
+                digest.update(f"{path.relative_to(root)}\n".encode() + path.read_bytes())
     return digest.hexdigest()

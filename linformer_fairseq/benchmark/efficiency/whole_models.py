@@ -1,4 +1,4 @@
-"""The whole models that are measured: fairseq's Transformer, and the Linformers of the same size."""
+"""The whole models that are measured: fairseq's Transformer, and Linformers of the same size."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -16,14 +16,14 @@ ALL_LINEAR = "encoder,cross,decoder"
 
 @dataclass(frozen=True)
 class Contender:
-    """A model but for its sizes."""
+    """A model without its sizes."""
 
     name: str
     arch: str
     flags: dict[str, str | int] = field(default_factory=dict)
 
     def build(self, sizes: ModelSizes, task: TranslationTask, positions: int) -> TransformerModelBase:
-        """The model for sources and targets of `positions` tokens at most, in training mode."""
+        """Returns the model for sources and targets of up to `positions` tokens, in training mode."""
         longest = {"max_source_positions": positions, "max_target_positions": positions}
         return build(self.arch, sizes, task, **longest, **self.flags)
 
@@ -38,7 +38,7 @@ def linformer(
     sharing: str = DEFAULTS.linformer_sharing,
     projection: str = "linear",
 ) -> Contender:
-    """A model of the paper's; the name tells what is not."""
+    """Returns a Linformer; its name says what differs from the usual one."""
     name = f"Linformer, k = {k}"
     if attention != DEFAULTS.linformer_attention:
         name += f" ({attention.replace(',', ', ')})"
@@ -57,6 +57,6 @@ def linformer(
 
 
 def contenders(ks: Sequence[int], all_linear_k: int | None) -> list[Contender]:
-    """fairseq's Transformer, a Linformer for each k, and one whose decoder's self-attention is projected too."""
+    """Returns fairseq's Transformer, a Linformer for each k, and one that projects the decoder's self-attention too."""
     all_linear = [] if all_linear_k is None else [linformer(all_linear_k, ALL_LINEAR)]
     return [transformer(), *(linformer(k) for k in ks), *all_linear]

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from ..forward import WITHOUT_WEIGHTS
 from ..models import TRANSFORMER
 from ..report import UNKNOWN, megabytes, ratio, table
+from .batches import LONGEST_WORDS, MEAN_WORDS
 from .inference import InferenceRow
 from .model_size import ModelSizeRow
 from .settings import EfficiencySettings
@@ -13,7 +14,7 @@ from .whole_plots import INFERENCE_FILE, SIZES_FILE
 
 
 def sizes(rows: Sequence[ModelSizeRow]) -> list[str]:
-    """Parameters against N."""
+    """Returns the section on parameters against N."""
     if not rows:
         return []
     positions = list(dict.fromkeys(row.positions for row in rows))
@@ -38,7 +39,7 @@ def sizes(rows: Sequence[ModelSizeRow]) -> list[str]:
 
 
 def inference(rows: Sequence[InferenceRow], settings: EfficiencySettings) -> list[str]:
-    """Forward passes at a constant number of tokens."""
+    """Returns the section on forward passes at a constant number of tokens."""
     if not rows:
         return []
     times = {(row.part, row.model, row.length): row.time for row in rows}
@@ -71,7 +72,7 @@ def inference(rows: Sequence[InferenceRow], settings: EfficiencySettings) -> lis
 
 
 def training(rows: Sequence[TrainingRow], settings: EfficiencySettings) -> list[str]:
-    """Training steps."""
+    """Returns the section on training steps."""
     if not rows:
         return []
     speeds = {(row.model, row.length): row.tokens_per_second for row in rows}
@@ -92,8 +93,8 @@ def training(rows: Sequence[TrainingRow], settings: EfficiencySettings) -> list[
         "## Training of whole models",
         "Target tokens a second of fairseq's training step (label-smoothed cross-entropy, Adam) at "
         f"{settings.max_tokens:,} tokens a batch, in {rows[0].precision}: {settings.batches} batches of sentences as "
-        f"long as those of WMT (log-normal, {settings.training.mean_words:g} words in the mean, "
-        f"{settings.training.longest_words} at most), and sentences that are all equally long. Medians of "
+        f"long as those of WMT (log-normal, {MEAN_WORDS:g} words in the mean, "
+        f"{LONGEST_WORDS} at most), and sentences that are all equally long. Medians of "
         f"{settings.whole_repeats} passes over the batches; peak memory is that of a step without weights and Adam's "
         "means.",
         table(

@@ -43,25 +43,21 @@ def two_level_attention(query: Tensor, key: Tensor, value: Tensor, projected_dim
     """
     pool = pooling_matrix(len(key), projected_dim**2).to(key)
     key, value = pool @ key, pool @ value
-    windows = [row.nonzero().flatten() for row in pooling_matrix(len(key), projected_dim)]
-    means = torch.stack([key[window].mean(0) for window in windows])
+    each, averages = torch.eye(len(key)).to(key), pooling_matrix(len(key), projected_dim).to(key)
+    windows = [row.nonzero().flatten() for row in averages]
     sizes = torch.tensor([len(window) for window in windows]).to(key)
     rows = []
-    for of_tokens, of_windows in zip(_scores(query, key), _scores(query, means) + sizes.log(), strict=True):
+    for of_tokens, of_windows in zip(_scores(query, key), _scores(query, averages @ key) + sizes.log(), strict=True):
         opened = of_windows.topk(min(open_slots, len(windows))).indices.tolist()
-        scores, members = [], []  # a score, and the tokens that share its weight evenly
+        scores, shares = [], []  # scores, and how the weight of each is shared by the tokens
         for number, window in enumerate(windows):
             if number in opened:
-                scores += [of_tokens[token] for token in window]
-                members += [[token] for token in window]
+                scores.append(of_tokens[window])
+                shares.append(each[window])
             else:
-                scores.append(of_windows[number])
-                members.append(window)
-        row = torch.zeros_like(of_tokens)
-        for weight, tokens in zip(torch.softmax(torch.stack(scores), 0), members, strict=True):
-            for token in tokens:
-                row = row + weight / len(tokens) * torch.eye(len(key)).to(key)[token]
-        rows.append(row)
+                scores.append(of_windows[[number]])
+                shares.append(averages[[number]])
+        rows.append(torch.softmax(torch.cat(scores), 0) @ torch.cat(shares))
     weights = torch.stack(rows)
     return weights @ value, weights @ pool
 

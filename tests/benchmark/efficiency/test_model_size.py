@@ -5,14 +5,14 @@ import dataclasses
 import pytest
 
 from linformer_fairseq.benchmark.efficiency.model_size import ModelSizeRow, measure
+from linformer_fairseq.benchmark.efficiency.settings import EfficiencySettings
 from linformer_fairseq.benchmark.efficiency.whole_models import linformer, transformer
-from linformer_fairseq.benchmark.efficiency.whole_settings import ModelSizeSettings
-from linformer_fairseq.benchmark.models import TRANSFORMER, ModelSizes
-from linformer_fairseq.benchmark.running import Running
+from linformer_fairseq.benchmark.models import TRANSFORMER
+from linformer_fairseq.benchmark.run_options import RunOptions
 from linformer_fairseq.models.layers import FAST_PATH_PARAMETERS
 
 K = 4
-NAMES = {
+CONTENDERS = {
     TRANSFORMER: transformer(),
     "Linformer, k = 2": linformer(2),
     "Linformer, k = 4": linformer(K),
@@ -24,85 +24,67 @@ NAMES = {
 
 
 @pytest.fixture
-def sizes(sizes: ModelSizes) -> ModelSizes:
-    return dataclasses.replace(sizes, layers=3)  # in which layerwise sharing differs from others
-
-
-@pytest.fixture
-def settings(sizes: ModelSizes) -> ModelSizeSettings:
-    return ModelSizeSettings(sizes, positions=(3, 8, 32), ks=(2, K), sharing_k=K)
+def settings(settings: EfficiencySettings) -> EfficiencySettings:
+    # three layers, in which layerwise sharing differs from others
+    return dataclasses.replace(settings, layers=3, positions=(3, 8), model_k=(2, K))
 
 
 def by_name(rows: list[ModelSizeRow], positions: int) -> dict[str, ModelSizeRow]:
     return {row.model: row for row in rows if row.positions == positions}
 
 
-def test_every_model_for_every_n_in_order(settings: ModelSizeSettings, running: Running) -> None:
-    rows = measure(settings, running)
-    assert [(row.positions, row.model) for row in rows] == [(n, name) for n in (3, 8, 32) for name in NAMES]
+def test_counts_are_those_of_real_models(settings: EfficiencySettings, options: RunOptions) -> None:
+    rows = measure(settings, options)
+    assert [(row.positions, row.model) for row in rows] == [(n, name) for n in (3, 8) for name in CONTENDERS]
     assert [(row.k, row.sharing, row.projection) for row in rows[:4]] == [
         (None, None, None),
         (2, "headwise", "linear"),
         (K, "headwise", "linear"),
         (K, "none", "linear"),
     ]
-    assert all(row.facts()["model"] == row.model for row in rows)
-
-
-def test_a_linformer_is_the_papers_unless_it_is_named_otherwise() -> None:
-    """Whatever the models' defaults are."""
-    flags = linformer(K, "encoder,cross,decoder").flags
-    assert (flags["linformer_projection"], flags["linformer_window"]) == ("linear", 0)
-
-
-def test_k_beyond_n_is_noted(settings: ModelSizeSettings, running: Running) -> None:
-    for row in measure(settings, running):
+    for row in rows:
         impossible = row.k == K and row.positions == 3
         assert (row.note == "left out: k = 4 is more than N = 3") == impossible
         assert (row.parameters is None) == (row.projection_parameters is None) == (row.bytes is None) == impossible
+        assert row.facts()["model"] == row.model
+    for name, row in by_name(rows, 8).items():
+        model = CONTENDERS[name].build(settings.model, settings.model.task(), 8)
+        assert not any(x.is_meta for x in model.parameters())
+        assert row.parameters == sum(x.numel() for x in model.parameters())
+        assert row.bytes == sum(x.nbytes for x in model.parameters())
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_counts_are_those_of_a_real_model(
-    name: str, settings: ModelSizeSettings, running: Running, sizes: ModelSizes
-) -> None:
-    model = NAMES[name].build(sizes, sizes.task(), 8)
-    assert not any(x.is_meta for x in model.parameters())
-    row = by_name(measure(settings, running), 8)[name]
-    assert row.parameters == sum(x.numel() for x in model.parameters())
-    assert row.bytes == sum(x.nbytes for x in model.parameters())
+def test_projections_by_formula(settings: EfficiencySettings, options: RunOptions) -> None:
+    n, attentions = 8, 2 * settings.layers  # self-attention of the encoder, cross-attention
+    rows = by_name(measure(settings, options), n)
+    assert [row.projection_parameters for row in rows.values()] == [
+        0,
+        2 * attentions * 2 * n,
+        2 * attentions * K * n,
+        2 * attentions * settings.heads * K * n,
+        attentions * K * n,
+        2 * K * n,
+        0,
+    ]
+    baseline = transformer().build(settings.model, settings.model.task(), n)
+    # fairseq 0.12.2 keeps copies of its encoder's weights, which ours does without
+    copies = sum(x.numel() for name, x in baseline.named_parameters() if name.endswith(FAST_PATH_PARAMETERS))
+    without = rows.pop(TRANSFORMER).parameters - copies
+    # E and F that are shared by all layers are counted once
+    assert all(row.parameters - row.projection_parameters == without for row in rows.values())
 
 
-def test_projections_by_formula(settings: ModelSizeSettings, running: Running, sizes: ModelSizes) -> None:
-    for n in (8, 32):
-        rows = by_name(measure(settings, running), n)
-        attentions = 2 * sizes.layers  # self-attention of the encoder, cross-attention
-        assert [row.projection_parameters for row in rows.values()] == [
-            matrices * n
-            for matrices in (
-                0,
-                2 * attentions * 2,
-                2 * attentions * K,
-                2 * attentions * sizes.heads * K,
-                attentions * K,
-                2 * K,
-                0,
-            )
-        ]
-        baseline = transformer().build(sizes, sizes.task(), n)
-        # fairseq 0.12.2 keeps copies of its encoder's weights, which ours does without
-        copies = sum(x.numel() for name, x in baseline.named_parameters() if name.endswith(FAST_PATH_PARAMETERS))
-        without = rows.pop(TRANSFORMER).parameters - copies
-        assert all(row.parameters - row.projection_parameters == without for row in rows.values())
+def test_bytes_follow_the_type_and_take_no_memory(settings: EfficiencySettings, options: RunOptions) -> None:
+    settings = dataclasses.replace(settings, positions=(2**40,))
+    whole, half = (
+        by_name(measure(settings, dataclasses.replace(options, dtype=dtype)), 2**40)["Linformer, k = 4"]
+        for dtype in ("float32", "bfloat16")
+    )
+    assert half.parameters == whole.parameters
+    assert whole.bytes == 2 * half.bytes > 2**41
 
 
-def test_bytes_follow_the_type(settings: ModelSizeSettings, running: Running) -> None:
-    halves = measure(settings, dataclasses.replace(running, dtype="bfloat16"))
-    for whole, half in zip(measure(settings, running), halves, strict=True):
-        assert half.parameters == whole.parameters
-        assert half.note or whole.bytes == 2 * half.bytes
-
-
-def test_no_memory_is_needed(settings: ModelSizeSettings, running: Running) -> None:
-    rows = by_name(measure(dataclasses.replace(settings, positions=(2**40,)), running), 2**40)
-    assert rows["Linformer, k = 4"].bytes > 2**40
+def test_a_linformer_is_slots_alone_unless_it_is_named_otherwise() -> None:
+    """Whatever the models' defaults are."""
+    flags = linformer(K, "encoder,cross,decoder").flags
+    assert (flags["linformer_projection"], flags["linformer_window"]) == ("linear", 0)

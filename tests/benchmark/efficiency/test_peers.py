@@ -106,7 +106,10 @@ def test_sentences_do_not_depend_on_each_other(name: str) -> None:
 
 
 @every_peer
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize(
+    "dtype",
+    [torch.bfloat16, *(pytest.param(x, marks=pytest.mark.exhaustive) for x in (torch.float16, torch.float64))],
+)
 def test_other_types(name: str, dtype: torch.dtype) -> None:
     module = build(NAMES[name]).to(dtype)
     x = sentences(dtype)
@@ -183,7 +186,7 @@ def test_sizes_that_do_not_fit_are_refused(name: str, sizes: Sizes, said: str) -
 
 
 @pytest.mark.parametrize("name", ["Nyströmformer-64 (nystrom-attention)", "local attention (local-attention)"])
-def test_packages_that_fill_up_take_any_length(name: str) -> None:
+def test_packages_that_pad_take_any_length(name: str) -> None:
     x = sentences()[:, :300]
     assert call(NAMES[name], build(NAMES[name], SIZES._replace(length=300)), x).shape == x.shape
 

@@ -18,9 +18,7 @@ TIME = Spread(0.2, 0.1, 1 / 3)
 BATCHES = ("float32", 2, 10, 100, 90, 0.25)
 ROWS = [
     ModuleRow("ours", 4, "forward", 8, 2, 3, TIME, 1000, 80, 5e10),
-    ModuleRow(
-        "Nyströmformer", None, "forward and backward", 8, 2, 0, None, None, None, None, "did not fit into memory"
-    ),
+    ModuleRow("other", None, "forward and backward", 8, 2, 0, None, None, None, None, "did not fit into memory"),
     TrainingRow("ours", None, 251, *BATCHES, TIME, 7),
     TrainingRow("ours", 16, 16, *BATCHES, None, None, "left out"),
     ModelSizeRow("ours", 16, 4, "headwise", "linear", 100, 10, 400),
@@ -39,22 +37,20 @@ def never() -> list:
     raise AssertionError("measured once more")
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{type(row).__name__}{', no time' if row.note else ''}")
-def test_rows_come_back_as_they_were(row: object, path: Path) -> None:
-    kind = type(row)
-    assert Store(path, ASKED).rows("block", kind, lambda: [row, row]) == [row, row]
-    restored = Store(path, ASKED).rows("block", kind, never)
-    assert restored == [row, row]
-    assert [x.facts() for x in restored] == [row.facts()] * 2
-
-
-def test_nothing_is_measured_twice(path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_rows_come_back_as_they_were(path: Path) -> None:
+    blocks = {}
     store = Store(path, ASKED)
-    assert store.rows("none", ModuleRow, list) == []
-    assert capsys.readouterr().out == ""
-    for again in (store, Store(path, ASKED)):
-        assert again.rows("none", ModuleRow, never) == []
-        assert capsys.readouterr().out == "none: measured before\n"
+    for number, row in enumerate(ROWS):
+        assert store.rows(str(number), type(row), lambda row=row: [row, row]) == [row, row]
+        blocks[str(number)] = [row.facts()] * 2
+        written = json.loads(path.read_text(encoding="utf-8"))
+        assert written == {"asked": ASKED, "blocks": blocks}, "whole after every block"
+    again = Store(path, ASKED)
+    for number, row in enumerate(ROWS):
+        restored = again.rows(str(number), type(row), never)
+        assert restored == [row, row]
+        assert [x.facts() for x in restored] == [row.facts()] * 2
+    assert [entry.name for entry in path.parent.iterdir()] == [path.name]
 
 
 @pytest.mark.parametrize("change", [{"lengths": [8]}, {"dim": 5}, {"time_limit": None}, {"more": 1}])
@@ -65,15 +61,6 @@ def test_what_was_measured_for_anything_else_is_forgotten(change: dict, path: Pa
     assert other.rows("block", ModuleRow, lambda: [second]) == [second]
     written = json.loads(path.read_text(encoding="utf-8"))
     assert written == {"asked": {**ASKED, **change}, "blocks": {"block": [second.facts()]}}
-
-
-def test_file_is_whole_after_every_block(path: Path) -> None:
-    store, blocks = Store(path, ASKED), {}
-    for number, row in enumerate(ROWS):
-        store.rows(str(number), type(row), lambda row=row: [row])
-        blocks[str(number)] = [row.facts()]
-        assert json.loads(path.read_text(encoding="utf-8")) == {"asked": ASKED, "blocks": blocks}
-    assert [entry.name for entry in path.parent.iterdir()] == [path.name]
 
 
 def test_interruption_loses_the_block_it_falls_on_alone(path: Path) -> None:
@@ -94,9 +81,9 @@ def test_what_else_there_is_to_say_does_not_matter_later(path: Path) -> None:
     store = Store(path, ASKED)
     row = ROWS[0]
     store.rows("block", ModuleRow, lambda: [row])
-    store.write(command="some", targets=[])
+    store.write(command="some")
     written = json.loads(path.read_text(encoding="utf-8"))
-    assert written == {"asked": ASKED, "command": "some", "targets": [], "blocks": {"block": [row.facts()]}}
+    assert written == {"asked": ASKED, "command": "some", "blocks": {"block": [row.facts()]}}
     assert Store(path, ASKED).rows("block", ModuleRow, never) == [row]
 
 

@@ -12,55 +12,46 @@ from fairseq.trainer import Trainer as FairseqTrainer
 
 from linformer_fairseq.benchmark.efficiency import training
 from linformer_fairseq.benchmark.efficiency.batches import Sample, equally_long, wmt_like, wmt_like_words
+from linformer_fairseq.benchmark.efficiency.settings import EfficiencySettings
 from linformer_fairseq.benchmark.efficiency.trainer import LABEL_SMOOTHING, LEARNING_RATE, Trainer
 from linformer_fairseq.benchmark.efficiency.training import WMT_LIKE, TrainingRow
 from linformer_fairseq.benchmark.efficiency.whole_models import contenders
-from linformer_fairseq.benchmark.efficiency.whole_settings import TrainingSettings
 from linformer_fairseq.benchmark.models import TRANSFORMER, ModelSizes, dictionary
-from linformer_fairseq.benchmark.running import Running
+from linformer_fairseq.benchmark.run_options import RunOptions
+from linformer_fairseq.benchmark.timing import too_long
 from linformer_fairseq.models.layers import FAST_PATH_PARAMETERS
 
 CPU = torch.device("cpu")
 WORDS = dictionary(20)
-MODELS = [TRANSFORMER, "Linformer, k = 4", "Linformer, k = 8 (encoder, cross, decoder)"]
+MODELS = [TRANSFORMER, "Linformer, k = 4", "Linformer, k = 8"]
 every_model = pytest.mark.parametrize("number", range(3))
 
 
 @pytest.fixture
-def settings(sizes: ModelSizes) -> TrainingSettings:
-    return TrainingSettings(
-        sizes,
-        ks=(4,),
-        all_linear_k=8,
-        positions=16,
-        max_tokens=64,
-        batches=3,
-        sentences=100,
-        lengths=(16, 32, 128),
-        time_limit=60.0,
-    )
+def settings(settings: EfficiencySettings) -> EfficiencySettings:
+    return dataclasses.replace(settings, max_tokens=64, batches=3, training_lengths=(16, 32, 128))
 
 
-def measured(settings: TrainingSettings, running: Running) -> list[TrainingRow]:
+def measured(settings: EfficiencySettings, options: RunOptions) -> list[TrainingRow]:
     rows: list[TrainingRow] = []
     for length in training.kinds(settings):
-        rows += training.measure(length, settings, running, rows)
+        rows += training.measure(length, settings, options, rows)
     return rows
 
 
-def some_batch(sizes: ModelSizes) -> Sample:
+def some_batch() -> Sample:
     """With padding on both sides."""
-    settings = TrainingSettings(sizes, max_tokens=200, batches=1, sentences=50)
-    return wmt_like(settings, WORDS, 1, CPU).samples[0]
+    return wmt_like(200, 1, WORDS, 1, CPU, sentences=50).samples[0]
 
 
 def build(number: int, sizes: ModelSizes, precision: torch.dtype = torch.float32) -> Trainer:
+    """fairseq's Transformer, a Linformer, and one that projects the decoder's self-attention too."""
     task = sizes.task()
     return Trainer(contenders((4,), 8)[number].build(sizes, task, 256), task, precision)
 
 
 def test_words_are_as_of_wmt() -> None:
-    source, target = wmt_like_words(TrainingSettings(), seed=3)
+    source, target = wmt_like_words(4096, seed=3)
     for side in (source, target):
         assert len(side) == 20_000
         assert 28 < side.mean() < 30
@@ -70,15 +61,14 @@ def test_words_are_as_of_wmt() -> None:
     assert np.corrcoef(source, target)[0, 1] > 0.9
 
 
-def test_batches_depend_on_the_seed_alone(settings: TrainingSettings) -> None:
-    one, same, other = (wmt_like(settings, WORDS, seed, CPU) for seed in (1, 1, 2))
+def test_batches_depend_on_the_seed_alone() -> None:
+    one, same, other = (wmt_like(64, 3, WORDS, seed, CPU, sentences=100) for seed in (1, 1, 2))
     assert [x["target"].tolist() for x in one.samples] == [x["target"].tolist() for x in same.samples]
     assert [x["target"].tolist() for x in one.samples] != [x["target"].tolist() for x in other.samples]
 
 
-def test_wmt_like_batches_are_fairseqs(settings: TrainingSettings) -> None:
-    settings = dataclasses.replace(settings, max_tokens=200, batches=5)
-    batches = wmt_like(settings, WORDS, 1, CPU)
+def test_wmt_like_batches_are_fairseqs() -> None:
+    batches = wmt_like(200, 5, WORDS, 1, CPU, sentences=100)
     assert len(batches.samples) == 5
     source_tokens = target_tokens = positions = 0
     widths = []
@@ -104,13 +94,12 @@ def test_wmt_like_batches_are_fairseqs(settings: TrainingSettings) -> None:
     assert batches.sentences == sum(len(x["target"]) for x in batches.samples)
 
 
-def test_no_more_batches_than_there_are(settings: TrainingSettings) -> None:
-    batches = wmt_like(dataclasses.replace(settings, batches=1000, max_tokens=1000), WORDS, 1, CPU)
-    assert batches.sentences == settings.sentences
+def test_no_more_batches_than_there_are() -> None:
+    assert wmt_like(1000, 1000, WORDS, 1, CPU, sentences=100).sentences == 100
 
 
-def test_equally_long_batch_has_no_padding(settings: TrainingSettings) -> None:
-    batches = equally_long(16, settings, WORDS, 1, CPU)
+def test_equally_long_batch_has_no_padding() -> None:
+    batches = equally_long(16, 64, WORDS, 1, CPU)
     assert [x["net_input"]["src_tokens"].shape for x in batches.samples] == [(4, 16)]
     assert [x["target"].shape for x in batches.samples] == [(4, 16)]
     assert batches.padding == 0
@@ -121,7 +110,7 @@ def test_equally_long_batch_has_no_padding(settings: TrainingSettings) -> None:
 @every_model
 def test_a_step_is_fairseqs(number: int, sizes: ModelSizes) -> None:
     """Bit by bit, dropout and all."""
-    sample, ours = some_batch(sizes), build(number, sizes)
+    sample, ours = some_batch(), build(number, sizes)
     flags = (
         "data --arch transformer --cpu --seed 5 --lr-scheduler fixed --optimizer adam "
         f"--lr {LEARNING_RATE} --criterion label_smoothed_cross_entropy --label-smoothing {LABEL_SMOOTHING}"
@@ -144,9 +133,11 @@ def test_a_step_is_fairseqs(number: int, sizes: ModelSizes) -> None:
 
 
 @every_model
-@pytest.mark.parametrize("precision", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize(
+    "precision", [torch.float32, torch.float16, pytest.param(torch.bfloat16, marks=pytest.mark.exhaustive)]
+)
 def test_steps_lower_the_loss_and_change_nothing_else(number: int, precision: torch.dtype, sizes: ModelSizes) -> None:
-    sample, trainer, other = some_batch(sizes), build(number, sizes, precision), build(number, sizes)
+    sample, trainer, other = some_batch(), build(number, sizes, precision), build(number, sizes)
     kept = copy.deepcopy((sample, other.model.state_dict()))
     losses = [trainer.step(sample).item() for _ in range(20)]
     assert losses[-1] < losses[0]
@@ -155,33 +146,20 @@ def test_steps_lower_the_loss_and_change_nothing_else(number: int, precision: to
     torch.testing.assert_close((sample, other.model.state_dict()), kept, rtol=0, atol=0, equal_nan=True)
 
 
-@every_model
-def test_memory_that_comes_with_the_first_step(number: int, sizes: ModelSizes) -> None:
-    trainer = build(number, sizes)
-    trainer.step(some_batch(sizes))
-    states = trainer._optimizer.optimizer.state.values()
-    means = sum(state[name].nbytes for state in states for name in ("exp_avg", "exp_avg_sq"))
-    gradients = sum(x.grad.nbytes for x in trainer.model.parameters() if x.grad is not None)
-    # of the copies that fairseq 0.12.2 keeps of its encoder's weights there are none
-    unused = {name: x for name, x in trainer.model.named_parameters() if x.grad is None}
-    assert all(name.endswith(FAST_PATH_PARAMETERS) for name in unused)
-    assert trainer.state_bytes == means + gradients + 3 * sum(x.nbytes for x in unused.values())
-
-
 def test_infinite_gradients_are_noticed(sizes: ModelSizes) -> None:
     trainer = build(0, sizes)
     trainer.model.decoder.layers[0].fc1.weight.data.fill_(torch.inf)
     with pytest.raises(FloatingPointError, match="finite"):
-        trainer.step(some_batch(sizes))
+        trainer.step(some_batch())
 
 
-def test_every_model_on_every_kind_of_batches(settings: TrainingSettings, running: Running) -> None:
-    rows = measured(settings, running)
+def test_every_model_on_every_kind_of_batches(settings: EfficiencySettings, options: RunOptions) -> None:
+    rows = measured(settings, dataclasses.replace(options, dtype="float16"))
     kinds = [(None, WMT_LIKE), (16, "16 tokens"), (32, "32 tokens")]
     assert [(row.length, row.kind, row.model) for row in rows] == [(n, k, m) for n, k in kinds for m in MODELS]
     for row in rows:
         assert row.batches == (3 if row.length is None else 1)
-        assert row.precision == "float32"
+        assert row.precision == "float32", "on a processor"
         assert row.time.median > 0
         assert row.peak_bytes > 0
         assert not row.note
@@ -196,14 +174,10 @@ def test_every_model_on_every_kind_of_batches(settings: TrainingSettings, runnin
     assert len(facts) == 3, "the same batches for all models"
 
 
-def test_processor_trains_in_single_precision(settings: TrainingSettings, running: Running) -> None:
-    settings = dataclasses.replace(settings, lengths=())
-    assert {row.precision for row in measured(settings, dataclasses.replace(running, dtype="float16"))} == {"float32"}
-
-
-def test_models_take_turns_step_by_step(
-    settings: TrainingSettings, running: Running, monkeypatch: pytest.MonkeyPatch
+def test_a_run_is_a_pass_over_all_batches_in_turn(
+    settings: EfficiencySettings, options: RunOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """With a clock of our own: every step takes as many seconds as there were steps before."""
     order: list[tuple[int, int]] = []
 
     class Recording(Trainer):
@@ -211,60 +185,42 @@ def test_models_take_turns_step_by_step(
             order.append((id(self), id(sample)))
             return super().step(sample)
 
+    def counted(calls: dict, runs: int, *limits: object) -> tuple[dict, dict]:
+        return {
+            name: [float(run) for run in range(len(times))] for name, times in right(calls, runs, *limits)[0].items()
+        }, {}
+
+    right = training.take_turns
+    monkeypatch.setattr(training, "take_turns", counted)
     monkeypatch.setattr(training, "Trainer", Recording)
-    measured(dataclasses.replace(settings, lengths=()), running)
+    for row in measured(dataclasses.replace(settings, training_lengths=()), options):
+        assert row.time.median == np.median([3 + 4 + 5, 6 + 7 + 8])  # without the warm-up, 0 + 1 + 2
     trainers, samples = (list(dict.fromkeys(ids)) for ids in zip(*order, strict=True))
     assert len(trainers) == len(samples) == 3
-    steps = running.runs * 3 * 3
+    steps = options.runs * 3 * 3
     assert order[:steps] == [
-        (trainer, sample) for _ in range(running.runs) for sample in samples for trainer in trainers
+        (trainer, sample) for _ in range(options.runs) for sample in samples for trainer in trainers
     ]
     assert [trainer for trainer, _ in order[steps:]] == trainers, "and a step whose memory is listed"
 
 
-def test_a_run_is_a_pass_over_all_batches(
-    settings: TrainingSettings, running: Running, monkeypatch: pytest.MonkeyPatch
+def test_what_takes_too_long_or_does_not_fit_is_left_out(
+    settings: EfficiencySettings, options: RunOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With a clock of our own: every step takes as many seconds as there were steps before."""
-    right = training.take_turns
+    steps: list[int] = []
 
-    def counted(calls: dict, runs: int, device: torch.device) -> object:
-        turns = right(calls, runs, device)
-        return dataclasses.replace(turns, seconds={name: [float(run) for run in range(runs)] for name in calls})
-
-    monkeypatch.setattr(training, "take_turns", counted)
-    for row in measured(dataclasses.replace(settings, lengths=()), running):
-        assert row.time.median == np.median([3 + 4 + 5, 6 + 7 + 8])  # without the warm-up, 0 + 1 + 2
-
-
-def test_later_lengths_that_would_take_too_long_are_left_out(settings: TrainingSettings, running: Running) -> None:
-    settings = dataclasses.replace(settings, lengths=(32, 64), longest_words=20)
-    for row in measured(dataclasses.replace(settings, time_limit=0.0), running):
-        left_out = row.length == 64
-        assert row.note.startswith("left out: a run could take up to ") == left_out
-        assert (row.time is None) == (row.peak_bytes is None) == (row.tokens_per_second is None) == left_out
-        assert (row.facts()["tokens_per_second"] is None) == left_out
-
-
-def test_what_would_not_fit_is_left_out(
-    settings: TrainingSettings, running: Running, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(training, "free_bytes", lambda device: 1)
-    settings = dataclasses.replace(settings, lengths=(32, 64), longest_words=20)
-    for row in measured(settings, running):
-        assert row.note.startswith("left out: could take up to ") == (row.length == 64)
-
-
-def test_model_that_fails_does_not_stop_the_others(
-    settings: TrainingSettings, running: Running, monkeypatch: pytest.MonkeyPatch
-) -> None:
     class Failing(Trainer):
         def step(self, sample: Sample) -> torch.Tensor:
             if type(self.model).__name__ == "TransformerModel":
                 raise MemoryError
+            steps.append(sample["target"].size(1))
             return super().step(sample)
 
     monkeypatch.setattr(training, "Trainer", Failing)
-    for row in measured(settings, running):
-        assert row.note == ("did not fit into memory" if row.model == TRANSFORMER else "")
-        assert (row.time is None) == (row.model == TRANSFORMER)
+    settings = dataclasses.replace(settings, whole_time_limit=0.0, training_lengths=(16, 32))
+    rows = measured(settings, options)
+    assert len(rows) == 3 * 3
+    for row in rows:
+        assert row.note == ("did not fit into memory" if row.model == TRANSFORMER else too_long(0.0))
+        assert row.time is row.peak_bytes is row.tokens_per_second is row.facts()["tokens_per_second"] is None
+    assert len(steps) == 2, "the Linformers, at the first lengths alone"

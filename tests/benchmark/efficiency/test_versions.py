@@ -1,12 +1,17 @@
 """Other packages' versions, and the digest of the code that is timed."""
 
+import shutil
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
+import linformer_fairseq
 from linformer_fairseq.benchmark.efficiency import versions
 from linformer_fairseq.benchmark.efficiency.peers import PEERS
+from linformer_fairseq.benchmark.efficiency.versions import code_digest
+
+ROOT = Path(linformer_fairseq.__file__).parent
 
 
 def test_every_package_has_a_version_or_none(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -18,18 +23,35 @@ def test_every_package_has_a_version_or_none(monkeypatch: pytest.MonkeyPatch) ->
     assert versions.versions() == {"no-such-package": None}
 
 
-def test_digest_is_that_of_the_measured_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("__init__.py", "modules/one.py", "modules/two.py", "models/one.py", "recipe/run.py"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text("x = 1\n", encoding="utf-8")
-    monkeypatch.setattr(versions.linformer_fairseq, "__file__", str(tmp_path / "__init__.py"))
-    digest = versions.code_digest()
-    (tmp_path / "recipe/run.py").write_text("x = 2\n", encoding="utf-8")
-    assert versions.code_digest() == digest
-    for name in ("modules/two.py", "models/one.py"):
-        (tmp_path / name).write_text("x = 2\n", encoding="utf-8")
-        assert versions.code_digest() != digest
-        (tmp_path / name).write_text("x = 1\n", encoding="utf-8")
-    assert versions.code_digest() == digest
-    (tmp_path / "models/one.py").rename(tmp_path / "models/two.py")
-    assert versions.code_digest() != digest
+@pytest.fixture(scope="module")
+def copied(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("copy") / "linformer_fairseq"
+    return shutil.copytree(ROOT, folder, ignore=shutil.ignore_patterns("__pycache__"))
+
+
+@pytest.mark.parametrize(
+    ("name", "is_timed"),
+    [
+        ("modules/linformer_attention.py", True),
+        ("modules/ops/causal.py", True),
+        ("models/decoder.py", True),
+        ("benchmark/timing.py", True),
+        ("benchmark/efficiency/contenders.py", True),
+        ("benchmark/efficiency/module_grid.py", True),
+        ("benchmark/efficiency/module_tables.py", False),
+        ("benchmark/efficiency/report.py", False),
+        ("benchmark/causal/product.py", False),
+        ("recipe/steps.py", False),
+        ("convert/report.py", False),
+    ],
+)
+def test_digest_is_that_of_the_timed_code(name: str, is_timed: bool, copied: Path) -> None:
+    assert code_digest(copied) == code_digest()
+    path = copied / name
+    before = path.read_bytes()
+    path.write_bytes(before + b"\n")
+    assert (code_digest(copied) != code_digest()) == is_timed
+    path.unlink()
+    assert (code_digest(copied) != code_digest()) == is_timed
+    path.write_bytes(before)
+    assert code_digest(copied) == code_digest()

@@ -1,7 +1,7 @@
-"""How and where to measure: what every benchmark is told."""
+"""How and where to measure: the options that every benchmark has."""
 
 import dataclasses
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.
 
 
 @dataclass(frozen=True)
-class Running:
+class RunOptions:
     """The options of a run, under their names on the command line."""
 
     command: str
@@ -24,6 +24,7 @@ class Running:
     repeats: int
     warm_up: int
     seed: int
+    machine: str = field(default_factory=describe_machine)
 
     @property
     def torch_device(self) -> torch.device:
@@ -34,17 +35,22 @@ class Running:
         return DTYPES[self.dtype]
 
     @property
+    def tensor_options(self) -> dict[str, Any]:
+        """Device and dtype, as torch's functions take them."""
+        return {"device": self.torch_device, "dtype": self.torch_dtype}
+
+    @property
     def runs(self) -> int:
         """All runs of a contender, those that do not count included."""
         return self.warm_up + self.repeats
 
     def prepare(self) -> None:
-        """Make the folder, and set torch up."""
+        """Creates the output folder, and sets torch's threads and seed."""
         self.out.mkdir(parents=True, exist_ok=True)
         torch.set_num_threads(self.threads)
         torch.manual_seed(self.seed)
 
     def facts(self) -> dict[str, Any]:
-        """As results.json has it."""
+        """The options as results.json has them."""
         facts = {name: value for name, value in dataclasses.asdict(self).items() if name != "out"}
-        return {"machine": describe_machine(), "torch": torch.__version__, **facts}
+        return {**facts, "torch": torch.__version__}

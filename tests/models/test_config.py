@@ -1,0 +1,196 @@
+"""What is built from flags, and which flags are refused."""
+
+from argparse import ArgumentParser, Namespace
+
+import pytest
+from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
+from fairseq.modules import MultiheadAttention
+
+from linformer_fairseq import (
+    CausalLinformerAttention,
+    LinformerMultiheadAttention,
+    LinformerTransformerModel,
+    TwoLevelAttention,
+)
+from linformer_fairseq.models.config import LinformerConfig, flag_defaults
+from linformer_fairseq.modules import KINDS, LinearProjection, ProjectedAttention
+from tests.models.toy import EVERYWHERE, SIZES, toy_model, toy_task
+
+
+def dims(layers: list, name: str = "self_attn") -> list[int]:
+    """k of every layer."""
+    attention = [getattr(layer, name) for layer in layers]
+    return [getattr(a, "key_projection", a).projected_dim for a in attention]
+
+
+@pytest.mark.parametrize(
+    ("arch", "flags", "two_level"),
+    [
+        ("linformer_transformer", {}, False),
+        ("two_level_transformer", {}, True),
+        ("linformer_transformer", {"linformer_projection": "two-level"}, True),
+        ("two_level_transformer", {"linformer_projection": "linear"}, False),
+        # as checkpoints recorded it when two levels were the default of this architecture
+        ("linformer_transformer", {"linformer_projection": "two-level", "linformer_window": None}, True),
+        ("linformer_transformer", {"linformer_projection": "linear", "linformer_window": 0}, False),
+    ],
+)
+def test_an_architecture_is_a_kind_by_default(arch: str, flags: dict, two_level: bool) -> None:
+    """Beside two levels causal attention spends half of its k on the last tokens, beside Linformer nothing."""
+    args = Namespace(arch=arch, **SIZES, linformer_k="9", linformer_attention=EVERYWHERE, **flags)
+    ARCH_CONFIG_REGISTRY[arch](args)
+    model = ARCH_MODEL_REGISTRY[arch].build_model(args, toy_task())
+    encoder, decoder = model.encoder.layers[0], model.decoder.layers[0]
+    for attention in (encoder.self_attn, decoder.encoder_attn):
+        assert type(attention) is (TwoLevelAttention if two_level else LinformerMultiheadAttention)
+    assert dims(model.encoder.layers) == dims(model.decoder.layers, "encoder_attn") == [9, 9]
+    if two_level:
+        assert encoder.self_attn.open_slots == 3
+    else:
+        projections = encoder.self_attn.key_projection, encoder.self_attn.value_projection
+        assert all(type(projection) is LinearProjection for projection in projections)
+        assert projections[0] is not projections[1]
+        assert projections[0].init == "xavier"
+        assert not projections[0].masks_empty_slots
+    assert type(decoder.self_attn) is CausalLinformerAttention
+    assert decoder.self_attn.window == (4 if two_level else 0)
+    assert dims(model.decoder.layers) == [5 if two_level else 9] * 2
+
+
+def test_every_attention_is_projected_where_it_is_asked_for() -> None:
+    for places in ("encoder", "cross", "decoder", "encoder,cross", EVERYWHERE):
+        model = toy_model(linformer_attention=places, linformer_k="4", max_target_positions=32)
+        own, cross = model.decoder.layers[1].self_attn, model.decoder.layers[1].encoder_attn
+        found = {"encoder": model.encoder.layers[1].self_attn, "cross": cross, "decoder": own}
+        for place, attention in found.items():
+            assert isinstance(attention, ProjectedAttention) == (place in places.split(","))
+            assert isinstance(attention, MultiheadAttention)
+            if isinstance(attention, ProjectedAttention):
+                assert attention.causal == (place == "decoder")
+                assert attention.max_positions == (32 if place == "decoder" else 64)
+
+
+def test_each_place_and_layer_may_have_a_k_of_its_own() -> None:
+    """Lists may be such as YAML has them."""
+    for k, decoder_k, cross_k, places in (("8,4", "3,2", "5", EVERYWHERE), ([8, 4], [3, 2], 5, EVERYWHERE.split(","))):
+        own = {"linformer_decoder_k": decoder_k, "linformer_cross_k": cross_k}
+        model = toy_model(linformer_k=k, linformer_attention=places, **own)
+        assert dims(model.encoder.layers) == [8, 4]
+        assert dims(model.decoder.layers, "encoder_attn") == [5, 5]
+        assert dims(model.decoder.layers) == [3, 2]
+
+
+def test_the_window_is_a_part_of_k() -> None:
+    for window, slots in ((0, [8, 3]), (2, [6, 1]), (None, [4, 2])):
+        flags = {"linformer_attention": "decoder", "linformer_window": window}
+        assert dims(toy_model(linformer_k="8,3", **flags).decoder.layers) == slots
+
+
+@pytest.mark.parametrize(("sharing", "matrices"), [("none", 96), ("headwise", 12), ("key-value", 6), ("layerwise", 1)])
+def test_sharing_decides_how_many_matrices_a_place_has(sharing: str, matrices: int) -> None:
+    heads = {"encoder_attention_heads": 8, "decoder_attention_heads": 8}
+    flags = {"linformer_k": "4", "linformer_attention": EVERYWHERE, "linformer_sharing": sharing}
+    model = toy_model(encoder_layers=6, decoder_layers=6, **heads, **flags)
+    for layers, attention in (
+        (model.encoder, "self_attn"),
+        (model.decoder, "encoder_attn"),
+        (model.decoder, "self_attn"),
+    ):
+        weights = {
+            p for name, p in layers.named_parameters() if f"{attention}." in name and "projection.weight" in name
+        }
+        assert sum(weight.size(0) if weight.dim() == 3 else 1 for weight in weights) == matrices
+
+
+def test_frozen_projections_do_not_train() -> None:
+    model = toy_model(linformer_freeze_projection=True, linformer_attention=EVERYWHERE)
+    frozen = {name for name, parameter in model.named_parameters() if not parameter.requires_grad}
+    learned = {name for name, _ in model.named_parameters() if "_projection.weight" in name and "layers" in name}
+    assert frozen == learned
+    assert len(frozen) == 12
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "linear"])
+def test_other_kinds_leave_the_decoder_linear(kind: str) -> None:
+    flags = {"linformer_projection": kind, "linformer_attention": EVERYWHERE, "linformer_init": "identity"}
+    model = toy_model(linformer_k="4", **flags)
+    assert type(model.encoder.layers[0].self_attn) is KINDS[kind].attention
+    assert type(model.decoder.layers[0].encoder_attn) is KINDS[kind].attention
+    assert type(model.decoder.layers[0].self_attn) is CausalLinformerAttention
+    assert model.decoder.layers[0].self_attn.key_projection.init == "identity"
+
+
+def test_every_flag_has_a_help_text() -> None:
+    parser = ArgumentParser()
+    LinformerTransformerModel.add_args(parser)
+    ours = {action.dest: action.help for action in parser._actions if action.dest.startswith("linformer")}
+    assert ours.keys() == flag_defaults(LinformerConfig).keys()
+    assert len(ours) == 11
+    assert all(ours.values())
+    assert {"--encoder-layers", "--max-source-positions"} <= set(parser._option_string_actions)
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence_start"),
+    [
+        ({"linformer_k": "0"}, "--linformer-k must be at least 1, not 0"),
+        ({"linformer_k": "65"}, "--linformer-k 65 is larger than --max-source-positions 64"),
+        ({"linformer_k": "8,4,2"}, "--linformer-k 8,4,2 gives 3 values for 2 layers"),
+        ({"linformer_k": "many"}, "--linformer-k takes a whole number"),
+        ({"linformer_cross_k": "-1", "linformer_k": "4"}, "--linformer-cross-k must be at least 1"),
+        ({"linformer_k": "8,4", "decoder_layers": 3}, "--linformer-k 8,4 gives 2 values .* another --linformer-c"),
+        ({"linformer_attention": "encoder", "linformer_cross_k": "4"}, "--linformer-cross-k needs cross"),
+        ({"linformer_k": []}, "--linformer-k takes a whole number"),
+        ({"linformer_k": [4.7, 3.2]}, "--linformer-k takes a whole number"),
+        ({"linformer_attention": "cross", "linformer_decoder_k": "4"}, "--linformer-decoder-k needs decoder among"),
+        (
+            {"linformer_attention": "encoder,decoder", "linformer_decoder_k": "65"},
+            "--linformer-decoder-k 65 is larger than --max-target-positions 64",
+        ),
+        (
+            {"linformer_attention": "encoder,decoder", "linformer_k": "8,4", "decoder_layers": 3},
+            "--linformer-k 8,4 gives 2 values for 3 layers; .* or another --linformer-decoder-k for the decoder's",
+        ),
+        (
+            {"linformer_attention": "decoder", "cross_self_attention": True},
+            "--cross-self-attention does not go with decoder in --linformer-attention",
+        ),
+        ({"linformer_attention": "decoder", "quant_noise_pq": 0.1}, r"quantisation noise \(--quant-noise-pq\)"),
+        (
+            {"linformer_attention": "decoder", "quant_noise_scalar": 0.1},
+            "--quant-noise-scalar does not go with decoder",
+        ),
+        (
+            {"linformer_sharing": "none", "quant_noise_scalar": 0.1},
+            "--quant-noise-scalar needs another --linformer-sharing than none",
+        ),
+        ({"linformer_attention": "encoder,middle"}, "--linformer-attention knows encoder, cross and decoder, not 'mid"),
+        ({"linformer_attention": ""}, "--linformer-attention knows encoder, cross and decoder, not ''"),
+        ({"linformer_sharing": "some"}, "--linformer-sharing is one of none, headwise"),
+        (
+            {"linformer_projection": "fft"},
+            "--linformer-projection is one of linear, pooled-linear, .*, two-level, not 'fft'",
+        ),
+        ({"linformer_open_slots": 0}, "--linformer-open-slots must be at least 1, not 0"),
+        ({"linformer_window": -1}, "--linformer-window must be at least 0, not -1"),
+        ({"linformer_window": 1}, "--linformer-window 1 needs decoder among --linformer-attention"),
+        (
+            {"linformer_attention": "decoder", "linformer_k": "9,8", "linformer_window": 8},
+            "--linformer-window 8 leaves no slot of --linformer-k 8",
+        ),
+        ({"linformer_init": "magic"}, "--linformer-init is one of xavier"),
+        (
+            {"linformer_init": "normal", "linformer_projection": "conv"},
+            "--linformer-init normal needs --linformer-projection linear, as other kinds have starts of their own",
+        ),
+        ({"linformer_k": "8,4", "linformer_sharing": "layerwise"}, "--linformer-sharing layerwise needs one"),
+        (
+            {"linformer_k": "8", "linformer_sharing": "none", "quant_noise_pq": 0.1},
+            r"quantisation noise \(--quant-noise-pq\)",
+        ),
+    ],
+)
+def test_bad_flags_end_in_one_sentence(flags: dict[str, object], sentence_start: str) -> None:
+    with pytest.raises(SystemExit, match=f"^error: {sentence_start}") as error:
+        toy_model(**flags)
+    assert "\n" not in str(error.value)

@@ -1,0 +1,90 @@
+"""Checkpoints: what loads, what starts fresh, and what is refused."""
+
+import io
+import logging
+
+import pytest
+import torch
+
+from linformer_fairseq.models.loading import projection_weights
+from linformer_fairseq.modules import KINDS
+from linformer_fairseq.modules.linformer_attention import SHARINGS
+from tests.models.toy import EVERYWHERE, net_input, toy_args, toy_model, toy_task
+
+
+@pytest.mark.parametrize("sharing", SHARINGS)
+def test_save_and_load(sharing: str) -> None:
+    """Loading into a model that never trained must not fall back on full attention, as fairseq 0.12.2 would."""
+    task, flags = toy_task(), {"linformer_k": "4", "linformer_sharing": sharing, "linformer_attention": EVERYWHERE}
+    model, loaded = toy_model(**flags), toy_model(random=False, **flags)
+    buffer = io.BytesIO()
+    torch.save(model.state_dict(), buffer)
+    buffer.seek(0)
+    loaded.load_state_dict(torch.load(buffer), strict=True)
+    with torch.no_grad():
+        outputs = [m(**net_input(task))[0] for m in (loaded, model)]
+    torch.testing.assert_close(*outputs, rtol=0, atol=0)
+    if sharing == "layerwise":
+        weights = projection_weights(loaded.state_dict())
+        assert len(weights) == 12  # E and F, three places, two layers
+        assert len({weight.data_ptr() for weight in weights.values()}) == 3
+
+
+def test_state_is_the_same_on_every_fairseq() -> None:
+    names = set(toy_model().state_dict())
+    assert not {name for name in names if name.rsplit(".", 1)[-1] in {"in_proj_weight", "fc1_weight", "out_proj_bias"}}
+
+
+def test_projections_start_fresh_beside_a_transformer(caplog: pytest.LogCaptureFixture) -> None:
+    transformer, model = toy_model("transformer"), toy_model(linformer_k="4")
+    before = projection_weights(model.state_dict())
+    with caplog.at_level(logging.WARNING):
+        model.load_state_dict(transformer.state_dict())
+    assert "the checkpoint has no Linformer projections: they start fresh" in caplog.text
+    after = model.state_dict()
+    assert all(torch.equal(after[name], weight) for name, weight in before.items())
+    assert all(torch.equal(after[name], weight) for name, weight in transformer.state_dict().items())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_pruned_layers(kind: str) -> None:
+    """fairseq's `--encoder-layers-to-keep` takes the projections of the layers that it keeps."""
+    flags = {"linformer_projection": kind, "linformer_k": "8,4,2", "linformer_cross_k": "4", "encoder_layers": 3}
+    # fairseq drops the decoder's layers where only the encoder's are named
+    keep = {"encoder_layers_to_keep": "0,2", "decoder_layers_to_keep": "0,1"}
+    deep, shallow = toy_model(**flags), toy_model(random=False, **flags, **keep)
+    shallow.load_state_dict(deep.state_dict(), model_cfg=toy_args(**flags, **keep))
+    attention = [layer.self_attn for layer in shallow.encoder.layers]
+    assert [getattr(a, "key_projection", a).projected_dim for a in attention] == [8, 2]
+    for ours, theirs in zip(shallow.encoder.layers, (deep.encoder.layers[0], deep.encoder.layers[2]), strict=True):
+        for name, weight in ours.state_dict().items():
+            assert torch.equal(weight, theirs.state_dict()[name])
+
+
+@pytest.mark.parametrize(
+    ("trained", "now", "sentence_start"),
+    [
+        (
+            {"linformer_k": "4"},
+            {"linformer_k": "8"},
+            r"the checkpoint's \S+ has shape \(4, 64\), this model's \(8, 64\)",
+        ),
+        ({"linformer_k": "4"}, {"linformer_k": "4", "linformer_sharing": "none"}, "the checkpoint's .* has shape"),
+        ({"linformer_attention": "encoder"}, {}, r"\S+ is in the model only: give the --linformer-attention"),
+        ({}, {"linformer_attention": "cross"}, r"\S+ is in the checkpoint only: give the --linformer-attention"),
+        (
+            {},
+            {"linformer_attention": EVERYWHERE},
+            r"\S+self_attn\S+ is in the model only: give the --linformer-attention",
+        ),
+        ({"encoder_layers": 3}, {}, r"\S+ is in the checkpoint only: .* number of layers"),
+        ({}, {"linformer_sharing": "key-value"}, r"the checkpoint's \S+ is not shared as in this model"),
+        ({}, {"linformer_sharing": "layerwise"}, r"the checkpoint's \S+ is not shared as in this model"),
+    ],
+)
+def test_checkpoints_of_another_model_are_refused(
+    trained: dict[str, object], now: dict[str, object], sentence_start: str
+) -> None:
+    state = toy_model(**trained).state_dict()
+    with pytest.raises(SystemExit, match=f"^error: {sentence_start}"):
+        toy_model(**now).load_state_dict(state)

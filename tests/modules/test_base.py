@@ -1,0 +1,325 @@
+"""What every kind of attention does: its formula, and fairseq's signature with its refusals."""
+
+import pytest
+import torch
+import torch.utils.checkpoint
+from fairseq.data import Dictionary
+from fairseq.modules import MultiheadAttention
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from linformer_fairseq.modules import CAUSAL_KINDS, KINDS
+from linformer_fairseq.modules.linformer_attention import SHARINGS
+from linformer_fairseq.modules.ops import two_level
+from tests.reference import assert_same_gradients, make_attention, naive_attention, padding_mask
+
+N = 16
+every_kind = pytest.mark.parametrize(
+    ("kind", "causal"), [*((kind, False) for kind in KINDS), *((kind, True) for kind in CAUSAL_KINDS)]
+)
+OPTIONS = st.fixed_dictionaries(
+    {
+        "sharing": st.sampled_from(SHARINGS),
+        "k": st.integers(1, N),
+        "num_heads": st.sampled_from([1, 2, 4]),
+        "mask_empty_slots": st.booleans(),
+        "window": st.sampled_from([0, 1, 5, 20]),
+        "open_slots": st.integers(1, 5),
+        "bias": st.booleans(),
+    }
+)
+"""Each kind takes those that it has."""
+
+
+@every_kind
+@settings(max_examples=40)
+@given(
+    options=OPTIONS,
+    lengths=st.lists(st.integers(1, N), min_size=1, max_size=3),
+    padded=st.integers(0, 3),
+    queries=st.integers(1, 9),
+    given_apart=st.sampled_from(["nothing", "queries", "values"]),
+)
+def test_values_weights_and_gradients_equal_the_naive_reference(
+    kind: str, causal: bool, options: dict, lengths: list[int], padded: int, queries: int, given_apart: str
+) -> None:
+    """With sentences shorter and longer than k, and padding beyond N. The weights of the reference reproduce its
+    output."""
+
+    def tokens(length: int, width: int = 8) -> Tensor:
+        return torch.randn(length, len(lengths), width, dtype=torch.float64, requires_grad=True)
+
+    n = max(lengths) + padded
+    key_width, value_width = (8, 8) if causal or given_apart != "values" else (6, 10)
+    key = tokens(n, key_width)
+    query = key if given_apart == "nothing" else tokens(n if causal else queries)
+    value = tokens(n, value_width) if given_apart == "values" else key
+    place = "self_attention" if causal or query is key else "encoder_decoder_attention"
+    attention = make_attention(kind, causal=causal, n=N, kdim=key_width, vdim=value_width, **{place: True}, **options)
+    mask = padding_mask(lengths, n)
+    expected, expected_weights = naive_attention(attention, query, key, lengths, value)
+    fast, no_weights = attention(query, key, value, key_padding_mask=mask, need_weights=False)
+    slow, weights = attention(query, key, value, key_padding_mask=mask, need_head_weights=True)
+    _, mean = attention(query, key, value, key_padding_mask=mask)
+    assert no_weights is None
+    torch.testing.assert_close(mean, weights.mean(0))
+    if causal:  # whose queries end with their sentence
+        expected, fast, slow = (x.masked_fill(mask.t()[..., None], 0.0) for x in (expected, fast, slow))
+        weights = weights.masked_fill(mask[..., None], 0.0)
+    torch.testing.assert_close(weights, expected_weights, rtol=1e-9, atol=1e-9)
+    inputs = [*{id(x): x for x in (query, key, value)}.values(), *attention.parameters()]
+    for out in (fast, slow):
+        torch.testing.assert_close(out, expected, rtol=1e-9, atol=1e-9)
+        assert_same_gradients(out, expected, inputs, rtol=1e-8, atol=1e-8)
+
+
+@every_kind
+@given(options=OPTIONS, lengths=st.lists(st.integers(1, N), min_size=3, max_size=3))
+def test_neither_padding_nor_other_sentences_matter(kind: str, causal: bool, options: dict, lengths: list[int]) -> None:
+    attention = make_attention(kind, causal=causal, n=N, **options)
+    lengths = [N, *lengths]
+    mask = padding_mask(lengths)
+    x = torch.randn(N, 4, 8, dtype=torch.float64)
+    poisons = torch.tensor([0.0, 1e9, torch.inf, torch.nan], dtype=torch.float64)
+    poisoned = torch.where(mask.t()[..., None], poisons[:, None], x)
+    for need_weights in (False, True):
+        clean, clean_weights = attention(x, x, x, key_padding_mask=mask, need_weights=need_weights)
+        dirty, dirty_weights = attention(x, poisoned, poisoned, key_padding_mask=mask, need_weights=need_weights)
+        torch.testing.assert_close(dirty, clean, rtol=0, atol=0)
+        torch.testing.assert_close(dirty_weights, clean_weights, rtol=0, atol=0)
+        for sentence, n in enumerate(lengths):
+            one = x[:n, sentence : sentence + 1]
+            alone, alone_weights = attention(one, one, one, need_weights=need_weights)
+            torch.testing.assert_close(clean[:n, sentence], alone[:, 0], rtol=1e-9, atol=1e-9)
+            if need_weights:
+                torch.testing.assert_close(clean_weights[sentence, :n, :n], alone_weights[0], rtol=1e-9, atol=1e-9)
+                assert not clean_weights[sentence, :, n:].any()
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        ("pooled-linear", {}),
+        ("mean-pool", {}),
+        ("max-pool", {}),
+        ("linear", {"init": "identity", "mask_empty_slots": True}),
+        ("two-level", {}),
+        ("two-level", {"k": 5, "open_slots": 5}),
+        ("two-level", {"k": 4, "open_slots": 9}),
+    ],
+)
+def test_is_fairseqs_attention_where_k_covers_the_sentence(kind: str, options: dict) -> None:
+    """Or where two levels open every window."""
+    mask = padding_mask([N, 3, 9])
+    query, key = torch.randn(5, 3, 8, dtype=torch.float64), torch.randn(N, 3, 8, dtype=torch.float64)
+    for sharing in SHARINGS:
+        settings = {"k": N, "n": 32, "random": False, "encoder_decoder_attention": True, **options}
+        attention = make_attention(kind, sharing, **settings)
+        torch.nn.init.normal_(attention.k_proj.bias)
+        torch.nn.init.normal_(attention.v_proj.bias)
+        full = MultiheadAttention(8, 2, encoder_decoder_attention=True).double().eval()
+        full.load_state_dict({name: w for name, w in attention.state_dict().items() if "projection" not in name})
+        for head_weights in (False, True):
+            out, weights = attention(query, key, key, mask, static_kv=True, need_head_weights=head_weights)
+            expected, expected_weights = full(query, key, key, mask, static_kv=True, need_head_weights=head_weights)
+            torch.testing.assert_close(out, expected, rtol=0, atol=1e-5)  # fairseq's softmax is in float32
+            torch.testing.assert_close(weights, expected_weights, rtol=0, atol=1e-5, check_dtype=False)
+
+
+@every_kind
+def test_only_padding_may_reach_beyond_the_longest_length(kind: str, causal: bool) -> None:
+    attention = make_attention(kind, causal=causal, n=N)
+    x = torch.randn(20, 2, 8, dtype=torch.float64)
+    mask = padding_mask([N, 5], 20)
+    side = "target" if causal else "source"
+    for sentence, given_mask in (("20", None), ("18", padding_mask([18, 5], 20))):
+        with pytest.raises(
+            ValueError, match=f"{side} of {sentence} tokens is longer than the {N} .* larger --max-{side}-positions"
+        ):
+            attention(x, x, x, key_padding_mask=given_mask)
+    out, weights = attention(x, x, x, key_padding_mask=mask)
+    expected, expected_weights = attention(x[:N], x[:N], x[:N], key_padding_mask=mask[:, :N])
+    torch.testing.assert_close(out[:N], expected)
+    torch.testing.assert_close(weights[:, :N, :N], expected_weights)
+    assert weights.shape == (2, 20, 20)
+    assert not weights[..., N:].any()
+
+
+@every_kind
+def test_an_empty_sentence_harms_no_other(kind: str, causal: bool) -> None:
+    attention = make_attention(kind, causal=causal)
+    x = torch.randn(9, 2, 8, dtype=torch.float64)
+    for need_weights in (False, True):
+        out, _ = attention(x, x, x, padding_mask([9, 0]), need_weights=need_weights)
+        assert out.isfinite().all()
+        out[:, 0].sum().backward()
+        assert all(parameter.grad.isfinite().all() for parameter in attention.parameters())
+
+
+@every_kind
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(("sharing", "n", "k"), [("headwise", 600, 16), ("none", 600, 16), ("key-value", 5, 20)])
+def test_half_precision(kind: str, causal: bool, dtype: torch.dtype, sharing: str, n: int, k: int) -> None:
+    """By itself and under autocast, against float64 with the same weights. With 600 tokens there are tiles and chunks;
+    rounding may open another window, whose scores are then as good."""
+    sizes = {"k": k, "n": 600, "embed_dim": 32, "num_heads": 4, "random": False}
+    half, single, exact = (
+        make_attention(kind, sharing, causal=causal, dtype=t, **sizes) for t in (dtype, torch.float32, torch.float64)
+    )
+    for attention in (single, exact):
+        attention.load_state_dict(half.state_dict())
+    x = torch.randn(n, 2, 32).to(dtype)
+    mask = padding_mask([n, n - n // 3])
+    for need_weights in (False, True):
+        expected, expected_weights = exact(*[x.double()] * 3, key_padding_mask=mask, need_weights=need_weights)
+        for attention, tokens in ((half, x.clone().requires_grad_()), (single, x.float().requires_grad_())):
+            with torch.autocast("cpu", dtype, enabled=attention is single):
+                out, weights = attention(*[tokens] * 3, key_padding_mask=mask, need_weights=need_weights)
+            assert out.dtype == dtype
+            assert (out - expected).norm() < 0.05 * expected.norm()
+            if need_weights:
+                assert (weights - expected_weights).norm() < 0.05 * expected_weights.norm()
+            attention.zero_grad()
+            out.float().square().mean().backward()
+            assert tokens.grad.isfinite().all()
+            assert tokens.grad.any()
+            for parameter in attention.parameters():
+                assert parameter.grad.dtype == parameter.dtype
+                assert parameter.grad.isfinite().all()
+
+
+@every_kind
+@pytest.mark.parametrize(("n", "k"), [(9, 4), (9, 1), (5, 20)])
+def test_dropout_falls_on_the_weights(kind: str, causal: bool, n: int, k: int) -> None:
+    """As slots, with the linear layers folded into them, and with scores projected."""
+    attention = make_attention(kind, k=k, causal=causal, dropout=0.5)
+    x = torch.randn(n, 1, 8, dtype=torch.float64).expand(n, 5000, 8)
+    expected = attention(x[:, :1], x[:, :1], x[:, :1])[0]
+    attention.train()
+    for need_weights in (False, True):
+        out = attention(x, x, x, need_weights=need_weights)[0]
+        assert not torch.equal(out[:, 0], out[:, 1])
+        torch.testing.assert_close(out.mean(1, keepdim=True), expected, rtol=0, atol=0.1 * expected.std().item())
+
+
+@every_kind
+def test_quantisation_noise(kind: str, causal: bool) -> None:
+    if causal:
+        with pytest.raises(ValueError, match=r"quantisation noise \(--quant-noise-pq\) does not go with causal"):
+            make_attention(kind, causal=True, q_noise=0.5)
+        return
+    attention = make_attention(kind, q_noise=0.5, qn_block_size=4).train()
+    x = torch.randn(9, 2, 8, dtype=torch.float64)
+    assert not torch.equal(attention(x, x, x)[0], attention(x, x, x)[0])
+
+
+@every_kind
+@pytest.mark.parametrize(("n", "k"), [(10, 4), (5, 20)])
+def test_activations_may_be_checkpointed(kind: str, causal: bool, n: int, k: int) -> None:
+    """Every parameter has a gradient, as torch's DDP wants it."""
+    attention = make_attention(kind, k=k, causal=causal).train()
+    x = torch.randn(n, 2, 8, dtype=torch.float64, requires_grad=True)
+
+    def run(x: Tensor) -> Tensor:
+        return attention(x, x, x, key_padding_mask=padding_mask([n, n - 4]), need_weights=False)[0]
+
+    outs = run(x), torch.utils.checkpoint.checkpoint(run, x, use_reentrant=False)
+    inputs = [x, *attention.parameters()]
+    for kept, recomputed in zip(*(torch.autograd.grad(y.square().sum(), inputs) for y in outs), strict=True):
+        torch.testing.assert_close(recomputed, kept, rtol=0, atol=0)
+
+
+@every_kind
+def test_parameters_have_fairseqs_names(kind: str, causal: bool) -> None:
+    names = {*MultiheadAttention(8, 2).state_dict()}
+    if kind in ("linear", "pooled-linear", "conv"):
+        names |= {"key_projection.weight", "value_projection.weight"}
+    assert {*make_attention(kind, causal=causal).state_dict()} == names
+
+
+@every_kind
+def test_takes_what_fairseq_leaves_out(kind: str, causal: bool) -> None:
+    """Keys that are the queries, values that are the keys, states without anything, and newer fairseq's dictionary."""
+    words = Dictionary()
+    attention = make_attention(kind, causal=causal, dictionary=words)
+    assert attention.dictionary is words
+    x = torch.randn(9, 2, 8, dtype=torch.float64)
+    expected, _ = attention(x, x, x)
+    for key in (x, None):
+        torch.testing.assert_close(attention(x, key, None)[0], expected)
+    assert attention.reorder_incremental_state({}, torch.tensor([1, 0])) == {}
+
+
+@every_kind
+@pytest.mark.parametrize(
+    ("option", "value"), [("add_bias_kv", True), ("add_zero_attn", True), ("xformers_att_config", "{'name': 'x'}")]
+)
+def test_refuses_to_be_built_with(kind: str, causal: bool, option: str, value: object) -> None:
+    with pytest.raises(ValueError, match=f"Linformer attention does not support {option}; leave it out"):
+        make_attention(kind, causal=causal, **{option: value})
+
+
+@every_kind
+def test_refuses_to_be_called_with(kind: str, causal: bool) -> None:
+    attention = make_attention(kind, causal=causal)
+    x = torch.randn(9, 4, 8, dtype=torch.float64)
+    refused: list[tuple[str, dict]] = [
+        ("attn_mask", {"attn_mask": torch.zeros(9, 9)}),
+        ("before_softmax", {"before_softmax": True}),
+        ("keys for every sentence of the queries, not for 2 of 4", {"key": x[:, :2], "value": x[:, :2]}),
+    ]
+    if causal:
+        refused.append(("does not support static_kv", {"incremental_state": {}, "static_kv": True}))
+    else:
+        refused.append(("incremental_state without static_kv", {"incremental_state": {}}))
+    for sentence, options in refused:
+        with pytest.raises(ValueError, match=sentence):
+            attention(**{"query": x, "key": x, "value": x, **options})
+    if not causal:
+        with pytest.raises(ValueError, match="needs a key; only cached static keys can be left out"):
+            make_attention(kind, encoder_decoder_attention=True)(x, None, None, static_kv=True)
+
+
+newer_torch = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 4)
+COMPILED = {
+    "slots": ("linear", False, {"k": 4}),
+    "folded": ("linear", False, {"k": 1}),
+    "projected scores": ("linear", False, {"k": 20}),
+    "causal": ("linear", True, {"k": 4}),
+    "causal with a window": ("linear", True, {"k": 4, "window": 3}),
+    "two levels": ("two-level", False, {"k": 4, "open_slots": 2}),
+    "two levels in tiles": ("two-level", False, {"k": 4, "open_slots": 2}),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "training"),
+    [
+        pytest.param(
+            name,
+            training,
+            marks=()
+            if training and name in ("slots", "causal with a window", "two levels in tiles")
+            else pytest.mark.exhaustive,
+        )
+        for name in COMPILED
+        for training in (False, True)
+    ],
+)
+def test_compiles_without_a_graph_break(name: str, training: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    kind, causal, options = COMPILED[name]
+    if not newer_torch and (causal or kind == "two-level"):
+        pytest.skip("this torch compiles neither a function of its own gradient nor the properties of a named tuple")
+    torch._dynamo.reset()
+    monkeypatch.setattr(two_level, "in_tiles_pays", lambda *_: "tiles" in name)
+    attention = make_attention(kind, causal=causal, **options).train(training)
+    compiled = torch.compile(attention, fullgraph=True, backend="aot_eager")
+    n = 5 if name == "projected scores" else 10
+    x = torch.randn(n, 2, 8, dtype=torch.float64, requires_grad=training)
+    mask = padding_mask([n, n - 4])
+    for need_weights in (False, True):
+        out, expected = (a(x, x, x, key_padding_mask=mask, need_weights=need_weights)[0] for a in (compiled, attention))
+        torch.testing.assert_close(out, expected)
+        if training:
+            assert_same_gradients(out, expected, [x, *attention.parameters()])

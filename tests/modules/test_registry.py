@@ -1,0 +1,79 @@
+"""A kind that registers itself becomes a choice of the models, and its options become flags."""
+
+import importlib.util
+import sys
+from argparse import ArgumentParser
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import pytest
+
+from linformer_fairseq.models import config, linformer_transformer
+from linformer_fairseq.modules import CAUSAL_KINDS, KINDS, CausalLinformerAttention, ProjectedAttention
+from linformer_fairseq.modules.registry import AttentionOptions, LayerShapes, register_attention
+from tests.models.toy import toy_model
+
+
+class NearbyAttention(ProjectedAttention):
+    def __init__(self, *args: object, max_positions: int, reach: int, **options: object) -> None:
+        super().__init__(*args, max_positions=max_positions, **options)
+        self.reach = reach
+
+
+@dataclass
+class NearbyOptions(AttentionOptions):
+    linformer_reach: int = field(default=3, metadata={"help": "nearby: tokens on either side"})
+
+    def validate(self) -> None:
+        if self.linformer_reach < 1:
+            raise ValueError(f"--linformer-reach must be at least 1, not {self.linformer_reach}")
+
+    def arguments(self, layers: LayerShapes) -> list[dict]:
+        return [{"max_positions": layers.max_positions, "reach": self.linformer_reach}] * len(layers.projected_dims)
+
+
+@contextmanager
+def registered() -> Iterator[None]:
+    """Registers the kind as a file in `modules` would, which is before the models ask for the options of all kinds."""
+    with pytest.MonkeyPatch.context() as patch:
+        register = register_attention("nearby", NearbyOptions, "neighbours alone", defaults={"linformer_window": 2})
+        register(NearbyAttention)
+        spec = importlib.util.spec_from_file_location("config_with_nearby", config.__file__)
+        fresh = importlib.util.module_from_spec(spec)
+        patch.setitem(sys.modules, spec.name, fresh)
+        spec.loader.exec_module(fresh)
+        for name in ("LinformerConfig", "default_flags"):
+            patch.setattr(linformer_transformer, name, getattr(fresh, name))
+        try:
+            yield
+        finally:
+            del KINDS["nearby"]
+
+
+def test_a_new_kind_becomes_flags_and_is_built(capsys: pytest.CaptureFixture) -> None:
+    flags = {"linformer_projection": "nearby", "linformer_attention": "encoder,cross,decoder", "linformer_k": "9"}
+    with registered():
+        parser = ArgumentParser(prog="train")
+        linformer_transformer.LinformerTransformerModel.add_args(parser)
+        assert parser.parse_args(["--linformer-reach", "5", "--linformer-projection", "nearby"]).linformer_reach == 5
+        parser.print_help()
+        assert "nearby (neighbours alone)" in " ".join(capsys.readouterr().out.split())
+        assert linformer_transformer.default_flags("nearby")["linformer_window"] == 2
+        model = toy_model(**flags, linformer_reach=5)
+        with pytest.raises(SystemExit, match=r"^error: --linformer-reach must be at least 1, not 0"):
+            toy_model(**flags, linformer_reach=0)
+    for attention in (model.encoder.layers[0].self_attn, model.decoder.layers[1].encoder_attn):
+        assert type(attention) is NearbyAttention
+        assert attention.reach == 5
+    assert type(model.decoder.layers[0].self_attn) is CausalLinformerAttention
+    with pytest.raises(SystemExit, match=r"^error: --linformer-projection is one of linear, .*, not 'nearby'"):
+        toy_model(**flags)
+
+
+def test_a_name_stands_for_one_kind() -> None:
+    for causal, kinds in ((False, KINDS), (True, CAUSAL_KINDS)):
+        before = dict(kinds)
+        with pytest.raises(ValueError, match="there is a kind 'linear' of attention already; choose another name"):
+            register_attention("linear", AttentionOptions, causal=causal)(ProjectedAttention)
+        assert kinds == before

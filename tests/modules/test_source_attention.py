@@ -1,0 +1,82 @@
+"""What a search keeps of its sources: each is projected once, and its hypotheses share it."""
+
+import pytest
+import torch
+
+from linformer_fairseq.modules import KINDS
+from tests.reference import make_attention, padding_mask
+
+every_kind = pytest.mark.parametrize("kind", KINDS)
+
+
+@every_kind
+def test_steps_of_a_search_equal_one_pass(kind: str) -> None:
+    attention = make_attention(kind, encoder_decoder_attention=True, kdim=6, vdim=6)
+    key, query = torch.randn(20, 3, 6, dtype=torch.float64), torch.randn(5, 3, 8, dtype=torch.float64)
+    mask = padding_mask([20, 7, 3])
+    whole, whole_weights = attention(query, key, key, key_padding_mask=mask, static_kv=True)
+    state: dict = {}
+    source = key, key, mask
+    for step in range(5):
+        out, weights = attention(query[step : step + 1], *source, state, static_kv=True)
+        source = None, None, None
+        torch.testing.assert_close(out, whole[step : step + 1])
+        torch.testing.assert_close(weights, whole_weights[:, step : step + 1])
+    (buffer,) = state.values()
+    assert all(buffer[name].is_contiguous() for name in ("keys", "values"))  # as every step reads them
+    order = torch.tensor([2, 2, 0, 0, 1, 1])
+    attention.reorder_incremental_state(state, order)
+    out, weights = attention(query[:1, order], None, None, None, state, static_kv=True)
+    torch.testing.assert_close(out, whole[:1, order])
+    torch.testing.assert_close(weights, whole_weights[order, :1])
+
+
+@every_kind
+def test_hypotheses_share_their_sentence(kind: str) -> None:
+    """As where each has keys of its own, at the first step and after a sentence has ended."""
+    alone, shared = (make_attention(kind, encoder_decoder_attention=True) for _ in range(2))
+    shared.load_state_dict(alone.state_dict())
+    shared.set_beam_size(3)
+    ends = torch.tensor([2, 1, 1, 7, 6, 8])  # the second sentence; hypotheses change places
+    for options in ({"need_weights": False}, {}, {"need_head_weights": True}):
+        key = torch.randn(9, 3, 8, dtype=torch.float64).repeat_interleave(3, 1)
+        source = key, key, padding_mask([9, 4, 7]).repeat_interleave(3, 0)
+        states: tuple[dict, dict] = ({}, {})
+        for order, length in ((torch.arange(9), 3), (ends, 1)):
+            query = torch.randn(length, len(order), 8, dtype=torch.float64)
+            if source[0] is None:
+                for attention, state in zip((alone, shared), states, strict=True):
+                    attention.reorder_incremental_state(state, order)
+            expected, found = (
+                attention(query, *source, state, static_kv=True, **options)
+                for attention, state in zip((alone, shared), states, strict=True)
+            )
+            torch.testing.assert_close(found, expected)
+            source = None, None, None
+        assert [next(iter(state.values()))["keys"].size(0) for state in states] == [6, 2]
+
+
+@every_kind
+def test_the_beam_of_another_search_does_no_harm(kind: str) -> None:
+    """Fairseq's search sets it and leaves it set: for whatever comes after, in training and in steps of its own."""
+    attention = make_attention(kind, encoder_decoder_attention=True)
+    key, query = torch.randn(9, 6, 8, dtype=torch.float64), torch.randn(2, 6, 8, dtype=torch.float64)
+    mask, order = padding_mask([9, 4, 7, 5, 9, 1]), torch.tensor([5, 3, 3])
+    expected, _ = attention(query, key, key, mask, static_kv=True)
+    attention.set_beam_size(3)
+    out, _ = attention(query, key, key, mask, static_kv=True)
+    torch.testing.assert_close(out, expected)
+    state: dict = {}
+    out, _ = attention(query[:1], key, key, mask, state, static_kv=True)
+    torch.testing.assert_close(out, expected[:1])
+    attention.reorder_incremental_state(state, order)
+    out, _ = attention(query[1:, order], None, None, None, state, static_kv=True)
+    torch.testing.assert_close(out, expected[1:, order])
+    one_key = key[:, :1].expand(-1, 6, -1)  # whose padding differs
+    expected, _ = attention(query, one_key, one_key, mask, static_kv=True)
+    out, _ = attention(query, one_key, one_key, mask, {}, static_kv=True)
+    torch.testing.assert_close(out, expected)
+    values = key.clone()  # the same keys for a beam, but values of their own
+    expected, _ = attention(query, one_key, values, None, static_kv=True)
+    out, _ = attention(query, one_key, values, None, {}, static_kv=True)
+    torch.testing.assert_close(out, expected)
