@@ -11,22 +11,16 @@ from linformer_fairseq.cli import progress
 from linformer_fairseq.cli.progress import bar, growing
 
 
-@pytest.fixture
-def log(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
-    """What is shown on a stderr that is no terminal."""
+def test_what_ends_soon_has_no_bar(capsys: pytest.CaptureFixture[str]) -> None:
+    with bar(100, "x.tgz", "B") as progress:
+        progress.update(100)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_log_gets_few_states(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "SHORT_SECONDS", 0.0)
     log = io.StringIO()
     monkeypatch.setattr(sys, "stderr", log)
-    return log
-
-
-def test_what_ends_soon_has_no_bar(log: io.StringIO) -> None:
-    with bar(100, "x.tgz", "B") as shown:
-        shown.update(100)
-    assert not log.getvalue()
-
-
-def test_a_log_gets_few_states(log: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "SHORT_SECONDS", 0.0)
     with bar(3_000_000, "x.tgz", "B", initial=1_000_000) as shown:
         for _ in range(2000):
             shown.update(1000)
@@ -43,10 +37,12 @@ def test_a_terminal_sees_it_move(monkeypatch: pytest.MonkeyPatch) -> None:
         assert bar(None, "x.tgz", "B").mininterval < 1
 
 
-def test_a_folder_that_grows(log: io.StringIO, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Files come and go while they are looked at, and it ends with whoever writes them."""
     for name, seconds in (("SHORT_SECONDS", 0.0), ("LIVE_SECONDS", 0.001), ("LOG_SECONDS", 0.0)):
         monkeypatch.setattr(progress, name, seconds)
+    log = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", log)
     with growing(tmp_path, "*.bin", 1000, "binarising"):
         for number in range(100):
             (tmp_path / f"{number}.bin").write_bytes(b"x" * 10)
