@@ -49,7 +49,13 @@ def average(checkpoints: Sequence[Path], output: Path) -> None:
         state = read_checkpoint(path)
         description = _description(state)
         first = first or description
-        _check_same(first, checkpoints[0], description, path)
+        for name in first | description:
+            there, here = first.get(name, "absent"), description.get(name, "absent")
+            if here != there:
+                raise UserError(
+                    f"{path} is of another model than {checkpoints[0]}: {name} is {here}, not {there}; average "
+                    "checkpoints of one training."
+                )
         for name, tensor in state["model"].items():
             if tensor.is_floating_point():
                 sums.setdefault(name, torch.zeros_like(tensor, dtype=torch.float64)).add_(tensor)
@@ -95,24 +101,11 @@ def _check_paths(checkpoints: Sequence[Path], output: Path) -> None:
 
 def _description(state: dict[str, Any]) -> dict[str, Any]:
     """Returns all that must be equal in two checkpoints of one model, by the name that a refusal gives it."""
-    tensors = {f"parameter {name}": _kind(tensor) for name, tensor in state["model"].items()}
-    flags = vars(model_settings(state))
-    return tensors | {name: value for name, value in flags.items() if _SETTINGS.fullmatch(name)}
-
-
-def _kind(tensor: Tensor) -> str:
-    """Describes a tensor by its shape, and by its type unless it is averaged: precisions may differ."""
-    return f"{tuple(tensor.shape)}" + ("" if tensor.is_floating_point() else f" of {tensor.dtype}")
-
-
-def _check_same(first: dict[str, Any], first_path: Path, other: dict[str, Any], path: Path) -> None:
-    for name in first | other:
-        there, here = first.get(name, "absent"), other.get(name, "absent")
-        if here != there:
-            raise UserError(
-                f"{path} is of another model than {first_path}: {name} is {here}, not {there}; average checkpoints of "
-                "one training."
-            )
+    found = {name: value for name, value in vars(model_settings(state)).items() if _SETTINGS.fullmatch(name)}
+    for name, tensor in state["model"].items():
+        kind = "" if tensor.is_floating_point() else f" of {tensor.dtype}"  # what is averaged may differ in precision
+        found[f"parameter {name}"] = f"{tuple(tensor.shape)}{kind}"
+    return found
 
 
 def _put_means(model: dict[str, Tensor], sums: dict[str, Tensor], number: int) -> None:

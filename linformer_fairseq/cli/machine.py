@@ -4,6 +4,7 @@ import os
 import platform
 import subprocess
 import sys
+from contextlib import suppress
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -46,8 +47,6 @@ def _processor() -> str:
 
 def _fairseq_version() -> str:
     for package in ("fairseq-fixed", "fairseq"):
-        try:
+        with suppress(PackageNotFoundError):
             return f"{package} {version(package)}"
-        except PackageNotFoundError:
-            continue
     return "fairseq of unknown version"

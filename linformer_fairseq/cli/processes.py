@@ -37,7 +37,7 @@ def run_command(
     on_line: Callable[[str], None] | None = None,
     what: str = "",
 ) -> None:
-    """Runs a command with so many threads, appends its output to `log` and passes each line of it to `on_line`.
+    """Runs a command with this many threads, appends its output to `log` and passes each line of it to `on_line`.
 
     Args:
         name: what an error calls the command.
@@ -47,12 +47,11 @@ def run_command(
     Raises:
         CommandError: the exit status is not 0.
     """
-    count = str(threads)
     environment = {
         **_KEEPING_MEMORY,
         "OMP_WAIT_POLICY": "PASSIVE",  # threads that spin for each other starve where cores are shared
         **os.environ,
-        **{name: count for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")},
+        **dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(threads)),
         "PYTHONUNBUFFERED": "1",
         "PYTHONIOENCODING": "utf-8",
         "PYTHONWARNINGS": "ignore",

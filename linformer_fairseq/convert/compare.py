@@ -1,5 +1,6 @@
 """How far the outputs of converted models are from those of the trained one, by the length of the source."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -27,11 +28,15 @@ class OutputDrift:
     loss: float = 0.0
     """The same under the converted model."""
     divergence: float = 0.0
-    """KL divergence of its predictions from the trained model's, in nats."""
+    """KL divergence of the new predictions from the old, in nats."""
     agreements: int = 0
     """Tokens whose best prediction is the trained model's."""
     farthest: float = 0.0
     """The largest change of a reference token's log-probability, in nats."""
+
+    def perplexities(self) -> tuple[float, float]:
+        """Returns the perplexity under the trained model and under the converted one."""
+        return math.exp(self.loss_before / self.tokens), math.exp(self.loss / self.tokens)
 
     def add(self, before: Tensor, after: Tensor, target: Tensor) -> None:
         """Adds a sentence: log-probabilities of the two models, (T, V), and the reference, (T,)."""
