@@ -213,9 +213,9 @@ def test_refuses_to_be_built_with() -> None:
         ("linear", {"window": -1}, "the window must be at least 0 tokens, not -1"),
         *((kind, {}, "needs a linear projection; .* depends on") for kind in PROJECTIONS if kind != "linear"),
     ):
+        settings = {"self_attention": True, "key_projection": PROJECTIONS[kind](4, 8), **options}
         with pytest.raises(ValueError, match=sentence):
-            projection = PROJECTIONS[kind](4, 8)
-            CausalLinformerAttention(8, 2, key_projection=projection, **{"self_attention": True, **options})
+            CausalLinformerAttention(8, 2, **settings)
 
 
 def test_refuses_keys_of_another_length_and_other_masks_than_the_future() -> None:
