@@ -28,3 +28,8 @@ def test_refuses_impossible_sizes() -> None:
     ):
         with pytest.raises(ValueError, match=sentence):
             TwoLevelAttention(8, 2, self_attention=True, max_positions=8, **sizes)
+
+
+def test_shows_its_sizes() -> None:
+    attention = TwoLevelAttention(8, 2, self_attention=True, projected_dim=4, max_positions=9)
+    assert attention.extra_repr() == "k=4, N=9, open_slots=3"
