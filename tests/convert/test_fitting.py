@@ -43,10 +43,6 @@ def attention_with(kind: str, sharing: str, causal: bool, window: int = 0) -> Pr
     return make_attention(kind, sharing, K, N + 1, random=False, causal=causal, window=window, **exact)
 
 
-def window_of(attention: ProjectedAttention) -> int:
-    return attention.window if attention.causal else 0
-
-
 every_attention = pytest.mark.parametrize(
     ("kind", "sharing", "causal", "window"),
     [
@@ -135,7 +131,7 @@ def test_key_columns_are_the_least_squares_solution(kind: str, sharing: str, cau
 
 def equation(attention: ProjectedAttention, row: Tensor, head: int, i: int) -> tuple[list[Tensor], list[Tensor]]:
     """What query i with these scores asks of the columns from k on: the row of the system, and what each slot lacks."""
-    n, w = len(row), window_of(attention)
+    n, w = len(row), getattr(attention, "window", 0)
     old, seen = (max(i + 1 - w, 0), i + 1) if attention.causal else (n, n)
     if n - w <= K or (attention.causal and i < K + w):
         return [], []
