@@ -23,6 +23,7 @@ from .variants import BASELINE, Training
 VALID = "valid"
 ENTROPY = f"{VALID}/entropy.json"
 """In the folder of a model, with the translation whose checkpoint it is about."""
+ALL = slice(None)
 
 
 @dataclass(frozen=True)
@@ -79,15 +80,14 @@ class Result:
             sentence_counts(subset.bleu, hypotheses, subset.references),
         )
 
-    def bleu(self, chosen: numpy.ndarray | None = None) -> float:
+    def bleu(self, chosen: numpy.ndarray | slice = ALL) -> float:
         """Returns BLEU of all sentences, or of the chosen ones, (sentences,) of booleans."""
-        counts = self.counts if chosen is None else self.counts[chosen]
-        return bleu_of_counts(self.subset.bleu, counts.sum(0))
+        return bleu_of_counts(self.subset.bleu, self.counts[chosen].sum(0))
 
-    def length_ratio(self, chosen: numpy.ndarray | None = None) -> float:
+    def length_ratio(self, chosen: numpy.ndarray | slice = ALL) -> float:
         """Returns how many words the translations have for each word of the references."""
-        counts = self.counts if chosen is None else self.counts[chosen]
-        return float(counts[:, 0].sum() / counts[:, 1].sum())
+        words, wanted = self.counts[chosen, :2].sum(0)
+        return float(words / wanted)
 
 
 def difference(baseline: Sequence[Result], system: Sequence[Result]) -> dict[str, float]:
