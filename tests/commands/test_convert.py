@@ -12,6 +12,7 @@ from linformer_fairseq.checkpoints import read_checkpoint
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.convert.arguments import parse
 from linformer_fairseq.convert.run import run as convert
+from linformer_fairseq.models.config import LinformerConfig
 from tests.fairseq_commands import (
     ALL_PLACES,
     PAPER,
@@ -127,15 +128,15 @@ def test_refusals(trained_transformer: Path, trained: Path, data: Path, tmp_path
 def test_flags_of_the_new_model() -> None:
     """The defaults are those of the kind, and learned E and F start as full attention of few tokens."""
 
-    def flags(*given: str) -> dict[str, object]:
-        return parse(["a.pt", "b.pt", *given]).flags
+    def config(*given: str) -> LinformerConfig:
+        return parse(["a.pt", "b.pt", *given]).config
 
-    def start(found: dict[str, object]) -> tuple[object, object]:
-        return found["linformer_init"], found["linformer_mask_empty_slots"]
+    def start(*given: str) -> tuple[str, bool]:
+        return config(*given).linformer_init, config(*given).linformer_mask_empty_slots
 
-    assert flags()["linformer_projection"] == "two-level"
-    assert start(flags()) == start(flags("--linformer-projection", "pooled-linear")) == ("xavier", False)
-    assert start(flags(*PAPER)) == start(flags(*ALL_PLACES)) == ("identity", True)
-    assert start(flags(*PAPER, "--linformer-init", "normal")) == ("normal", True)
-    assert flags(*ALL_PLACES)["linformer_window"] is None  # half of k
-    assert flags(*ALL_PLACES, *PAPER)["linformer_window"] == 0
+    assert config().linformer_projection == "two-level"
+    assert start() == start("--linformer-projection", "pooled-linear") == ("xavier", False)
+    assert start(*PAPER) == start(*ALL_PLACES) == ("identity", True)
+    assert start(*PAPER, "--linformer-init", "normal") == ("normal", True)
+    assert config(*ALL_PLACES).linformer_window is None  # half of k
+    assert config(*ALL_PLACES, *PAPER).linformer_window == 0
