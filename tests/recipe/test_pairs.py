@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.recipe import pairs
-from linformer_fairseq.recipe.pairs import Pair, transform, workers
+from linformer_fairseq.recipe.pairs import transform
+from linformer_fairseq.recipe.texts import Pair
 
 LANGS = ("en", "de")
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Set
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ..pairs import Pair
+from ..texts import Pair
 
 
 class Dataset(ABC):
