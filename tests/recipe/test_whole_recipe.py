@@ -162,18 +162,21 @@ def test_lines_that_binarising_lost_are_noticed(finished: Finished, tmp_path: Pa
         _check_binarised(text, tmp_path, finished.out / "bin")
 
 
-def test_defaults_are_those_of_the_base_model(tmp_path: Path) -> None:
+def test_what_the_scripts_ask_for(text_folder: Path, tmp_path: Path) -> None:
+    """The base model by default, on WMT14 or one's own text."""
     unset = dict.fromkeys(set(TINY) - {"THREADS"}, "")
     run = parse(arguments_of("compare", tmp_path, tmp_path / "out", **unset))
     names = [f"{family} k={k} (encoder,cross)" for family in ("Linformer", "Two levels") for k in (32, 64)]
     assert [model.name for model in run.models] == ["Transformer", *names]
     training = run.settings.training
     assert (training.arch, training.updates, training.update_batches) == ("transformer_wmt_en_de", 100_000, 8)
-
-
-def test_own_text_in_place_of_wmt14(text_folder: Path, tmp_path: Path) -> None:
     arguments = arguments_of("prepare", tmp_path, tmp_path / "out", TEXT_DIR=str(text_folder))
     assert parse(arguments).settings.text.dataset.folder == text_folder
+    assert arguments_of("train", tmp_path, tmp_path / "out", "--help") == ["train", "--help"]
+    process = start("train", tmp_path, tmp_path / "out")
+    said, _ = process.communicate()
+    assert process.returncode == 2
+    assert "name the model first" in said
 
 
 def seeded() -> random.Random:
@@ -291,29 +294,17 @@ def test_what_is_refused(
     assert before == {path: path.stat().st_mtime_ns for path in before}
 
 
-def test_train_wants_a_model(tmp_path: Path) -> None:
-    process = start("train", tmp_path, tmp_path / "out")
-    said, _ = process.communicate()
-    assert process.returncode == 2
-    assert "name the model first" in said
-    assert arguments_of("train", tmp_path, tmp_path / "out", "--help") == ["train", "--help"]
-
-
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("machines", [1, 2])
-def test_two_processes_learn_what_one_does(finished: Finished, tmp_path: Path, machines: int) -> None:
+def test_two_machines_learn_what_one_does(finished: Finished, tmp_path: Path) -> None:
     """The baseline again, each update's two batches computed by a process each, on what could be two machines."""
     out = finished.copy_text(tmp_path / "out")
-    if machines == 1:
-        finish("train", finished.server, out, MODEL, PROCESSES="2", THREADS="3")
-    else:
-        port = str(free_port())
-        ranks = [{**SEVERAL, "MASTER_PORT": port, "NODE_RANK": rank, "THREADS": "2"} for rank in ("0", "1")]
-        processes = [start("train", finished.server, out, MODEL, **rank) for rank in ranks]
-        for process in processes:
-            said, _ = process.communicate()
-            assert process.returncode == 0, said[-3000:]
-        assert "as rank 1" in (out / "machines" / "1" / "transformer" / "train.log").read_text(encoding="utf-8")
+    port = str(free_port())
+    ranks = [{**SEVERAL, "MASTER_PORT": port, "NODE_RANK": rank, "THREADS": "2"} for rank in ("0", "1")]
+    processes = [start("train", finished.server, out, MODEL, **rank) for rank in ranks]
+    for process in processes:
+        said, _ = process.communicate()
+        assert process.returncode == 0, said[-3000:]
+    assert "as rank 1" in (out / "machines" / "1" / "transformer" / "train.log").read_text(encoding="utf-8")
     logs = [folder / "models" / "transformer" / "train.log" for folder in (out, finished.out)]
     two, one = (read_training(log.read_text(encoding="utf-8")) for log in logs)
     assert two.updates == one.updates
@@ -321,4 +312,4 @@ def test_two_processes_learn_what_one_does(finished: Finished, tmp_path: Path, m
     losses = [{update: values["valid_loss"] for update, values in log.validations.items()} for log in (two, one)]
     assert losses[0] == pytest.approx(losses[1], abs=1e-3)
     facts = json.loads((out / "models" / "transformer" / "train.json").read_text(encoding="utf-8"))
-    assert (facts["processes"], facts["threads"]) == (2, 1 if machines == 1 else 2)
+    assert (facts["processes"], facts["threads"]) == (2, 2)
