@@ -49,9 +49,10 @@ def dumping(command: list[str]) -> list[str]:
     return ["tests.recipe.train_and_dump" if part == WORKER else part for part in command]
 
 
-def run_together(commands: list[list[str]]) -> list[Result]:
+def run_together(commands: list[list[str]], gpus: bool = False) -> list[Result]:
+    env = {**os.environ, "OMP_NUM_THREADS": "1"} if gpus else environment()
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-    processes = [subprocess.Popen(command, cwd=ROOT, env=environment(), **pipes) for command in commands]
+    processes = [subprocess.Popen(command, cwd=ROOT, env=env, **pipes) for command in commands]
     outputs = [process.communicate(timeout=300)[0] for process in processes]
     return [Result(process.returncode, output) for process, output in zip(processes, outputs, strict=True)]
 
@@ -195,7 +196,7 @@ def alive(pid: int) -> bool:
 def test_all_gpus(data: Path, tmp_path: Path, precision: str) -> None:
     arguments = [argument for argument in train_arguments(data, tmp_path, "--max-epoch", 4) if argument != "--cpu"]
     count = torch.cuda.device_count()
-    [result] = run_together([command(Machines(count), arguments, precision)])
+    [result] = run_together([command(Machines(count), arguments, precision)], gpus=True)
     output = result.ok()
     losses = valid_losses(output)
     assert losses[-1] < losses[0]
