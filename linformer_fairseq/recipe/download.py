@@ -143,12 +143,7 @@ def _persist(url: str, part: Path, origin: Path, tries: int) -> None:
 
 
 def _attempt(url: str, part: Path, origin: Path) -> None:
-    """Makes one request for all that is missing.
-
-    Raises:
-        _BrokenError: something is missing still.
-        SourceError: another attempt would not help.
-    """
+    """Makes one request for all that is missing; raises _BrokenError where another one may help, else SourceError."""
     have, validator = _arrived(part, origin, url)
     with _open(url, {"Range": f"bytes={have}-", "If-Range": validator} if have else {}) as response:
         first, total = _extent(response.headers)
