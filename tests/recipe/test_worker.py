@@ -57,6 +57,13 @@ def run_together(commands: list[list[str]], gpus: bool = False) -> list[Result]:
     return [Result(process.returncode, output) for process, output in zip(processes, outputs, strict=True)]
 
 
+def two_machines(first: list[object], second: list[object]) -> list[list[str]]:
+    """The commands of two machines that train together with one process each."""
+    port = free_port()
+    machines = [Machines(1, nodes=2, node_rank=rank, master_addr="127.0.0.1", master_port=port) for rank in range(2)]
+    return [command(machine, arguments) for machine, arguments in zip(machines, (first, second), strict=True)]
+
+
 def free_port() -> int:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -84,6 +91,18 @@ def test_two_processes_train_as_one(data: Path, tmp_path: Path) -> None:
     assert valid_losses(together) == pytest.approx(valid_losses(alone), abs=1e-3)
     assert words_a_batch(together) == words_a_batch(alone)
     check_weights(two)
+
+
+@pytest.mark.slow
+@pytest.mark.exhaustive
+def test_two_machines_go_on_together(data: Path, tmp_path: Path) -> None:
+    before = run_alone(train_arguments(data, tmp_path, *SHARED, "--update-freq", 2)).ok()
+    arguments = train_arguments(data, tmp_path, *SHARED, "--max-epoch", 3)
+    first, second = run_together(list(map(dumping, two_machines(arguments, arguments))))
+    second.ok()
+    assert "Loaded checkpoint" in first.ok()
+    assert words_a_batch(first.output) == words_a_batch(before)[:1]
+    check_weights(tmp_path)
 
 
 def check_weights(folder: Path) -> None:
