@@ -7,17 +7,17 @@ scripts/average_checkpoints.py for it, which its package leaves out.
 import argparse
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from linformer_fairseq.checkpoints import check_torch, read_checkpoint, write_checkpoint
+from linformer_fairseq.checkpoints import check_torch, model_settings, read_checkpoint, write_checkpoint
 from linformer_fairseq.cli.arguments import Parser, count
 from linformer_fairseq.cli.errors import UserError
-from linformer_fairseq.cli.main import exit_status, quiet_libraries
+from linformer_fairseq.cli.main import exit_status
 from linformer_fairseq.cli.progress import say
 
 _SETTINGS = re.compile(
@@ -31,10 +31,9 @@ def average(checkpoints: Sequence[Path], output: Path) -> None:
     """Writes the mean of several checkpoints of one model as a checkpoint that all of fairseq's commands take.
 
     The model's floating-point tensors are averaged and keep their types. Sums are in float64, in which half precision
-    neither overflows nor loses bits and the mean of equal checkpoints is that checkpoint. They take about as much
-    memory as Adam's state. Everything else, such as counters, the configuration and the task's state, comes from the
-    last checkpoint. The optimiser's state is left out, as with fairseq's --no-save-optimizer-state. One checkpoint is
-    in memory at a time.
+    neither overflows nor loses bits and the mean of equal checkpoints is that checkpoint. Everything else, such as
+    counters, the configuration and the task's state, comes from the last checkpoint, but for the optimiser's state,
+    which is left out. One checkpoint is in memory at a time.
 
     Raises:
         UserError: there are no checkpoints, one cannot be read or holds code, they are of different models, the output
@@ -50,13 +49,16 @@ def average(checkpoints: Sequence[Path], output: Path) -> None:
         state = read_checkpoint(path)
         description = _description(state)
         first = first or description
-        _check_same(first, checkpoints[0], description, path)
+        for name in first | description:
+            there, here = first.get(name, "absent"), description.get(name, "absent")
+            if here != there:
+                raise UserError(
+                    f"{path} is of another model than {checkpoints[0]}: {name} is {here}, not {there}; average "
+                    "checkpoints of one training."
+                )
         for name, tensor in state["model"].items():
             if tensor.is_floating_point():
-                if name in sums:
-                    sums[name] += tensor
-                else:
-                    sums[name] = tensor.to(torch.float64, copy=True)
+                sums.setdefault(name, torch.zeros_like(tensor, dtype=torch.float64)).add_(tensor)
     _put_means(state["model"], sums, len(checkpoints))
     write_checkpoint(state, output)
 
@@ -99,27 +101,11 @@ def _check_paths(checkpoints: Sequence[Path], output: Path) -> None:
 
 def _description(state: dict[str, Any]) -> dict[str, Any]:
     """Returns all that must be equal in two checkpoints of one model, by the name that a refusal gives it."""
-    tensors = {f"parameter {name}": _kind(tensor) for name, tensor in state["model"].items()}
-    cfg = state.get("cfg")
-    model = cfg.get("model") if isinstance(cfg, Mapping) else state.get("args")
-    flags = vars(model) if isinstance(model, argparse.Namespace) else model
-    settings = {name: flags[name] for name in flags if _SETTINGS.fullmatch(name)} if isinstance(flags, Mapping) else {}
-    return tensors | settings
-
-
-def _kind(tensor: Tensor) -> str:
-    """Describes a tensor by its shape, and by its type unless it is averaged: precisions may differ."""
-    return f"{tuple(tensor.shape)}" + ("" if tensor.is_floating_point() else f" of {tensor.dtype}")
-
-
-def _check_same(first: dict[str, Any], first_path: Path, other: dict[str, Any], path: Path) -> None:
-    for name in first | other:
-        there, here = first.get(name, "absent"), other.get(name, "absent")
-        if here != there:
-            raise UserError(
-                f"{path} is of another model than {first_path}: {name} is {here}, not {there}; average checkpoints of "
-                "one training."
-            )
+    found = {name: value for name, value in vars(model_settings(state)).items() if _SETTINGS.fullmatch(name)}
+    for name, tensor in state["model"].items():
+        kind = "" if tensor.is_floating_point() else f" of {tensor.dtype}"  # what is averaged may differ in precision
+        found[f"parameter {name}"] = f"{tuple(tensor.shape)}{kind}"
+    return found
 
 
 def _put_means(model: dict[str, Tensor], sums: dict[str, Tensor], number: int) -> None:
@@ -161,7 +147,6 @@ def _run(argv: Sequence[str]) -> None:
 
 def main(argv: Sequence[str]) -> int:
     """Runs the command and returns its exit status."""
-    quiet_libraries()
     return exit_status(lambda: _run(argv), interrupted="nothing was written")
 
 

@@ -2,15 +2,17 @@
 
 import argparse
 import collections
+import copy
 import re
 import typing
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 from fairseq.distributed.utils import _TensorPlaceholder
-from omegaconf import DictConfig, ListConfig
+from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.base import ContainerMetadata, Metadata
 from omegaconf.nodes import AnyNode
 from torch import Tensor
@@ -18,17 +20,14 @@ from torch import Tensor
 from linformer_fairseq.cli.errors import DiskFullError, UserError
 from linformer_fairseq.cli.files import replacing
 
-FILE_TYPES = (argparse.Namespace,)
-"""What a checkpoint's file holds beyond tensors and plain containers: the parsed command line."""
-
-BROADCAST_TYPES = (
+CHECKPOINT_TYPES = (
+    # what a checkpoint's file holds beyond tensors and plain containers: the parsed command line
+    argparse.Namespace,
+    # what the first process of a resumed training sends to the others once it has read that file: the configuration
+    # as an object, and a placeholder for each tensor
     *(DictConfig, ListConfig, AnyNode, ContainerMetadata, Metadata, typing.Any),
     *(_TensorPlaceholder, collections.defaultdict, dict, list, int),
 )
-"""What the first process of a resumed training sends to the others once it has read that file: the configuration
-as an object, and a placeholder for each tensor."""
-
-CHECKPOINT_TYPES = FILE_TYPES + BROADCAST_TYPES
 
 
 def admit_checkpoint_types() -> None:
@@ -41,11 +40,7 @@ def admit_checkpoint_types() -> None:
 
 
 def check_torch(what: str) -> None:
-    """Refuses a torch whose safe loader cannot read fairseq's checkpoints.
-
-    Args:
-        what: what needs a newer one, such as "Averaging".
-    """
+    """Refuses a torch whose safe loader cannot read fairseq's checkpoints, for `what`, such as "Averaging"."""
     if not hasattr(torch.serialization, "add_safe_globals"):
         raise UserError(
             f"{what} needs torch 2.4 or newer, as the safe loader of torch {torch.__version__} cannot read fairseq's "
@@ -83,6 +78,19 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
         raise UserError(f"{path} holds no model: name a checkpoint that fairseq-train saved.")
     state.pop("last_optimizer_state", None)
     return state
+
+
+def model_settings(state: dict[str, Any]) -> argparse.Namespace:
+    """Returns a copy of the flags that a checkpoint's model was built with, whichever fairseq wrote it."""
+    cfg = state.get("cfg")
+    found = state.get("args") if cfg is None else plain_cfg(cfg).get("model")
+    flags = found if isinstance(found, Mapping) else vars(found or argparse.Namespace())
+    return argparse.Namespace(**copy.deepcopy(dict(flags)))
+
+
+def plain_cfg(cfg: Any) -> dict[str, Any]:
+    """Returns the configuration in a checkpoint as plain containers, which any fairseq reads."""
+    return OmegaConf.to_container(cfg) if isinstance(cfg, DictConfig) else dict(cfg)  # type: ignore[return-value]
 
 
 def write_checkpoint(state: dict[str, Any], output: Path) -> None:

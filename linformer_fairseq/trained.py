@@ -69,11 +69,8 @@ class Split:
 def load_split(trained: Trained, name: str, advice: str = "name another --subset") -> Split:
     """Loads a split of the task's data, such as "valid".
 
-    Args:
-        advice: what the user can do if the split is missing or empty.
-
     Raises:
-        UserError: there is no such split, or no sentence in it is short enough for the model.
+        UserError: there is no such split, or no sentence in it is short enough for the model; it ends with `advice`.
     """
     try:
         trained.task.load_dataset(name)

@@ -23,6 +23,9 @@ from linformer_fairseq.modules.registry import LayerShapes
 PROJECTIONS = {name: kind.options.projection for name, kind in KINDS.items() if issubclass(kind.options, SlotOptions)}
 """The projections of Linformer attention by kind."""
 
+REFERENCED = (LinformerMultiheadAttention, TwoLevelAttention, CausalLinformerAttention)
+"""The classes that `naive_attention` knows; the tests of any other compare it with a formula of their own."""
+
 
 def make_attention(
     kind: str = "linear",
@@ -111,7 +114,7 @@ def naive_attention(
         return naive.multihead(
             attention, query, key, value, lengths, lambda q, k, v, _: naive.two_level_attention(q, k, v, *sizes)
         )
-    assert isinstance(attention, LinformerMultiheadAttention | CausalLinformerAttention)
+    assert isinstance(attention, REFERENCED)
     keys, values = attention.key_projection, attention.value_projection
     if isinstance(keys, MaxPool):
         return _naive_max_pool_attention(attention, query, key, value, lengths)

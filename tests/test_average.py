@@ -3,7 +3,7 @@
 import collections
 import resource
 from argparse import Namespace
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,6 @@ from tests.models.toy import toy_args, toy_model
 from tests.test_checkpoints import Smuggled
 
 TYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-
-
 Save = Callable[..., Path]
 
 
@@ -142,30 +140,18 @@ def test_the_rest_is_that_of_the_last_without_its_optimiser(save: Save, tmp_path
 def refuse(checkpoints: list[Path], output: Path) -> str:
     """The one sentence of a refusal, after which there is no output, not even half of one."""
     before = set(output.parent.iterdir()) if output.parent.is_dir() else None
-    with pytest.raises(UserError) as refusal:
+    with pytest.raises(UserError, match=r"^[^\n]*\.$") as refusal:
         average(checkpoints, output)
     assert before is None or set(output.parent.iterdir()) == before
-    sentence = str(refusal.value)
-    assert "\n" not in sentence
-    assert sentence.endswith(".")
-    return sentence
-
-
-def damaged(path: Path) -> Iterator[bytes]:
-    """Files that are no whole checkpoint."""
-    whole = path.read_bytes()
-    middle = len(whole) // 2
-    yield b""
-    yield b"checkpoint"
-    yield b"%PDF-1.7 and so on" * 100
-    yield whole[:middle]
-    yield whole[middle:]
-    yield whole[:200] + bytes(300) + whole[500:]
+    return str(refusal.value)
 
 
 def test_files_that_are_no_checkpoint(save: Save, tmp_path: Path) -> None:
     good, bad, out = save("good.pt", {"w": torch.ones(9)}), tmp_path / "bad.pt", tmp_path / "out.pt"
-    for content in damaged(good):
+    whole = good.read_bytes()
+    middle = len(whole) // 2
+    hole = whole[:200] + bytes(300) + whole[500:]
+    for content in (b"", b"checkpoint", b"%PDF-1.7 and so on" * 100, whole[:middle], whole[middle:], hole):
         bad.write_bytes(content)
         assert "bad.pt is not a checkpoint, or is damaged" in refuse([good, bad], out)
     for value in ({"weights": torch.ones(1)}, [1], {"model": {}}, {"model": {"w": 1}}):
@@ -187,11 +173,10 @@ def test_code_in_a_checkpoint_is_refused_and_not_run(save: Save, tmp_path: Path)
 
 
 def test_other_tensors(save: Save, tmp_path: Path) -> None:
-    model = {"a": torch.ones(2, 3), "b": torch.ones(1), "c": torch.ones(4)}
+    model = {"a": torch.ones(2, 3), "b": torch.ones(1)}
     for other, said in (
-        ({name: model[name] for name in "ab"}, "parameter c is absent, not (4,)"),
-        ({**model, "d": torch.ones(5)}, "parameter d is (5,), not absent"),
-        ({**model, "b": torch.ones(2), "c": torch.ones(5)}, "parameter b is (2,), not (1,)"),
+        ({"a": model["a"]}, "parameter b is absent, not (1,)"),
+        ({**model, "c": torch.ones(5)}, "parameter c is (5,), not absent"),
         ({**model, "a": torch.ones(3, 2)}, "parameter a is (3, 2), not (2, 3)"),
         ({**model, "b": torch.ones(1, dtype=torch.int32)}, "parameter b is (1,) of torch.int32, not (1,)"),
     ):
@@ -199,26 +184,23 @@ def test_other_tensors(save: Save, tmp_path: Path) -> None:
         assert f"2.pt is of another model than {paths[0]}: {said}; average" in refuse(paths, tmp_path / "out.pt")
 
 
-@pytest.mark.parametrize("form", [lambda flags: flags, vars], ids=["command line", "hydra"])
-def test_other_settings(save: Save, tmp_path: Path, form: Callable[[Namespace], Any]) -> None:
+def test_other_settings(save: Save, tmp_path: Path) -> None:
+    """Where the flags are a namespace, those of hydra, or `args` of an old fairseq; a learning rate may change."""
+    weights = {"w": torch.ones(1)}
     for flag, value in (
-        ("linformer_k", "8"),
-        ("linformer_attention", "encoder"),
         ("linformer_mask_empty_slots", True),
         ("arch", "linformer_transformer_tiny"),
         ("encoder_attention_heads", 4),
         ("decoder_normalize_before", True),
         ("activation_fn", "gelu"),
     ):
-        ours, theirs = toy_args(), toy_args(**{flag: value})
-        theirs.arch = value if flag == "arch" else theirs.arch
-        paths = [save("1.pt", {"w": torch.ones(1)}, form(ours)), save("2.pt", {"w": torch.ones(1)}, form(theirs))]
-        said = f"2.pt is of another model than {paths[0]}: {flag} is {value}, not {getattr(ours, flag)};"
-        assert said in refuse(paths, tmp_path / "out.pt")
+        ours, theirs = toy_args(), toy_args()
+        setattr(theirs, flag, value)
+        first = save("1.pt", weights, ours)
+        said = f"2.pt is of another model than {first}: {flag} is {value}, not {getattr(ours, flag)};"
+        for form in ({"flags": theirs}, {"flags": vars(theirs)}, {"cfg": None, "args": theirs}):
+            assert said in refuse([first, save("2.pt", weights, **form)], tmp_path / "out.pt")
 
-
-def test_settings_of_a_training_may_change(save: Save, tmp_path: Path) -> None:
-    """Its learning rate may, and its precision; an old checkpoint has `args`."""
     flags = [toy_args(lr=[0.1], fp16=True), toy_args(lr=[0.2], save_dir="elsewhere", fp16=False)]
     paths = [
         save("1.pt", {"w": torch.full((1,), 2.0, dtype=torch.float16)}, flags[0]),
@@ -227,8 +209,6 @@ def test_settings_of_a_training_may_change(save: Save, tmp_path: Path) -> None:
     ]
     average(paths, tmp_path / "mean.pt")
     assert load(tmp_path / "mean.pt")["model"]["w"].tolist() == [4.0]
-    other = save("4.pt", {"w": torch.ones(1)}, cfg=None, args=toy_args(linformer_k="2"))
-    assert "linformer_k is 2, not 64" in refuse([paths[0], other], tmp_path / "out.pt")
 
 
 def test_outputs_that_cannot_be(save: Save, tmp_path: Path) -> None:
@@ -251,8 +231,6 @@ def test_full_disk(save: Save, tmp_path: Path) -> None:
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert out.read_text() == "the one before"
-    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["1.pt", "out.pt"]
-    average([path], out)
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["1.pt", "out.pt"]
 
 
@@ -285,11 +263,9 @@ def test_newest(tmp_path: Path) -> None:
     ("argv", "said"),
     [
         (["a.pt"], "--output"),
-        (["--output", "out.pt", "--folder", "."], "both --folder and --last"),
         (["--output", "out.pt", "--last", "3"], "both --folder and --last"),
         (["a.pt", "--output", "out.pt", "--folder", ".", "--last", "3"], "either checkpoints, or both"),
         (["--output", "out.pt", "--folder", ".", "--last", "0"], "whole number from 1 on"),
-        (["--output", "out.pt", "--folder", "nowhere", "--last", "2"], "nowhere is not a folder"),
     ],
 )
 def test_command_lines(argv: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,12 +4,11 @@ import os
 import sys
 from collections.abc import Sequence
 
-from linformer_fairseq.cli.main import exit_status, quiet_libraries
+from linformer_fairseq.cli.main import exit_status
 
 
 def main(argv: Sequence[str]) -> int:
     """Runs the command and returns its exit status."""
-    quiet_libraries()
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # torch's profiler announces its own starts and ends
 
     def command() -> None:

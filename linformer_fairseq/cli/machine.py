@@ -4,6 +4,7 @@ import os
 import platform
 import subprocess
 import sys
+from contextlib import suppress
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -27,20 +28,15 @@ def describe_machine() -> str:
 
 @cache
 def _gpu() -> str:
-    """Returns the GPU's name.
-
-    Unless this process uses CUDA already, another one asks for it: CUDA occupies some hundred MB of the GPU for as long
-    as a process lives that has called it.
-    """
     if torch.cuda.is_initialized():
         return torch.cuda.get_device_name(0)
+    # another process asks, as CUDA occupies some hundred MB of the GPU for as long as one lives that has called it
     command = [sys.executable, "-c", "import torch; print(torch.cuda.get_device_name(0))"]
     asked = subprocess.run(command, capture_output=True, text=True)
     return "GPU of unknown name" if asked.returncode else asked.stdout.strip()
 
 
 def _processor() -> str:
-    """Returns the processor's name where Linux gives it, else the architecture."""
     info = Path("/proc/cpuinfo")
     if info.exists():
         for line in info.read_text(encoding="utf-8", errors="replace").split("\n"):
@@ -51,8 +47,6 @@ def _processor() -> str:
 
 def _fairseq_version() -> str:
     for package in ("fairseq-fixed", "fairseq"):
-        try:
+        with suppress(PackageNotFoundError):
             return f"{package} {version(package)}"
-        except PackageNotFoundError:
-            continue
     return "fairseq of unknown version"

@@ -2,7 +2,8 @@
 
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from importlib import import_module
 
 from .errors import UserError
 
@@ -12,16 +13,30 @@ def quiet_libraries() -> None:
     logging.getLogger().setLevel(logging.WARNING)
 
 
+def run_tool(module: str, argv: Sequence[str], interrupted: str) -> int:
+    """Calls the `run` of a module with what the `parse` of the `arguments` beside it makes of a command line.
+
+    Returns:
+        The exit status, as `exit_status` does.
+    """
+
+    def command() -> None:
+        arguments = import_module(".arguments", module.rpartition(".")[0])
+        import_module(module).run(arguments.parse(argv))
+
+    return exit_status(command, interrupted)
+
+
 def exit_status(command: Callable[[], None], interrupted: str) -> int:
     """Runs a command and returns its exit status, having said in one sentence what went wrong.
 
     The status is 0 after success, 1 after a failed write, 2 after an error that the user can put right and 130 after
-    an interruption. A command that needs the extra `recipes` imports its own modules in `command`: a library that is
-    not installed is such an error.
+    an interruption. A library that `command` imports and that is not installed is such an error.
 
     Args:
         interrupted: what an interruption means, for the user.
     """
+    quiet_libraries()
     try:
         command()
     except UserError as error:

@@ -37,23 +37,21 @@ def run_command(
     on_line: Callable[[str], None] | None = None,
     what: str = "",
 ) -> None:
-    """Runs a command to its end, appends its output to `log` and passes each line of it to `on_line`.
+    """Runs a command with this many threads, appends its output to `log` and passes each line of it to `on_line`.
 
     Args:
         name: what an error calls the command.
-        threads: the number of threads that it may use.
         lock: a file descriptor that the command keeps open while it runs.
         what: what it works on, for the error.
 
     Raises:
         CommandError: the exit status is not 0.
     """
-    count = str(threads)
     environment = {
         **_KEEPING_MEMORY,
         "OMP_WAIT_POLICY": "PASSIVE",  # threads that spin for each other starve where cores are shared
         **os.environ,
-        **{name: count for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")},
+        **dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(threads)),
         "PYTHONUNBUFFERED": "1",
         "PYTHONIOENCODING": "utf-8",
         "PYTHONWARNINGS": "ignore",
@@ -107,22 +105,16 @@ def run_in_parallel(tasks: Sequence[Callable[[], None]], jobs: int) -> None:
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             while not all(future.done() for future in futures):  # one may be about to start
-                kill_running()
+                for process in tuple(_running):
+                    process.kill()
                 time.sleep(0.1)
             raise
-
-
-def kill_running() -> None:
-    """Kills the commands that `run_command` runs in any thread."""
-    for process in tuple(_running):
-        process.kill()
 
 
 def die_with_parent(parent: int | None = None) -> None:
     """Asks Linux to kill this process when the thread that started it ends; on other systems nothing happens.
 
-    A killed command would otherwise leave a training behind, whose files a second one would write too. The setting is
-    not inherited; as a `preexec_fn` this function applies it to the started command.
+    A killed command would otherwise leave a training behind, whose files a second one would write too.
 
     Args:
         parent: the process that started this one, if it is known: if it has ended already, this one ends here.

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
@@ -21,12 +21,7 @@ def say(message: str) -> None:
 
 
 def bar(total: int | None, what: str, unit: str, **options: Any) -> tqdm:
-    """Returns a progress bar that is updated live on a terminal and now and then in a log.
-
-    Args:
-        total: the number of units in all, or None if it is unknown.
-        options: further options of tqdm, such as `initial` for what is done already.
-    """
+    """Returns a progress bar that is updated live on a terminal and now and then in a log; `options` are tqdm's."""
     live = sys.stderr.isatty()
     return tqdm(
         total=total,
@@ -51,7 +46,11 @@ def growing(folder: Path, pattern: str, total: int, what: str) -> Iterator[None]
             finished = False
             while not finished:
                 finished = done.wait(LIVE_SECONDS)
-                progress.update(min(total, sum(map(_size, folder.glob(pattern)))) - progress.n)
+                size = 0
+                for path in folder.glob(pattern):
+                    with suppress(FileNotFoundError):  # just removed or renamed
+                        size += path.stat().st_size
+                progress.update(min(total, size) - progress.n)
 
     watcher = Thread(target=watch)
     watcher.start()
@@ -60,10 +59,3 @@ def growing(folder: Path, pattern: str, total: int, what: str) -> Iterator[None]
     finally:
         done.set()
         watcher.join()
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except FileNotFoundError:  # just removed or renamed
-        return 0

@@ -5,7 +5,6 @@ from argparse import SUPPRESS, Namespace
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
 
 from fairseq.dataclass.utils import gen_parser_from_dataclass
 
@@ -28,8 +27,8 @@ class Conversion:
     command: str
     checkpoint: Path
     output: Path
-    flags: dict[str, Any]
-    """The `linformer_...` settings of the new model."""
+    config: LinformerConfig
+    """The new model's attention."""
     data: Path | None
     """What both models are compared on; None for no comparison."""
     subset: str
@@ -41,16 +40,12 @@ class Conversion:
     seed: int
 
     @property
-    def config(self) -> LinformerConfig:
-        return LinformerConfig.from_namespace(Namespace(**self.flags))
-
-    @property
     def model_flags(self) -> str:
         """The flags by which fairseq-train builds this model, with any architecture of this package."""
-        kind = self.flags["linformer_projection"]
+        kind = self.config.linformer_projection
         words = ["--linformer-projection", kind]
         for name, default in default_flags(kind).items():
-            value = self.flags[name]
+            value = getattr(self.config, name)
             if str(value) != str(default):
                 words += [flag_of(name)] if value is True else [flag_of(name), str(value)]
         return shlex.join(words)
@@ -88,17 +83,15 @@ def parse(argv: Sequence[str]) -> Conversion:
     """Returns the conversion that a command line asks for, checked as far as is possible without the checkpoint."""
     args = vars(build_parser().parse_args(argv))
     given = {name: args.pop(name) for name in list(args) if name.startswith("linformer_")}
-    flags = {**default_flags(given["linformer_projection"]), **given}
-    try:
-        config = LinformerConfig.from_namespace(Namespace(**flags))
-        used = {option.name for place in config.places for option in fields(config.kind_of(place).options)}
-        flags |= {name: value for name, value in EXACT_START.items() if name in used and name not in given}
-        LinformerConfig.from_namespace(Namespace(**flags))
-    except ValueError as error:
-        raise UserError(f"{error}.") from None
+    config = _config(given)
     for option in ("report", "fit"):
         if args[option] and args["data"] is None:
             raise UserError(f"--{option} needs --data: name the folder that fairseq-preprocess wrote.")
+    if args["fit"] and config.linformer_sharing not in ("headwise", "none"):
+        raise UserError(
+            "--fit finds an E and an F for every layer: use --linformer-sharing headwise or none, not "
+            f"{config.linformer_sharing}."
+        )
     if args["output"].resolve() == args["checkpoint"].resolve():
         raise UserError(f"{args['output']} is the checkpoint itself: name another OUT.")
     if args["output"].is_dir() or not args["output"].parent.is_dir():
@@ -106,4 +99,16 @@ def parse(argv: Sequence[str]) -> Conversion:
     if args["report"] is not None:
         check_folder("--report", args["report"])
     command = shlex.join(["python", "-m", "linformer_fairseq.convert", *argv])
-    return Conversion(command=command, flags=flags, **args)
+    return Conversion(command=command, config=config, **args)
+
+
+def _config(given: dict[str, object]) -> LinformerConfig:
+    """Returns the attention that these flags ask for; learned E and F have an `EXACT_START` unless told otherwise."""
+    flags = {**default_flags(given["linformer_projection"]), **given}
+    try:
+        config = LinformerConfig.from_namespace(Namespace(**flags))
+        used = {option.name for place in config.places for option in fields(config.kind_of(place).options)}
+        start = {name: value for name, value in EXACT_START.items() if name in used and name not in given}
+        return LinformerConfig.from_namespace(Namespace(**{**flags, **start}))
+    except ValueError as error:
+        raise UserError(f"{error}.") from None

@@ -1,8 +1,6 @@
 """From the checkpoint of a Transformer to that of a model with projected attention."""
 
-import copy
 from argparse import Namespace
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +8,8 @@ from fairseq import quantization_utils
 from fairseq.data import Dictionary
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY, BaseFairseqModel
 from fairseq.models.transformer import TransformerModel
-from omegaconf import DictConfig, OmegaConf
 
+from linformer_fairseq.checkpoints import model_settings, plain_cfg
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.models.config import LinformerConfig
 from linformer_fairseq.models.layers import FAST_PATH_PARAMETERS
@@ -54,21 +52,19 @@ def converted(state: dict[str, Any], path: Path, config: LinformerConfig) -> dic
     if state.get("cfg") is None:  # of fairseq before 0.10
         new = {**state, "model": weights, "args": args}
     else:
-        new = {**state, "model": weights, "cfg": {**_plain(state["cfg"]), "model": args}}
-    return {**new, "model": {**weights, **projection_weights(built(new).state_dict())}}
+        new = {**state, "model": weights, "cfg": {**plain_cfg(state["cfg"]), "model": args}}
+    weights |= projection_weights(built(new).state_dict())
+    return new
 
 
 def _architecture(arch: str, kind: str) -> str:
-    """Returns the name of the architecture that is as fairseq's `arch` but for the kind of attention."""
     prefixes = {own: prefix for prefix, own in PRESETS.items()}
     prefix = prefixes.get(kind, prefixes[DEFAULT_KIND])
     return prefix + arch if prefix + arch in ARCH_MODEL_REGISTRY else f"{prefix}transformer"
 
 
 def built(state: dict[str, Any]) -> BaseFairseqModel:
-    """Returns the model of a converted checkpoint, as fairseq builds it, in evaluation mode.
-
-    Projections that the state does not hold are fresh.
+    """Returns the model of a converted checkpoint, in evaluation mode; projections that it does not hold are fresh.
 
     Raises:
         UserError: settings that do not go together.
@@ -90,22 +86,7 @@ def built(state: dict[str, Any]) -> BaseFairseqModel:
 
 
 def _words(size: int) -> Dictionary:
-    """Returns a dictionary with this many entries, which is all that a model asks of it."""
     words = Dictionary()
     for index in range(size - len(words)):
         words.add_symbol(str(index))
     return words
-
-
-def model_settings(state: dict[str, Any]) -> Namespace:
-    """Returns a copy of the flags that a checkpoint's model was built with, whichever fairseq wrote it."""
-    cfg = state.get("cfg")
-    found = _plain(cfg).get("model") if cfg is not None else state.get("args")
-    if isinstance(found, Mapping):
-        return Namespace(**copy.deepcopy(dict(found)))
-    return Namespace(**copy.deepcopy(vars(found))) if isinstance(found, Namespace) else Namespace()
-
-
-def _plain(cfg: Any) -> dict[str, Any]:
-    """Returns a configuration as plain containers, which any fairseq reads."""
-    return OmegaConf.to_container(cfg) if isinstance(cfg, DictConfig) else dict(cfg or {})

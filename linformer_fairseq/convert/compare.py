@@ -1,9 +1,11 @@
 """How far the outputs of converted models are from those of the trained one, by the length of the source."""
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+from fairseq.data import data_utils
 from fairseq.models import BaseFairseqModel
 from torch import Tensor
 
@@ -26,11 +28,15 @@ class OutputDrift:
     loss: float = 0.0
     """The same under the converted model."""
     divergence: float = 0.0
-    """KL divergence of its predictions from the trained model's, in nats."""
+    """KL divergence of the new predictions from the old, in nats."""
     agreements: int = 0
     """Tokens whose best prediction is the trained model's."""
     farthest: float = 0.0
     """The largest change of a reference token's log-probability, in nats."""
+
+    def perplexities(self) -> tuple[float, float]:
+        """Returns the perplexity under the trained model and under the converted one."""
+        return math.exp(self.loss_before / self.tokens), math.exp(self.loss / self.tokens)
 
     def add(self, before: Tensor, after: Tensor, target: Tensor) -> None:
         """Adds a sentence: log-probabilities of the two models, (T, V), and the reference, (T,)."""
@@ -54,15 +60,17 @@ def compare(
         For each of the other models its drift in every bucket that has a sentence.
     """
     drifts = [[OutputDrift(bucket) for bucket in lengths] for _ in others]
-    with bar(len(split.indices), "comparing", "sentence") as progress:
-        for indices in batches(split):
+    order = sorted(split.indices, key=split.sentences.num_tokens)
+    most = max(BATCH_TOKENS, split.sentences.num_tokens(order[-1]))
+    with bar(len(order), "comparing", "sentence") as progress:
+        for indices in data_utils.batch_by_size(order, split.sentences.num_tokens, max_tokens=most):
             sample = split.sentences.collater([split.sentences[index] for index in indices])
             target = sample["target"]
             is_token = target != trained.task.target_dictionary.pad()
             source = sample["net_input"]["src_tokens"] != trained.task.source_dictionary.pad()
-            before = log_probabilities(trained.model, sample)
+            before = _log_probabilities(trained.model, sample)
             for model, own in zip(others, drifts, strict=True):
-                after = log_probabilities(model, sample)
+                after = _log_probabilities(model, sample)
                 for row, length in enumerate(source.sum(1).tolist()):
                     drift, kept = next(drift for drift in own if length in drift.bucket), is_token[row]
                     drift.add(before[row][kept], after[row][kept], target[row][kept])
@@ -70,18 +78,6 @@ def compare(
     return [[drift for drift in own if drift.sentences] for own in drifts]
 
 
-def batches(split: Split) -> Iterator[list[int]]:
-    """Yields sentences of similar length together, at most `BATCH_TOKENS` tokens with their padding."""
-    batch: list[int] = []
-    for index in sorted(split.indices, key=split.sentences.num_tokens):
-        if batch and (len(batch) + 1) * split.sentences.num_tokens(index) > BATCH_TOKENS:
-            yield batch
-            batch = []
-        batch.append(index)
-    if batch:
-        yield batch
-
-
-def log_probabilities(model: BaseFairseqModel, sample: dict) -> Tensor:
+def _log_probabilities(model: BaseFairseqModel, sample: dict) -> Tensor:
     """Returns the log-probabilities of all words at every position of the target, (B, T, V), in float32."""
     return model.get_normalized_probs(model(**sample["net_input"]), log_probs=True).float()

@@ -15,6 +15,8 @@ Shapes: T queries, n tokens, H heads, k slots, N the longest length, G = 1 where
 
 import math
 from collections.abc import Sequence
+from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import torch
@@ -53,29 +55,19 @@ def fit(
     names = dict(transformer.named_modules())
     for of_keys in (True, False):
         sums = {name: _Sums(attention, of_keys, longest) for name, attention in attentions.items()}
-        inputs: dict[str, tuple[Tensor, Tensor]] = {}
-        handles = [
-            names[name].register_forward_pre_hook(_keeper(name, inputs), with_kwargs=True) for name in attentions
-        ]
-        try:
-            with bar(len(chosen), "fitting E" if of_keys else "fitting F", "sentence") as progress:
-                for index in chosen:
-                    transformer(**sentences.collater([sentences[index]])["net_input"])
-                    for name, (query, key) in inputs.items():
-                        sums[name].add(_scores(names[name], query, key))
-                    progress.update()
-        finally:
-            for handle in handles:
-                handle.remove()
+        with ExitStack() as hooks, bar(len(chosen), f"fitting {'E' if of_keys else 'F'}", "sentence") as progress:
+            for name, found in sums.items():
+                hook = partial(_add_scores, found)
+                hooks.enter_context(names[name].register_forward_pre_hook(hook, with_kwargs=True))
+            for index in chosen:
+                transformer(**sentences.collater([sentences[index]])["net_input"])
+                progress.update()
         for found in sums.values():
             found.solve()
 
 
-def _keeper(name: str, inputs: dict[str, tuple[Tensor, Tensor]]) -> Any:
-    def keep(module: Any, args: Any, kwargs: dict[str, Any]) -> None:
-        inputs[name] = kwargs["query"], kwargs["key"]
-
-    return keep
+def _add_scores(sums: "_Sums", attention: MultiheadAttention, args: Any, kwargs: dict[str, Any]) -> None:
+    sums.add(_scores(attention, kwargs["query"], kwargs["key"]))
 
 
 def _scores(attention: MultiheadAttention, query: Tensor, key: Tensor) -> Tensor:

@@ -1,7 +1,5 @@
 """How far a conversion moved a model's outputs, as a table and a picture."""
 
-import math
-
 from matplotlib import pyplot as plt
 
 from linformer_fairseq.benchmark.report import table
@@ -24,11 +22,10 @@ def summary(drifts: list[list[OutputDrift]]) -> str:
         headers += [f"{name}: perplexity", "divergence", "farthest", "same best"]
     rows = []
     for models in zip(*drifts, strict=True):
-        one = models[0]
-        row = [str(one.bucket), f"{one.sentences:,}", f"{math.exp(one.loss_before / one.tokens):.2f}"]
+        row = [str(models[0].bucket), f"{models[0].sentences:,}", f"{models[0].perplexities()[0]:.2f}"]
         for own in models:
             row += [
-                f"{math.exp(own.loss / own.tokens):.2f}",
+                f"{own.perplexities()[1]:.2f}",
                 f"{own.divergence / own.tokens:.4f}",
                 f"{own.farthest:.3g}",
                 f"{own.agreements / own.tokens:.1%}",
@@ -58,11 +55,10 @@ def write_report(asked: Conversion, drifts: list[list[OutputDrift]]) -> None:
 def _plot(asked: Conversion, drifts: list[list[OutputDrift]]) -> None:
     figure, axes = plt.subplots(figsize=(7, 4.2), layout="constrained")
     buckets = [str(own.bucket) for own in drifts[0]]
-    before = [math.exp(own.loss_before / own.tokens) for own in drifts[0]]
-    axes.plot(buckets, before, label="as trained", **BASELINE_STYLE)
+    axes.plot(buckets, [own.perplexities()[0] for own in drifts[0]], label="as trained", **BASELINE_STYLE)
     for name, of_model in zip(NAMES, drifts, strict=False):
-        after = [math.exp(own.loss / own.tokens) for own in of_model]
-        axes.plot(buckets, after, marker="o", label=f"{name}, k = {asked.flags['linformer_k']}")
+        label = f"{name}, k = {asked.config.linformer_k}"
+        axes.plot(buckets, [own.perplexities()[1] for own in of_model], marker="o", label=label)
     axes.set(xlabel="length of the source", ylabel="perplexity")
     axes.grid(alpha=0.3)
     axes.legend()

@@ -8,7 +8,6 @@ from linformer_fairseq.checkpoints import check_checkpoint, check_torch, read_ch
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.cli.progress import say
 from linformer_fairseq.length_buckets import buckets
-from linformer_fairseq.models.config import LinformerConfig
 from linformer_fairseq.models.loading import projection_weights
 from linformer_fairseq.trained import load_split, load_trained
 
@@ -26,11 +25,8 @@ def run(asked: Conversion) -> None:
     torch.set_num_threads(asked.threads)
     check_torch("Converting")
     check_checkpoint(asked.checkpoint)
-    config = asked.config
-    if asked.fit:
-        _check_fit(config)
     torch.manual_seed(asked.seed)
-    state = converted(read_checkpoint(asked.checkpoint), asked.checkpoint, config)
+    state = converted(read_checkpoint(asked.checkpoint), asked.checkpoint, asked.config)
     if asked.data is not None:
         drifts = _compare(asked, state)
         say(summary(drifts))
@@ -57,11 +53,3 @@ def _compare(asked: Conversion, state: dict[str, Any]) -> list[list[OutputDrift]
         weights = projection_weights(fitted.state_dict())
         state["model"] |= {name: weight.to(state["model"][name].dtype) for name, weight in weights.items()}
     return compare(trained, models, split, buckets(asked.lengths))
-
-
-def _check_fit(config: LinformerConfig) -> None:
-    if config.linformer_sharing not in ("headwise", "none"):
-        raise UserError(
-            f"--fit finds an E and an F for every layer: use --linformer-sharing headwise or none, not "
-            f"{config.linformer_sharing}."
-        )

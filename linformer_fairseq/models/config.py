@@ -23,7 +23,7 @@ def with_options_of(kinds: Iterable[Kind], defaults: Mapping[str, Any]) -> Calla
     """Adds the options of kinds of attention to a class that is about to become a dataclass.
 
     Args:
-        defaults: of options that are not to have their kind's.
+        defaults: by name, where they differ from the kind's own.
     """
 
     def add(config: Config) -> Config:

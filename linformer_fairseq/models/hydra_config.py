@@ -34,7 +34,7 @@ def configurations() -> dict[str, str]:
 
 
 def main() -> None:
-    """Writes every file anew, and removes those of architectures that are no more."""
+    """Writes every file anew, and removes those of architectures that no longer exist."""
     files = configurations()
     for path in FOLDER.glob("*.yaml"):
         if path.stem not in files:

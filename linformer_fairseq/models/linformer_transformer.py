@@ -32,7 +32,7 @@ from linformer_fairseq.modules import ProjectedAttention
 
 @register_model("linformer_transformer")
 class LinformerTransformerModel(ChecksProjections, TransformerModel):
-    """fairseq's `transformer` with linear attention in any of the encoder's self-attention, the decoder's
+    """fairseq's `transformer` with projected attention in any of the encoder's self-attention, the decoder's
     cross-attention and its causal self-attention.
 
     All flags of `transformer` keep their meaning; `--linformer-...` choose the attention. The architectures

@@ -30,8 +30,9 @@ class LinformerLanguageModelConfig(LanguageModelAttentionConfig, TransformerLang
 
 @register_model("linformer_transformer_lm", dataclass=LinformerLanguageModelConfig)
 class LinformerTransformerLanguageModel(ChecksProjections, TransformerLanguageModel):
-    """fairseq's `transformer_lm` with causal Linformer self-attention. N is `--max-target-positions`, or
-    `--tokens-per-sample` without it. Padding stands on the right, as fairseq's tasks have it.
+    """fairseq's `transformer_lm` with causal Linformer self-attention.
+
+    N is `--max-target-positions`, or `--tokens-per-sample` without it. Padding is on the right, as in fairseq's tasks.
     """
 
     layer_flags = "number of layers"

@@ -1,7 +1,7 @@
 """What all kinds of attention have in common: fairseq's signature, the checks, and the layers around the attention."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -13,6 +13,23 @@ from linformer_fairseq.modules.forward_cache import ForwardCache
 from linformer_fairseq.modules.ops.padding import sentence_lengths
 
 IncrementalState = dict[str, dict[str, Tensor | None]]
+
+
+class Call(NamedTuple):
+    """What an attention is called with, once it has been checked."""
+
+    query: Tensor
+    """(T, B, C)."""
+    key: Tensor | None
+    """(n, B, kdim); None for the queries, or for keys that are cached."""
+    value: Tensor | None
+    """(n, B, vdim); None for the keys."""
+    padding_mask: Tensor | None
+    """(B, n), true at padded positions."""
+    incremental_state: IncrementalState | None
+    need_weights: bool
+    by_head: bool
+    """Whether the weights of each head are wanted, and not their mean."""
 
 
 class ProjectedAttention(MultiheadAttention):
@@ -130,19 +147,12 @@ class ProjectedAttention(MultiheadAttention):
         if incremental_state is not None and not (self.causal or static_kv):
             raise ValueError("Linformer attention does not support incremental_state without static_kv or causal")
         need_weights = need_weights or need_head_weights
-        return self.attend(query, key, value, key_padding_mask, incremental_state, need_weights, need_head_weights)
+        return self.attend(
+            Call(query, key, value, key_padding_mask, incremental_state, need_weights, need_head_weights)
+        )
 
-    def attend(
-        self,
-        query: Tensor,
-        key: Tensor | None,
-        value: Tensor | None,
-        mask: Tensor | None,
-        incremental_state: IncrementalState | None,
-        need_weights: bool,
-        by_head: bool,
-    ) -> tuple[Tensor, Tensor | None]:
-        """The output (T, B, C), and the weights over tokens if they are needed; arguments as in `forward`."""
+    def attend(self, call: Call) -> tuple[Tensor, Tensor | None]:
+        """The output (T, B, C), and the weights over tokens if they are needed."""
         raise NotImplementedError
 
     @property
@@ -186,9 +196,7 @@ class ProjectedAttention(MultiheadAttention):
         bias = self.v_proj.bias
         return bias + 0.0 * self.k_proj.bias if bias is not None and torch.is_grad_enabled() else bias
 
-    def complete(
-        self, query: Tensor, key: Tensor | None, value: Tensor | None, mask: Tensor | None, position: int = 0
-    ) -> tuple[Tensor, Tensor, Tensor | None]:
+    def keys_and_values(self, call: Call, position: int = 0) -> tuple[Tensor, Tensor, Tensor | None]:
         """Key, value and padding mask, with what the caller left out filled in.
 
         Args:
@@ -197,19 +205,17 @@ class ProjectedAttention(MultiheadAttention):
         Raises:
             ValueError: keys of another batch than the queries', or tokens (padding may be there) beyond N.
         """
-        if key is None:
-            if not self.self_attention:
-                raise ValueError("Linformer attention needs a key; only cached static keys can be left out")
-            key = query
-        if value is None:
-            value = key
-        if key.size(1) != query.size(1):
+        if call.key is None and not self.self_attention:
+            raise ValueError("Linformer attention needs a key; only cached static keys can be left out")
+        key = call.query if call.key is None else call.key
+        value = key if call.value is None else call.value
+        if key.size(1) != call.query.size(1):
             raise ValueError(
                 f"Linformer attention needs keys for every sentence of the queries, not for {key.size(1)} of "
-                f"{query.size(1)}"
+                f"{call.query.size(1)}"
             )
         n, longest = key.size(0), max(0, self.max_positions - position)
-        mask = None if mask is None else mask.bool()
+        mask = None if call.padding_mask is None else call.padding_mask.bool()
         if n > longest and (mask is None or not mask[:, longest:].all()):
             tokens = position + (n if mask is None else int(sentence_lengths(mask).max()))
             raise ValueError(

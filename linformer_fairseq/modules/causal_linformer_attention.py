@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from linformer_fairseq.modules.base import IncrementalState, ProjectedAttention
+from linformer_fairseq.modules.base import Call, IncrementalState, ProjectedAttention
 from linformer_fairseq.modules.linformer_attention import LinearOptions, check_projections
 from linformer_fairseq.modules.ops.causal import CausalState, causal_attention
 from linformer_fairseq.modules.ops.padding import clear_padding
@@ -109,20 +109,12 @@ class CausalLinformerAttention(ProjectedAttention):
         self.window = window
         self.chunk_size = chunk_size
 
-    def attend(
-        self,
-        query: Tensor,
-        key: Tensor | None,
-        value: Tensor | None,
-        mask: Tensor | None,
-        incremental_state: IncrementalState | None,
-        need_weights: bool,
-        by_head: bool,
-    ) -> tuple[Tensor, Tensor | None]:
+    def attend(self, call: Call) -> tuple[Tensor, Tensor | None]:
+        query, incremental_state = call.query, call.incremental_state
         position, state, owned = 0, None, False
         if incremental_state is not None:
             position, state, owned = self._state(incremental_state, query)
-        key, value, mask = self.complete(query, key, value, mask, position)
+        key, value, mask = self.keys_and_values(call, position)
         length, window = len(query), self.window
         if len(key) != length:
             raise ValueError(f"causal Linformer attention needs a key for every query, not {len(key)} for {length}")
@@ -144,7 +136,7 @@ class CausalLinformerAttention(ProjectedAttention):
             self.chunk_size,
             state,
             overwrite_state=owned,
-            need_probabilities=need_weights,
+            need_probabilities=call.need_weights,
             window=window,
             position=position,
         )
@@ -157,7 +149,7 @@ class CausalLinformerAttention(ProjectedAttention):
             out = out + bias
         weights = None
         if probabilities is not None:
-            weights = self._weights_over_tokens(probabilities, slots, window, position, by_head)
+            weights = self._weights_over_tokens(probabilities, slots, window, position, call.by_head)
             if mask is not None:
                 weights = weights.masked_fill(F.pad(mask, (position, 0))[:, None], 0.0)
         return self.out_proj(out), weights

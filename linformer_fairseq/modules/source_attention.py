@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from linformer_fairseq.modules.base import IncrementalState, ProjectedAttention
+from linformer_fairseq.modules.base import Call, IncrementalState, ProjectedAttention
 from linformer_fairseq.modules.cross_attention_cache import from_cache, reorder_cache, to_cache
 from linformer_fairseq.modules.ops.beams import deduplicate_beams, fold_beams, unfold_beam_weights, unfold_beams
 from linformer_fairseq.modules.ops.folded_attention import folded_attention, folding_pays
@@ -62,22 +62,14 @@ class SourceAttention(ProjectedAttention, Generic[MemoryT]):
         """The output (T, B, C) for a source that no later step needs, where that is faster without a memory."""
         return None
 
-    def attend(
-        self,
-        query: Tensor,
-        key: Tensor | None,
-        value: Tensor | None,
-        mask: Tensor | None,
-        incremental_state: IncrementalState | None,
-        need_weights: bool,
-        by_head: bool,
-    ) -> tuple[Tensor, Tensor | None]:
+    def attend(self, call: Call) -> tuple[Tensor, Tensor | None]:
+        query, need_weights, incremental_state = call.query, call.need_weights, call.incremental_state
         rows = self.cached(incremental_state)
         if rows:
             memory = self.memory_type(**from_cache(rows))
         else:
             searching = incremental_state is not None
-            source = self._source(query, key, value, mask, searching)
+            source = self._source(call)
             if not (need_weights or searching):
                 out = self.attend_without_memory(query, source)
                 if out is not None:
@@ -89,7 +81,7 @@ class SourceAttention(ProjectedAttention, Generic[MemoryT]):
                 self.cache(incremental_state, rows)
                 memory = self.memory_type(**from_cache(rows))
         hypotheses = query.size(1) // len(memory.keys)  # that share the memory of their sentence
-        out, weights = self.attend_to(fold_beams(query, hypotheses), memory, need_weights, by_head)
+        out, weights = self.attend_to(fold_beams(query, hypotheses), memory, need_weights, call.by_head)
         return unfold_beams(out, hypotheses), None if weights is None else unfold_beam_weights(weights, hypotheses)
 
     def reorder_incremental_state(self, incremental_state: IncrementalState, new_order: Tensor) -> IncrementalState:
@@ -126,13 +118,10 @@ class SourceAttention(ProjectedAttention, Generic[MemoryT]):
         """Whether plain attention to this number of keys is faster with the linear layers folded into them."""
         return folding_pays(query.size(0), keys, self.num_heads, self.q_proj, self.out_proj)
 
-    def _source(
-        self, query: Tensor, key: Tensor | None, value: Tensor | None, mask: Tensor | None, searching: bool
-    ) -> Source:
-        """The source with zeros for what stands in padding, and without what is padding beyond N; in a search each
-        sentence once."""
-        key, value, mask = self.complete(query, key, value, mask)
-        if searching and self.beam_size > 1:
+    def _source(self, call: Call) -> Source:
+        """The source with zeros at padded positions, without padding beyond N, and in a search each sentence once."""
+        key, value, mask = self.keys_and_values(call)
+        if call.incremental_state is not None and self.beam_size > 1:
             key, value, mask = self._deduplicate(key, value, mask)
         n, longest = key.size(0), self.max_positions
         lengths = torch.full((key.size(1),), n, device=key.device) if mask is None else sentence_lengths(mask)

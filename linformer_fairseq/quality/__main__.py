@@ -1,23 +1,11 @@
 """`python -m linformer_fairseq.quality`: what projecting attention costs in translation quality, over several seeds."""
 
 import sys
-from collections.abc import Sequence
+from functools import partial
 
-from linformer_fairseq.cli.main import exit_status, quiet_libraries
+from linformer_fairseq.cli.main import run_tool
 
-
-def main(argv: Sequence[str]) -> int:
-    """Runs the command and returns its exit status."""
-    quiet_libraries()
-
-    def command() -> None:
-        from .arguments import parse
-        from .run import run
-
-        run(parse(argv))
-
-    return exit_status(command, interrupted="the same command goes on from here")
-
+main = partial(run_tool, "linformer_fairseq.quality.run", interrupted="the same command goes on from here")
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))

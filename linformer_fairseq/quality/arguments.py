@@ -11,7 +11,7 @@ from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.recipe import arguments as recipe
 from linformer_fairseq.recipe.settings import Settings
 
-from .variants import FORMER_NAMES, MAIN, VARIANTS, Variant
+from .variants import FORMER_NAMES, MAIN, VARIANTS, Training, Variant
 
 DEFAULTS = shlex.split(
     "--bpe-merges 6000 --epochs 9 --max-tokens 1024 --lr 1.5e-3 --warmup-updates 1000 --dropout 0.2 --beam 4 "
@@ -28,23 +28,24 @@ class Study:
     out: Path
     settings: Settings
     """Shared by all trainings; each has its own seed and Linformer flags."""
-    variants: list[Variant]
     ks: list[int]
-    seeds: list[int]
+    trainings: list[Training]
+    """Seed by seed, so that the first seed of every variant is known early."""
     test: bool
     """Whether to translate the test set too."""
-    only_report: bool
+    report_only: bool
     """Whether to do nothing but write the report of the results that are stored in `out`."""
     threads: int
     jobs: int
 
 
 def _variants(text: str) -> list[Variant]:
-    names = [FORMER_NAMES.get(name, name) for name in text.split(",")]
-    unknown = [name for name in names if name not in VARIANTS]
-    if unknown:
-        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is not a variant: choose of {', '.join(VARIANTS)}")
-    return [VARIANTS[name] for name in dict.fromkeys(names)]
+    known = VARIANTS | {former: VARIANTS[name] for name, former in FORMER_NAMES.items()}
+    names = text.split(",")
+    for name in names:
+        if name not in known:
+            raise argparse.ArgumentTypeError(f"{name!r} is not a variant: choose of {', '.join(VARIANTS)}")
+    return list(dict.fromkeys(known[name] for name in names))
 
 
 def build_parser() -> Parser:
@@ -64,7 +65,7 @@ def build_parser() -> Parser:
         "--test", action="store_true", help="translate the test set too, once everything has been decided"
     )
     parser.add_argument(
-        "--only-report",
+        "--report-only",
         action="store_true",
         help="write report.md and the plots from DIR/results.json, train nothing",
     )
@@ -82,15 +83,20 @@ def parse(argv: Sequence[str]) -> Study:
     run = recipe.parse([*DEFAULTS, "--out", str(own.out), *others, *argv[cut:]])
     if run.step != "compare":
         raise UserError(f"{run.step} is a step of the recipe's: the study always does all of them.")
+    ks, seeds = (list(dict.fromkeys(given)) for given in (own.k, own.seeds))
     return Study(
         command=shlex.join(["python", "-m", "linformer_fairseq.quality", *argv]),
         out=run.out,
         settings=run.settings,
-        variants=own.variants,
-        ks=list(dict.fromkeys(own.k)),
-        seeds=list(dict.fromkeys(own.seeds)),
+        ks=ks,
+        trainings=[
+            training
+            for seed in seeds
+            for variant in own.variants
+            for training in variant.trainings(ks, seed, run.settings, run.out / "runs")
+        ],
         test=own.test,
-        only_report=own.only_report,
+        report_only=own.report_only,
         threads=run.threads,
         jobs=run.jobs,
     )

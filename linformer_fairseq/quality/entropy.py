@@ -7,7 +7,7 @@ import torch
 from fairseq.models import BaseFairseqModel
 from torch import Tensor
 
-from linformer_fairseq.spectrum.attention_maps import PLACES, find_attentions, recorded_maps
+from linformer_fairseq.spectrum.attention_maps import find_attentions, recorded_maps
 from linformer_fairseq.trained import load_split, load_trained
 
 SENTENCES = 200
@@ -27,24 +27,19 @@ def attention_entropy(checkpoint: Path, data: Path, subset: str) -> dict[str, fl
     """Returns the `mean_entropy` of a trained model over the first `SENTENCES` sentences of a split."""
     trained = load_trained(checkpoint, data)
     split = load_split(trained, subset)
-    chosen = split.indices[:SENTENCES]
-    return mean_entropy(trained.model, (split.sentences.collater([split.sentences[index]]) for index in chosen))
+    samples = (split.sentences.collater([split.sentences[index]]) for index in split.indices[:SENTENCES])
+    return mean_entropy(trained.model, samples)
 
 
 @torch.no_grad()
 def mean_entropy(model: BaseFairseqModel, samples: Iterable[dict]) -> dict[str, float]:
-    """Returns the entropy at every place of attention, averaged over layers, heads, queries and sentences.
-
-    Args:
-        samples: of one sentence each.
-    """
+    """Returns the mean over layers, heads, queries and samples, of one sentence each, at every place of attention."""
     attentions = find_attentions(model)
-    sums, rows = dict.fromkeys(PLACES, 0.0), dict.fromkeys(PLACES, 0)
+    entropies: dict[str, list[Tensor]] = {}
     with recorded_maps(attentions) as maps:
         for sample in samples:
             model(**sample["net_input"])
             for attention in attentions:
-                entropy = row_entropy(maps[attention].double())
-                sums[attention.place] += entropy.sum().item()
-                rows[attention.place] += entropy.numel()
-    return {place: sums[place] / rows[place] for place in PLACES if rows[place]}
+                own = row_entropy(maps[attention].double()).flatten()
+                entropies.setdefault(attention.place, []).append(own)
+    return {place: torch.cat(own).mean().item() for place, own in entropies.items()}

@@ -17,12 +17,6 @@ FEWEST = 50
 """A bucket with fewer sentences is left out where there are larger ones: its BLEU is chance."""
 
 
-def can_be_drawn(rows: Sequence[Row]) -> bool:
-    """Returns whether there is a baseline, and anything to compare with it."""
-    ks = {row["k"] for row in rows}
-    return None in ks and len(ks) > 1
-
-
 def against_length(rows: Sequence[Row], path: Path) -> None:
     """Draws, a panel for each k, how far BLEU is from the baseline's mean by source length: means and seeds."""
     found = groups(rows)

@@ -58,7 +58,7 @@ def report_text(found: dict[str, Any], pictures: dict[str, str]) -> str:
     ]
     explained = [VARIANTS[name] for name in dict.fromkeys(name for name, _ in trained) if VARIANTS[name].what]
     if explained:
-        parts.append("Models: " + "; ".join(f"*{variant.label}*: {variant.what}" for variant in explained) + ".")
+        parts.append(f"Models: {'; '.join(f'*{variant.label}*: {variant.what}' for variant in explained)}.")
     for subset in dict.fromkeys(row["subset"] for row in found["results"]):
         own = groups([row for row in found["results"] if row["subset"] == subset])
         differences = {(row["variant"], row["k"]): row for row in found["differences"] if row["subset"] == subset}
@@ -85,8 +85,7 @@ def _seeds_sentence(found: dict[str, Any]) -> str:
     )
 
 
-def label(group: Group) -> str:
-    """Returns the name of a row or a curve."""
+def _label(group: Group) -> str:
     name, k = group
     return f"{VARIANTS[name].label}, k = {k}" if k else VARIANTS[name].label
 
@@ -94,7 +93,7 @@ def label(group: Group) -> str:
 def _overview(found: dict[Group, list[Row]], differences: dict[Group, dict[str, Any]]) -> str:
     rows = [
         [
-            label(group),
+            _label(group),
             str(len(own)),
             _seeds([row["perplexity"] for row in own], 2),
             _seeds([row["bleu"] for row in own], 1),
@@ -114,7 +113,7 @@ def _by_length(found: dict[Group, list[Row]], k: int) -> str:
     sizes = {bucket: own["sentences"] for bucket in by_k(k) if (own := in_bucket(one, bucket))}
     rows = []
     for group, own in found.items():
-        cells = [label(group)]
+        cells = [_label(group)]
         for bucket in sizes:
             scores = [in_bucket(row, bucket) for row in own]
             bleu, ratio = (_mean([score[name] for score in scores]) for name in ("bleu", "length_ratio"))
@@ -130,7 +129,7 @@ def _entropies(found: dict[Group, list[Row]]) -> list[str]:
     for group, own in found.items():
         seeds = list({row["seed"]: row["entropy"] for row in own}.values())  # they are the same for each subset
         cells = [[entropy[place] for entropy in seeds if place in entropy] for place in TITLES]
-        rows.append([label(group), *(f"{_mean(cell):.2f}" if cell else UNKNOWN for cell in cells)])
+        rows.append([_label(group), *(f"{_mean(cell):.2f}" if cell else UNKNOWN for cell in cells)])
     return [
         table(["Model", *TITLES.values()], rows),
         "In nats: the entropy of each row of the maps over tokens, averaged over layers, heads and sentences. Where "

@@ -18,8 +18,7 @@ from linformer_fairseq.recipe.scores import bleu_of_counts, middle, resampled, s
 from linformer_fairseq.recipe.settings import SCORES
 
 from .arguments import Study
-from .trainings import Training
-from .variants import BASELINE
+from .variants import BASELINE, Training
 
 VALID = "valid"
 ENTROPY = f"{VALID}/entropy.json"
@@ -38,10 +37,10 @@ class Subset:
     """Of the references."""
 
     @classmethod
-    def read(cls, name: str, text: Path, source_lang: str, target_lang: str) -> "Subset":
-        """Returns a split of the prepared text in the folder `text`."""
-        lengths = [len(line.split()) + 1 for line in texts.read_lines(text / "bpe" / f"{name}.{source_lang}")]
-        return cls(name, numpy.array(lengths), texts.read_lines(text / "raw" / f"{name}.{target_lang}"), target_lang)
+    def read(cls, name: str, text: Path, source: str, target: str) -> "Subset":
+        """Returns a split of the prepared text in a folder, from the language `source` to `target`."""
+        lengths = [len(line.split()) + 1 for line in texts.read_lines(text / "bpe" / f"{name}.{source}")]
+        return cls(name, numpy.array(lengths), texts.read_lines(text / "raw" / f"{name}.{target}"), target)
 
     @cached_property
     def bleu(self) -> BLEU:
@@ -98,13 +97,13 @@ def difference(baseline: Sequence[Result], system: Sequence[Result]) -> dict[str
         `mean`: the difference. `low` and `high`: its middle 95 % in the paired bootstrap of Koehn (2004), where each
         resample of the sentences scores all seeds of both.
     """
-    before, after = (
-        numpy.mean([resampled(result.subset.bleu, result.counts) for result in results], axis=0)
+    before, after = (numpy.mean([own.bleu() for own in results]) for results in (baseline, system))
+    redrawn_before, redrawn_after = (
+        numpy.mean([resampled(own.subset.bleu, own.counts) for own in results], axis=0)
         for results in (baseline, system)
     )
-    mean = numpy.mean([result.bleu() for result in system]) - numpy.mean([result.bleu() for result in baseline])
-    low, high = middle(after - before)
-    return {"mean": float(mean), "low": low, "high": high}
+    low, high = middle(redrawn_after - redrawn_before)
+    return {"mean": float(after - before), "low": low, "high": high}
 
 
 def by_k(k: int) -> list[Bucket]:
@@ -159,15 +158,12 @@ def _row(result: Result, ks: list[int]) -> dict[str, Any]:
 
 
 def _differences(results: list[Result]) -> list[dict[str, Any]]:
-    """Returns how each variant and k differs from the baseline; nothing where that is missing."""
     models: dict[tuple[str, int], list[Result]] = {}
     for result in results:
         models.setdefault((result.training.variant.name, result.training.model.k), []).append(result)
     baseline = models.pop((BASELINE, 0), None)
-    if baseline is None:
-        return []
-    subset = baseline[0].subset.name
     return [
-        {"variant": variant, "k": k, "subset": subset, **difference(baseline, own)}
+        {"variant": variant, "k": k, "subset": own[0].subset.name, **difference(baseline, own)}
         for (variant, k), own in models.items()
+        if baseline
     ]

@@ -23,46 +23,42 @@ from linformer_fairseq.recipe.train import train
 
 from .arguments import Study
 from .entropy import attention_entropy
-from .plots import against_length, can_be_drawn
+from .plots import against_length
 from .report import report_text
 from .results import ENTROPY, VALID, Result, Subset, findings
-from .trainings import Training, trainings
+from .variants import Training
 
 RESULTS = "results.json"
 _LOADING = Lock()  # fairseq changes a module of another package while it loads
 
 
 def run(study: Study) -> None:
-    """Trains and translates what is not finished yet, and writes the report; with `only_report` that alone."""
-    if study.only_report:
+    """Trains and translates what is not finished yet, and writes the report; with `report_only` that alone."""
+    if study.report_only:
         write_report(study.out)
         return
-    asked = trainings(study)
     if study.settings.translation.average:
         check_torch("Averaging")
-    for training in asked:
+    for training in study.trainings:
         check_flags(training.model, training.settings, training.out)
-    for training in asked:
-        _make_folder(training)
+    for training in study.trainings:  # refuses a folder with results of other settings before anything is replaced
+        make_writable(training.out)
+        with locked(training.out):
+            store_settings(training.settings, training.out, prepares=True)
     text = study.out / "text"
     make_writable(text)
     with locked(text) as lock:
         store_settings(study.settings, text, prepares=True)
         prepare(study.settings.text, text, study.threads * study.jobs, lock)
-    for out in {training.out for training in asked}:
-        _link(out, text)
+    for training in study.trainings:
+        _link(training.out, text)
     subsets = [VALID, TEST] if study.test else [VALID]
-    run_in_parallel([partial(_train_and_translate, training, subsets, study) for training in asked], study.jobs)
-    report(study, subsets)
-
-
-def report(study: Study, subsets: list[str]) -> None:
-    """Writes results.json, of what was asked for and is finished, and the report of it."""
-    settings, text = study.settings.text, study.out / "text"
-    results = {}
+    tasks = [partial(_train_and_translate, training, subsets, study) for training in study.trainings]
+    run_in_parallel(tasks, study.jobs)
+    settings, results = study.settings.text, {}
     for name in subsets:
         subset = Subset.read(name, text, settings.source_lang, settings.target_lang)
-        results[name] = [result for training in trainings(study) if (result := Result.read(training, subset))]
+        results[name] = [result for training in study.trainings if (result := Result.read(training, subset))]
     write_json(study.out / RESULTS, findings(study, results))
     write_report(study.out)
 
@@ -76,13 +72,13 @@ def write_report(out: Path) -> None:
     found = read_json(out / RESULTS) if (out / RESULTS).is_file() else {}
     if "differences" not in found:
         raise UserError(
-            f"{out / RESULTS} is missing, or older than this command: run the study without --only-report first, which "
+            f"{out / RESULTS} is missing, or older than this command: run the study without --report-only first, which "
             "keeps what is finished."
         )
     pictures = {}
     for name in (VALID, TEST):
         picture, rows = out / f"{name}.png", [row for row in found["results"] if row["subset"] == name]
-        if can_be_drawn(rows):
+        if {row["k"] for row in rows} > {None}:  # a baseline, and what is compared with it
             against_length(rows, picture)
             pictures[f"BLEU against length, {name} set"] = picture.name
         else:
@@ -91,20 +87,12 @@ def write_report(out: Path) -> None:
     say(f"The report is in {out / 'report.md'}.")
 
 
-def _make_folder(training: Training) -> None:
-    """Makes the folder of a training, or refuses one with results of other settings before anything is replaced."""
-    make_writable(training.out)
-    with locked(training.out):
-        store_settings(training.settings, training.out, prepares=True)
-
-
 def _link(out: Path, text: Path) -> None:
-    """Links the prepared text into `out`, where the recipe's steps look for it; a link that is right is left alone, as
-    a training may be using it."""
+    """Links the prepared text into `out`, where the recipe's steps look for it."""
     with locked(out):
         for name in PREPARED_FOLDERS:
             link, target = out / name, Path(os.path.relpath(text / name, out))
-            if not (link.is_symlink() and link.readlink() == target):
+            if not (link.is_symlink() and link.readlink() == target):  # else a training may be using it
                 with replacing(link) as part:
                     part.unlink(missing_ok=True)  # of a killed run
                     part.symlink_to(target)

@@ -1,8 +1,11 @@
-"""The models that are compared: by name, what is projected and how."""
+"""The models that are compared, by name: what is projected and how; and their trainings."""
 
+import dataclasses
+from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
-from linformer_fairseq.recipe.settings import FAIRSEQ_MAX_POSITIONS, Model
+from linformer_fairseq.recipe.settings import FAIRSEQ_MAX_POSITIONS, Model, Settings
 
 
 @dataclass(frozen=True)
@@ -25,19 +28,37 @@ class Variant:
     what: str = ""
     """An explanation for the report, where the label needs one."""
 
-    def models(self, ks: list[int]) -> list[Model]:
-        """Returns one model for each k, or the one Transformer."""
-        if not self.attention:
-            return [Model()]
-        return [Model(k, self.attention, slots=_filled_in(self.slots, k)) for k in ks]
+    def trainings(self, ks: list[int], seed: int, shared: Settings, runs: Path) -> "Iterator[Training]":
+        """Yields the training of one model for each k, or of the one Transformer.
 
-    def flags_for(self, k: int) -> list[str]:
-        """Returns the further flags of the model with k slots."""
-        return _filled_in(self.flags, k).split()
+        Args:
+            shared: the settings of all trainings but for seed and flags.
+            runs: the folder where each variant has one for each k.
+        """
+        for k in ks if self.attention else [0]:
+            flags, slots = (text.format(k=k, half=k // 2, more=3 * k // 2) for text in (self.flags, self.slots))
+            model = Model(k, self.attention, slots=slots) if self.attention else Model()
+            training = dataclasses.replace(shared.training, seed=seed, linformer_args=flags.split())
+            settings = dataclasses.replace(shared, training=training)
+            ending = f"-k{k}" if k else ""
+            former = runs / f"{FORMER_NAMES.get(self.name, self.name)}{ending}"
+            out = former if former.is_dir() else runs / f"{self.name}{ending}"
+            yield Training(self, model, seed, settings, out / f"seed-{seed}")
 
 
-def _filled_in(template: str, k: int) -> str:
-    return template.format(k=k, half=k // 2, more=3 * k // 2)
+@dataclass(frozen=True)
+class Training:
+    """One model of the study, in an output folder of the recipe's of its own."""
+
+    variant: Variant
+    model: Model
+    seed: int
+    settings: Settings
+    out: Path
+
+    @property
+    def folder(self) -> Path:
+        return self.out / "models" / self.model.slug
 
 
 TWO, THREE = "encoder,cross", "encoder,cross,decoder"
@@ -107,5 +128,5 @@ BASELINE = "transformer"
 MAIN = tuple(variant.name for variant in _MAIN)
 """Those trained by default, with all seeds; the others were screened with one."""
 VARIANTS = {variant.name: variant for variant in (*_MAIN, *_SCREENED)}
-FORMER_NAMES = {"paper": "linformer", "paper-all": "linformer-all"}
-"""What older studies called their variants, and their folders."""
+FORMER_NAMES = {"linformer": "paper", "linformer-all": "paper-all"}
+"""What older studies called variants, on the command line and in their folders, in which they go on."""

@@ -23,7 +23,7 @@ class Arguments:
     sentences: int
     """How many are looked at, at most; 0 for all."""
     lengths: tuple[int, ...]
-    """Where length buckets end, in tokens; a last bucket holds all that is longer."""
+    """Where length buckets end, in tokens; a last one holds all that is longer."""
     energy: float
     rank: int
     device: str

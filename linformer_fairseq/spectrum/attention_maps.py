@@ -1,8 +1,9 @@
 """The attention maps of a model, as it computes them."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from fairseq.models import BaseFairseqModel
@@ -19,10 +20,9 @@ PLACES = {
 
 @dataclass(frozen=True)
 class Attention:
-    """One attention of a model."""
+    """One attention of a model; `place` is a key of `PLACES`."""
 
     place: str
-    """A key of `PLACES`."""
     layer: int
     module: MultiheadAttention
 
@@ -45,28 +45,20 @@ def recorded_maps(attentions: list[Attention]) -> Iterator[dict[Attention, Tenso
         The weights over tokens of the last pass, (H, B, T, n), by attention; projected attention returns such too.
     """
     maps: dict[Attention, Tensor] = {}
-    handles = []
-    restored = [(attention.module, attention.module.skip_embed_dim_check) for attention in attentions]
-
-    def ask_for_weights(module: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-        return args, {**kwargs, "need_weights": True, "need_head_weights": True}
-
-    try:
+    with ExitStack() as stack:
         for attention in attentions:
+            module = attention.module
             # torch's own attention, which fairseq's would go to, gives the mean over heads alone
-            attention.module.skip_embed_dim_check = True
-            handles.append(attention.module.register_forward_pre_hook(ask_for_weights, with_kwargs=True))
-            handles.append(attention.module.register_forward_hook(_keeper(attention, maps)))
+            stack.callback(setattr, module, "skip_embed_dim_check", module.skip_embed_dim_check)
+            module.skip_embed_dim_check = True
+            stack.enter_context(module.register_forward_pre_hook(_ask_for_weights, with_kwargs=True))
+            stack.enter_context(module.register_forward_hook(partial(_keep, maps, attention)))
         yield maps
-    finally:
-        for handle in handles:
-            handle.remove()
-        for module, before in restored:
-            module.skip_embed_dim_check = before
 
 
-def _keeper(attention: Attention, maps: dict[Attention, Tensor]) -> Any:
-    def keep(module: Any, args: Any, output: tuple[Tensor, Tensor]) -> None:
-        maps[attention] = output[1].detach()
+def _ask_for_weights(module: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    return args, {**kwargs, "need_weights": True, "need_head_weights": True}
 
-    return keep
+
+def _keep(maps: dict[Attention, Tensor], attention: Attention, module: Any, args: Any, output: Any) -> None:
+    maps[attention] = output[1].detach()

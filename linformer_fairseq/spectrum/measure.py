@@ -1,5 +1,8 @@
 """The spectra of a model's attention over the sentences of a data set."""
 
+from itertools import groupby
+from operator import attrgetter
+
 import torch
 from fairseq import utils
 from torch.utils.data import Dataset
@@ -9,7 +12,7 @@ from linformer_fairseq.cli.progress import bar
 from linformer_fairseq.length_buckets import Bucket
 from linformer_fairseq.trained import Trained
 
-from .attention_maps import PLACES, find_attentions, recorded_maps
+from .attention_maps import find_attentions, recorded_maps
 from .statistics import Statistics
 
 Spectra = dict[str, dict[Bucket, Statistics]]
@@ -36,9 +39,7 @@ def measure(
     if not attentions:
         raise UserError(f"a {type(trained.model).__name__} has no attention that is known here: name a Transformer.")
     model = trained.model.to(device)
-    places = {
-        place: own for place in PLACES if (own := [attention for attention in attentions if attention.place == place])
-    }
+    places = {place: list(own) for place, own in groupby(attentions, attrgetter("place"))}
     longest = int(max(sentences.sizes[chosen].max(), 1))
     found: Spectra = {place: {} for place in places}
     with recorded_maps(attentions) as maps, bar(len(chosen), "spectrum", "sentence") as progress:
@@ -48,8 +49,7 @@ def measure(
             model(**sample["net_input"])
             for place, own in places.items():
                 of_layers = torch.stack([maps[attention][:, 0] for attention in own])  # (L, H, T, n)
-                length = of_layers.size(-1)
-                bucket = next(bucket for bucket in lengths if length in bucket)
+                bucket = next(bucket for bucket in lengths if of_layers.size(-1) in bucket)
                 if bucket not in found[place]:
                     found[place][bucket] = Statistics(*of_layers.shape[:2], longest, energy)
                 found[place][bucket].add(of_layers)

@@ -57,12 +57,11 @@ def _curves(axes: Axes, found: dict[Bucket, Statistics]) -> None:
 
 def _heat_map(figure: Figure, axes: Axes, bucket: Bucket, statistics: Statistics, rank: int) -> None:
     curve = statistics.curve()
-    image = axes.imshow(
-        curve[:, :, min(rank, curve.size(-1)) - 1].numpy(), cmap="viridis", vmin=0, vmax=1, aspect="auto"
-    )
+    shares = curve[:, :, min(rank, curve.size(-1)) - 1]
+    image = axes.imshow(shares, cmap="viridis", vmin=0, vmax=1, aspect="auto")
     layers, heads = curve.shape[:2]
-    axes.set(xlabel="head", ylabel="layer", xticks=range(heads), yticks=range(layers))
-    axes.set_xticklabels(range(1, heads + 1))
-    axes.set_yticklabels(range(1, layers + 1))
+    axes.set(xlabel="head", ylabel="layer")
+    axes.set_xticks(range(heads), range(1, heads + 1))
+    axes.set_yticks(range(layers), range(1, layers + 1))
     axes.set_title(f"at rank {rank}, {bucket}", fontsize="medium")
     figure.colorbar(image, ax=axes)

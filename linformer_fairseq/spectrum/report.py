@@ -21,8 +21,16 @@ FLAGS = {"encoder": "--linformer-k", "cross": "--linformer-cross-k", "decoder": 
 
 def suggested_k(found: dict[Bucket, Statistics]) -> list[int]:
     """Returns, for every layer, the smallest k that is enough for `COVERED` of its maps, of all lengths and heads."""
-    counts = torch.stack([statistics.rank_counts() for statistics in found.values()]).sum(0)  # (L, H, R + 1)
+    counts = torch.stack([statistics.rank_counts for statistics in found.values()]).sum(0)  # (L, H, R + 1)
     return [rank_quantile(layer, COVERED) for layer in counts]
+
+
+def suggested_flags(places: Spectra) -> str:
+    """Returns the flags that set the suggested k of every layer, of a translation model or of a language model."""
+    ks = {place: ",".join(map(str, suggested_k(found))) for place, found in places.items()}
+    if set(ks) == {"decoder"}:
+        return f"--linformer-k {ks['decoder']}"
+    return " ".join(["--linformer-attention", ",".join(ks), *(f"{FLAGS[place]} {k}" for place, k in ks.items())])
 
 
 def report_text(arguments: Arguments, places: Spectra, picture: str) -> str:
@@ -53,14 +61,6 @@ def report_text(arguments: Arguments, places: Spectra, picture: str) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def suggested_flags(places: Spectra) -> str:
-    """Returns the flags that set the suggested k of every layer, of a translation model or of a language model."""
-    if set(places) == {"decoder"}:
-        return f"--linformer-k {','.join(map(str, suggested_k(places['decoder'])))}"
-    own = (f"{FLAGS[place]} {','.join(map(str, suggested_k(found)))}" for place, found in places.items())
-    return f"--linformer-attention {','.join(places)} {' '.join(own)}"
-
-
 def results(arguments: Arguments, places: Spectra) -> dict[str, Any]:
     """Returns what was found, as results.json holds it."""
     return {
@@ -73,9 +73,9 @@ def results(arguments: Arguments, places: Spectra) -> dict[str, Any]:
                 "shortest": bucket.shortest,
                 "longest": bucket.longest,
                 "sentences": statistics.sentences,
-                "mean_length": statistics.tokens / statistics.sentences,
+                "mean_length": statistics.mean_length(),
                 "mean_rank": statistics.mean_rank().tolist(),
-                "cumulative": _rounded(statistics.curve()),
+                "cumulative": statistics.curve().round(decimals=4).tolist(),
             }
             for place, found in places.items()
             for bucket, statistics in found.items()
@@ -86,16 +86,12 @@ def results(arguments: Arguments, places: Spectra) -> dict[str, Any]:
 
 def _ranks(found: dict[Bucket, Statistics]) -> str:
     layers = len(next(iter(found.values())).mean_rank())
-    rows = []
-    for bucket, statistics in found.items():
-        length = f"{statistics.tokens / statistics.sentences:.1f}"
-        rows.append([str(bucket), f"{statistics.sentences:,}", length, *map(_cell, statistics.mean_rank())])
+    rows = [
+        [str(bucket), f"{own.sentences:,}", f"{own.mean_length():.1f}", *map(_cell, own.mean_rank())]
+        for bucket, own in found.items()
+    ]
     return table(["Length", "Sentences", "Mean length", *(f"Layer {i + 1}" for i in range(layers))], rows)
 
 
 def _cell(ranks: Tensor) -> str:
     return f"{ranks.mean():.1f} ({ranks.min():.1f} ... {ranks.max():.1f})"
-
-
-def _rounded(curve: Tensor) -> list[Any]:
-    return (curve * 1e4).round().div(1e4).tolist()

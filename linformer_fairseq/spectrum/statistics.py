@@ -1,16 +1,36 @@
-"""Sums over the maps of many sentences, in memory that does not grow with their number."""
+"""What the singular values σ₁ ≥ σ₂ ≥ ... of attention maps say about their rank.
+
+cumulative     (σ₁ + ... + σ_r) / (σ₁ + σ₂ + ...)        what the paper's Figure 1 shows
+energy         (σ₁² + ... + σ_r²) / (σ₁² + σ₂² + ...)    1 minus the squared relative error of the best matrix of
+                                                         rank r (Eckart and Young, 1936)
+"""
 
 import torch
 from torch import Tensor
-
-from .singular_values import cumulative, rank_holding, singular_values
 
 BINS = 200
 """How many bins, from 0 to 1, the histograms of cumulative spectra have."""
 
 
+def singular_values(maps: Tensor) -> Tensor:
+    """Returns the singular values of matrices (..., T, n) in descending order, (..., min(T, n)), in float64."""
+    return torch.linalg.svdvals(maps.double())
+
+
+def cumulative(values: Tensor) -> Tensor:
+    """Returns the normalised cumulative spectrum, (..., r), of singular values (..., r)."""
+    sums = values.cumsum(-1)
+    return sums / sums[..., -1:]
+
+
+def rank_holding(values: Tensor, energy: float) -> Tensor:
+    """Returns the smallest rank that holds a share `energy` of all energy, (...), for singular values (..., r)."""
+    enough = cumulative(values.square()) >= energy - 1e-9  # a map whose values end there exactly needs no more
+    return enough.int().argmax(-1) + 1
+
+
 class Statistics:
-    """The spectra of the maps of one place of attention in one bucket of lengths.
+    """The spectra of the maps of one place in one bucket of lengths, in memory that does not grow with their number.
 
     Args:
         layers, heads: L and H.
@@ -24,7 +44,8 @@ class Statistics:
         self.tokens = 0
         self._cumulative = torch.zeros(layers, heads, longest, dtype=torch.float64)
         self._histogram = torch.zeros(longest, BINS, dtype=torch.int64)
-        self._ranks = torch.zeros(layers, heads, longest + 1, dtype=torch.int64)
+        self.rank_counts = torch.zeros(layers, heads, longest + 1, dtype=torch.int64)
+        """How many sentences have each rank, (L, H, R + 1)."""
 
     def add(self, maps: Tensor) -> None:
         """Adds the maps of one sentence, (L, H, T, n)."""
@@ -35,10 +56,10 @@ class Statistics:
         self.sentences += 1
         self.tokens += maps.size(-1)
         self._cumulative += curves
-        found = (curves.flatten(0, 1) * BINS).long().clamp(max=BINS - 1)  # (L H, R)
-        self._histogram.scatter_add_(1, found.t(), torch.ones_like(found.t()))
-        ranks = rank_holding(values, self.energy).cpu()
-        self._ranks.scatter_add_(2, ranks[..., None], torch.ones_like(ranks[..., None]))
+        bins = (curves.flatten(0, 1) * BINS).long().clamp(max=BINS - 1).t()  # (R, L H)
+        self._histogram.scatter_add_(1, bins, torch.ones_like(bins))
+        ranks = rank_holding(values, self.energy).cpu()[..., None]
+        self.rank_counts.scatter_add_(2, ranks, torch.ones_like(ranks))
 
     def curve(self) -> Tensor:
         """Returns the mean normalised cumulative spectrum of every layer and head, (L, H, R)."""
@@ -49,14 +70,14 @@ class Statistics:
         below = self._histogram.cumsum(1).double() / self._histogram.sum(1, keepdim=True)
         return ((below >= share).int().argmax(1) + 1).double() / BINS
 
+    def mean_length(self) -> float:
+        """Returns the mean length of the sentences in tokens."""
+        return self.tokens / self.sentences
+
     def mean_rank(self) -> Tensor:
         """Returns the mean over sentences of the rank that holds the energy, (L, H)."""
-        ranks = torch.arange(self._ranks.size(-1), dtype=torch.float64)
-        return (self._ranks * ranks).sum(-1) / self.sentences
-
-    def rank_counts(self) -> Tensor:
-        """Returns how many sentences have each rank, (L, H, R + 1)."""
-        return self._ranks
+        ranks = torch.arange(self.rank_counts.size(-1), dtype=torch.float64)
+        return (self.rank_counts * ranks).sum(-1) / self.sentences
 
 
 def rank_quantile(counts: Tensor, share: float) -> int:

@@ -24,11 +24,10 @@ def test_a_log_gets_few_states(monkeypatch: pytest.MonkeyPatch) -> None:
     with bar(3_000_000, "x.tgz", "B", initial=1_000_000) as shown:
         for _ in range(2000):
             shown.update(1000)
-    states = log.getvalue().strip().split("\r")
-    assert len(states) == 2  # the first and the last
-    assert "33%" in states[0]
-    assert "x.tgz: 100%" in states[1]
-    assert "3.00M/3.00M" in states[1]
+    first, last = log.getvalue().strip().split("\r")
+    assert "33%" in first
+    assert "x.tgz: 100%" in last
+    assert "3.00M/3.00M" in last
 
 
 def test_a_terminal_sees_it_move(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -40,9 +39,8 @@ def test_a_terminal_sees_it_move(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_folder_that_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Files come and go while they are looked at, and it ends with whoever writes them."""
-    monkeypatch.setattr(progress, "SHORT_SECONDS", 0.0)
-    monkeypatch.setattr(progress, "LIVE_SECONDS", 0.001)
-    monkeypatch.setattr(progress, "LOG_SECONDS", 0.0)
+    for name, seconds in (("SHORT_SECONDS", 0.0), ("LIVE_SECONDS", 0.001), ("LOG_SECONDS", 0.0)):
+        monkeypatch.setattr(progress, name, seconds)
     log = io.StringIO()
     monkeypatch.setattr(sys, "stderr", log)
     with growing(tmp_path, "*.bin", 1000, "binarising"):
@@ -52,7 +50,6 @@ def test_a_folder_that_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         for _ in range(300):
             (tmp_path / "passing.bin").touch()
             (tmp_path / "passing.bin").unlink()
-    states = log.getvalue().strip().split("\r")
-    assert "binarising: 100%" in states[-1]
+    assert "binarising: 100%" in log.getvalue().strip().split("\r")[-1]
     with pytest.raises(ZeroDivisionError), growing(tmp_path, "*.bin", 1000, "binarising"):
         raise ZeroDivisionError

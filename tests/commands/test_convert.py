@@ -12,18 +12,17 @@ from linformer_fairseq.checkpoints import read_checkpoint
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.convert.arguments import parse
 from linformer_fairseq.convert.run import run as convert
+from linformer_fairseq.models.config import LinformerConfig
 from tests.fairseq_commands import (
     ALL_PLACES,
     PAPER,
     Result,
-    generate_arguments,
-    hypotheses,
-    run,
     run_module,
     same_hypotheses,
-    train_arguments,
+    train,
+    translate,
     valid_losses,
-    validate_arguments,
+    validation_loss,
 )
 
 pytestmark = [
@@ -52,10 +51,7 @@ def test_two_levels_translate_as_before(trained_transformer: Path, data: Path, t
         assert float(row[5]) < 1e-4
     assert float(rows[2][4]) > 0
 
-    before, after = (
-        hypotheses(run("generate", *generate_arguments(data, checkpoint)).ok())
-        for checkpoint in (trained_transformer, out)
-    )
+    before, after = (translate(data, checkpoint) for checkpoint in (trained_transformer, out))
     assert len(before) == len(after) == 30
     lengths = [len(line.split()) + 1 for line in (data / "test.en").read_text().splitlines()]
     short = [number for number, length in enumerate(lengths) if length <= 16]
@@ -79,9 +75,8 @@ def test_fitted_and_tuned(trained_transformer: Path, data: Path, tmp_path: Path)
     told = shlex.split(re.search(rf"--finetune-from-model {out} (.*)", said)[1])
     assert {"--linformer-mask-empty-slots", "--linformer-init", "--linformer-window"} <= set(told)
     nothing = ["--finetune-from-model", out, "--max-update", 1, "--lr", 0]
-    arguments = train_arguments(data, tmp_path / "tuned", "--linformer-k", 8, *told, *nothing)
-    (loss,) = valid_losses(run("validate", *validate_arguments(data, out)).ok())
-    assert valid_losses(run("train", *arguments).ok()) == [pytest.approx(loss, abs=0.002)]
+    tuned = train(data, tmp_path / "tuned", "--linformer-k", 8, *told, *nothing).ok()
+    assert valid_losses(tuned) == [pytest.approx(validation_loss(data, out), abs=0.002)]
 
 
 def test_sentences_too_long_for_the_model(trained_transformer: Path, data: Path, tmp_path: Path) -> None:
@@ -133,15 +128,15 @@ def test_refusals(trained_transformer: Path, trained: Path, data: Path, tmp_path
 def test_flags_of_the_new_model() -> None:
     """The defaults are those of the kind, and learned E and F start as full attention of few tokens."""
 
-    def flags(*given: str) -> dict[str, object]:
-        return parse(["a.pt", "b.pt", *given]).flags
+    def config(*given: str) -> LinformerConfig:
+        return parse(["a.pt", "b.pt", *given]).config
 
-    def start(found: dict[str, object]) -> tuple[object, object]:
-        return found["linformer_init"], found["linformer_mask_empty_slots"]
+    def start(*given: str) -> tuple[str, bool]:
+        return config(*given).linformer_init, config(*given).linformer_mask_empty_slots
 
-    assert flags()["linformer_projection"] == "two-level"
-    assert start(flags()) == start(flags("--linformer-projection", "pooled-linear")) == ("xavier", False)
-    assert start(flags(*PAPER)) == start(flags(*ALL_PLACES)) == ("identity", True)
-    assert start(flags(*PAPER, "--linformer-init", "normal")) == ("normal", True)
-    assert flags(*ALL_PLACES)["linformer_window"] is None  # half of k
-    assert flags(*ALL_PLACES, *PAPER)["linformer_window"] == 0
+    assert config().linformer_projection == "two-level"
+    assert start() == start("--linformer-projection", "pooled-linear") == ("xavier", False)
+    assert start(*PAPER) == start(*ALL_PLACES) == ("identity", True)
+    assert start(*PAPER, "--linformer-init", "normal") == ("normal", True)
+    assert config(*ALL_PLACES).linformer_window is None  # half of k
+    assert config(*ALL_PLACES, *PAPER).linformer_window == 0

@@ -9,8 +9,9 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
+from linformer_fairseq.checkpoints import model_settings
 from linformer_fairseq.cli.errors import UserError
-from linformer_fairseq.convert.checkpoint import built, converted, model_settings
+from linformer_fairseq.convert.checkpoint import MODEL, built, converted
 from linformer_fairseq.models.config import LinformerConfig
 from linformer_fairseq.models.layers import FAST_PATH_PARAMETERS
 from tests.models.toy import batch, previous_tokens, sentence, toy_args, toy_model, toy_task
@@ -104,34 +105,18 @@ def test_copies_that_fairseq_0_12_2_keeps_are_dropped() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"_name": "linformer_transformer", "arch": "linformer_transformer"}, "holds a linformer_transformer: name"),
-        ({"_name": "lstm", "arch": "lstm"}, "trained.pt holds a lstm: name the checkpoint of a translation model"),
-        ({"_name": None, "arch": None}, "holds no model of a known name"),
-    ],
-)
-def test_other_models_are_refused(change: dict[str, object], said: str) -> None:
-    state = state_of()
-    for name, value in change.items():
-        setattr(state["cfg"]["model"], name, value)
-    with pytest.raises(UserError, match=said):
-        converted(state, PATH, config())
-
-
-@pytest.mark.parametrize(
     ("trained", "flags", "said"),
     [
+        ({"_name": MODEL, "arch": MODEL}, {}, "trained.pt holds a linformer_transformer: name the checkpoint of a"),
+        ({"_name": None, "arch": None}, {}, "holds no model of a known name"),
         ({"quant_noise_pq": 0.1}, {"linformer_sharing": "none", "linformer_projection": "linear"}, "--quant-noise-pq"),
-        (
-            {"quant_noise_scalar": 0.1},
-            {"linformer_attention": "decoder"},
-            "--quant-noise-scalar does not go with decoder",
-        ),
+        ({"quant_noise_scalar": 0.1}, {"linformer_attention": "decoder"}, "--quant-noise-scalar does not go with deco"),
         ({}, {"linformer_k": "65"}, "--linformer-k 65 is larger than --max-source-positions 64"),
     ],
 )
-def test_models_that_cannot_be_built_are_refused(trained: dict[str, Any], flags: dict[str, Any], said: str) -> None:
+def test_other_models_and_those_that_cannot_be_built_are_refused(
+    trained: dict[str, object], flags: dict[str, object], said: str
+) -> None:
     state = state_of()
     vars(state["cfg"]["model"]).update(trained)
     with pytest.raises(UserError, match=said):

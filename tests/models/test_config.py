@@ -125,7 +125,7 @@ def test_every_flag_has_a_help_text() -> None:
     LinformerTransformerModel.add_args(parser)
     ours = {action.dest: action.help for action in parser._actions if action.dest.startswith("linformer")}
     assert ours.keys() == flag_defaults(LinformerConfig).keys()
-    assert len(ours) == 11
+    assert len(ours) >= 11
     assert all(ours.values())
     assert {"--encoder-layers", "--max-source-positions"} <= set(parser._option_string_actions)
 

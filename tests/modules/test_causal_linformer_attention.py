@@ -206,45 +206,23 @@ def test_a_target_may_grow_too_long_in_steps() -> None:
         decode(make_causal(n=16), x, [1] * 17)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in PROJECTIONS if kind != "linear"])
-def test_refuses_projections_that_look_at_the_whole_length(kind: str) -> None:
-    projection = PROJECTIONS[kind](4, 32)
-    with pytest.raises(ValueError, match=f"needs a linear projection; {type(projection).__name__}"):
-        CausalLinformerAttention(8, 2, key_projection=projection, self_attention=True)
+def test_refuses_to_be_built_with() -> None:
+    for kind, options, sentence in (
+        ("linear", {"self_attention": False, "encoder_decoder_attention": True}, "attention is self-attention; pass"),
+        ("linear", {"chunk_size": 0}, "chunk_size must be at least 1, not 0"),
+        ("linear", {"window": -1}, "the window must be at least 0 tokens, not -1"),
+        *((kind, {}, "needs a linear projection; .* depends on") for kind in PROJECTIONS if kind != "linear"),
+    ):
+        settings = {"self_attention": True, "key_projection": PROJECTIONS[kind](4, 8), **options}
+        with pytest.raises(ValueError, match=sentence):
+            CausalLinformerAttention(8, 2, **settings)
 
 
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        ({"self_attention": False, "encoder_decoder_attention": True}, "causal Linformer attention is self-attention"),
-        ({"chunk_size": 0}, "chunk_size must be at least 1, not 0"),
-        ({"window": -1}, "the window must be at least 0 tokens, not -1"),
-    ],
-)
-def test_refuses_to_be_built_with(options: dict[str, object], sentence: str) -> None:
-    with pytest.raises(ValueError, match=sentence):
-        CausalLinformerAttention(
-            8, 2, key_projection=PROJECTIONS["linear"](4, 8), **{"self_attention": True, **options}
-        )
-
-
-@pytest.mark.parametrize(
-    "mask",
-    [
-        torch.zeros(9, 9),
-        torch.ones(9, 9, dtype=torch.bool).tril(),
-        torch.full((9, 9), -torch.inf).triu(2),
-        torch.full((9, 9), -torch.inf).triu(1) + 1,
-        torch.full((4, 4), -torch.inf).triu(1),
-    ],
-)
-def test_refuses_other_masks_than_the_future(mask: Tensor) -> None:
-    x = torch.randn(9, 2, 8, dtype=torch.float64)
-    with pytest.raises(ValueError, match="no other attn_mask than the future mask"):
-        make_causal()(x, x, x, attn_mask=mask)
-
-
-def test_refuses_keys_of_another_length() -> None:
-    x = torch.randn(9, 2, 8, dtype=torch.float64)
+def test_refuses_keys_of_another_length_and_other_masks_than_the_future() -> None:
+    attention, x = make_causal(), torch.randn(9, 2, 8, dtype=torch.float64)
     with pytest.raises(ValueError, match="a key for every query, not 8 for 9"):
-        make_causal()(x, x[:8], x[:8])
+        attention(x, x[:8], x[:8])
+    hidden = torch.full((9, 9), -torch.inf)
+    for mask in (hidden.isneginf().tril(), hidden.triu(2), hidden.triu(1) + 1, hidden[:4, :4].triu(1)):
+        with pytest.raises(ValueError, match="no other attn_mask than the future mask"):
+            attention(x, x, x, attn_mask=mask)

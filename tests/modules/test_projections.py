@@ -46,18 +46,6 @@ def test_slots_are_the_product_with_the_matrix(
     assert slots.size(2) == projection.num_slots(n) <= k
 
 
-@given(length=st.integers(1, 64), k=st.integers(1, 64))
-def test_conv_slides_its_kernel_by_its_width(length: int, k: int) -> None:
-    projection = PROJECTIONS["conv"](k, 64).double()
-    torch.nn.init.normal_(projection.weight)
-    x = torch.randn(length, 1, 1, 1, dtype=torch.float64)
-    width = projection.kernel_size
-    padded = torch.nn.functional.pad(x.view(1, 1, -1), (0, -length % width))
-    expected = torch.nn.functional.conv1d(padded, projection.weight.view(1, 1, -1), stride=width)
-    torch.testing.assert_close(projection(x, torch.tensor([length])).view(1, 1, -1), expected)
-    assert projection.filled_slots(torch.tensor([length])).item() == expected.size(2)
-
-
 def test_starts() -> None:
     k, n = 16, 256
     xavier = LinearProjection(k, n).weight

@@ -7,24 +7,19 @@ import torch
 
 from linformer_fairseq.quality.entropy import mean_entropy, row_entropy
 from linformer_fairseq.spectrum.attention_maps import find_attentions, recorded_maps
-from tests.models.toy import batch, previous_tokens, sentence, toy_model, toy_task
+from tests.models.toy import net_input, toy_model, toy_task
 
 
 def test_known_entropies() -> None:
-    maps = torch.tensor([[0.25, 0.25, 0.25, 0.25], [1.0, 0.0, 0.0, 0.0], [0.5, 0.5, 0.0, 0.0]])
-    torch.testing.assert_close(row_entropy(maps), torch.tensor([math.log(4), 0.0, math.log(2)]))
-
-
-def test_negative_weights_count_by_their_size() -> None:
-    torch.testing.assert_close(row_entropy(torch.tensor([[2.0, -2.0]])), torch.tensor([math.log(2)]))
+    """Negative weights count by their size."""
+    maps = torch.tensor([[0.25, 0.25, 0.25, 0.25], [1.0, 0.0, 0.0, 0.0], [0.5, 0.5, 0.0, 0.0], [2.0, -2.0, 0.0, 0.0]])
+    torch.testing.assert_close(row_entropy(maps), torch.tensor([math.log(4), 0.0, math.log(2), math.log(2)]))
 
 
 def test_mean_over_all_rows_of_a_place() -> None:
     """Of sentences of several lengths, every row of every map counts the same."""
     task, model = toy_task(), toy_model("transformer")
-    samples = [batch(task, [sentence(task, length)], left_pad=True) for length in (3, 9)]
-    for sample, length in zip(samples, (5, 2), strict=True):
-        sample["net_input"]["prev_output_tokens"] = previous_tokens(task, sentence(task, length, seed=1)[None])
+    samples = [{"net_input": net_input(task, [source], target)} for source, target in ((3, 5), (9, 2))]
     attentions = find_attentions(model)
     rows: dict[str, list[float]] = {"encoder": [], "cross": [], "decoder": []}
     with torch.no_grad(), recorded_maps(attentions) as maps:

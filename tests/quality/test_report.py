@@ -9,8 +9,7 @@ import pytest
 from linformer_fairseq.quality.arguments import parse
 from linformer_fairseq.quality.report import report_text
 from linformer_fairseq.quality.results import Result, findings
-from linformer_fairseq.quality.trainings import Training
-from linformer_fairseq.quality.variants import VARIANTS
+from linformer_fairseq.quality.variants import VARIANTS, Training
 from linformer_fairseq.recipe.settings import Model
 from tests.quality.test_results import LENGTHS, REFERENCES, SUBSET, result, worse
 

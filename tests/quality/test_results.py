@@ -6,8 +6,7 @@ from sacrebleu.metrics import BLEU
 
 from linformer_fairseq.length_buckets import Bucket
 from linformer_fairseq.quality.results import Result, Subset, difference
-from linformer_fairseq.quality.trainings import Training
-from linformer_fairseq.quality.variants import VARIANTS
+from linformer_fairseq.quality.variants import VARIANTS, Training
 from linformer_fairseq.recipe.scores import compare, sentence_counts
 from linformer_fairseq.recipe.settings import Model
 

@@ -13,36 +13,37 @@ import torch
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.quality.arguments import parse
 from linformer_fairseq.quality.run import write_report
-from linformer_fairseq.quality.trainings import trainings
 from linformer_fairseq.quality.variants import VARIANTS
 from linformer_fairseq.recipe.flags import check_flags
 from tests.fairseq_commands import ROOT, run_module
 
 AVERAGE = 2 if hasattr(torch.serialization, "add_safe_globals") else 0  # needs torch 2.4
-BOTH = ["--variants", "transformer,two-level-all", "--seeds", "2", "--test"]
+BOTH = ["--variants", "transformer,two-level-all", "--seeds", "2"]
 TURNED = ("encoder,cross", "encoder,cross,decoder")
 """What examples/quality/convert.sh converts."""
 
 
-def arguments(text: Path, out: Path, *more: object) -> list[object]:
+def arguments(text: Path, out: Path, *more: object) -> list[str]:
     """The command line of a tiny study; `more` overrides."""
     sizes = (
         "--layers 1 --dim 16 --heads 2 --ffn-dim 16 --bpe-merges 10 --epochs 1 --max-tokens 200 --validate-updates 1 "
-        f"--average {AVERAGE}"
+        f"--average {AVERAGE} --k 4 --warmup-updates 2"
     )
-    return ["--data", text, "--out", out, *sizes.split(), "--k", 4, "--warmup-updates", 2, *more]
+    return list(map(str, ["--data", text, "--out", out, *sizes.split(), *more]))
 
 
 @pytest.fixture(scope="module")
 def begun(text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a study with one variant, without the Transformer and without the test set."""
+    """The folder of a study with one variant, without the Transformer."""
     out = tmp_path_factory.mktemp("study")
     run_module("linformer_fairseq.quality", *arguments(text, out, "--variants", "two-level-all", "--seeds", 2)).ok()
     return out
 
 
-def files(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file() and path.suffix != ".lock"}
+def bucket_sizes(begun: Path, subset: str) -> list[int]:
+    lengths = [len(line.split()) + 1 for line in (begun / f"text/bpe/{subset}.en").read_text().splitlines()]
+    sizes = [sum(low <= n <= high for n in lengths) for low, high in ((1, 4), (5, 8), (9, 99))]
+    return [size for size in sizes if size]
 
 
 @pytest.mark.slow
@@ -57,41 +58,35 @@ def test_a_study_goes_on_and_is_reported(text: Path, begun: Path) -> None:
     for flag, value in (("--seed", "2"), ("--linformer-projection", "two-level"), ("--linformer-window", "2")):
         assert command[command.index(flag) + 1] == value
     report = (begun / "report.md").read_text()
-    assert "## The valid set" in report
     assert "two levels (with decoder), k = 4" in report
-    assert "## The test set" not in report
     assert "## Plots" not in report
 
     said = run_module("linformer_fairseq.quality", *arguments(text, begun, *BOTH)).ok()
     assert said.count("done before") == 3  # the text, a training, a translation
-    assert "Translating the test set with" in said
     # a training that is under way finds its text
     assert {path: path.lstat().st_mtime_ns for path in folder.iterdir() if path.is_symlink()} == links
     rows = json.loads((begun / "results.json").read_text())["results"]
-    assert [(row["variant"], row["k"], row["seed"], row["subset"]) for row in rows] == [
-        (variant, k, 2, subset)
-        for subset in ("valid", "test")
-        for variant, k in (("transformer", None), ("two-level-all", 4))
+    assert [(row["variant"], row["k"], row["seed"]) for row in rows] == [
+        ("transformer", None, 2),
+        ("two-level-all", 4, 2),
     ]
-    lengths = [len(line.split()) + 1 for line in (begun / "text/bpe/valid.en").read_text().splitlines()]
-    counts = [sum(low <= n <= high for n in lengths) for low, high in ((1, 4), (5, 8), (9, 99))]
-    for row in rows[:2]:
+    for row in rows:
         assert row["perplexity"] > 1
-        assert [bucket["sentences"] for bucket in row["by_length"]] == [count for count in counts if count]
+        assert [bucket["sentences"] for bucket in row["by_length"]] == bucket_sizes(begun, "valid")
         assert set(row["entropy"]) == {"encoder", "cross", "decoder"}
     report = (begun / "report.md").read_text()
-    assert "## The test set" in report
     translates = f"the mean of its last {AVERAGE} saves" if AVERAGE else "its best save"
     assert f"translated with {translates} and beam 4. Each has one seed (2)" in report
-    assert {path.name for path in begun.glob("*.png")} == {"valid.png", "test.png"}
+    assert "## The test set" not in report
+    assert {path.name for path in begun.glob("*.png")} == {"valid.png"}
 
     refused = run_module("linformer_fairseq.quality", *arguments(text, begun, *BOTH, "--dropout", 0.5))
     assert "was made with dropout = " in refused.sentence()
-    before = files(begun)
-    for name in ("report.md", "valid.png", "test.png"):
+    written = {name: (begun / name).read_bytes() for name in ("report.md", "valid.png")}
+    for name in written:
         (begun / name).unlink()
-    run_module("linformer_fairseq.quality", "--out", begun, "--only-report").ok()
-    assert files(begun) == before
+    run_module("linformer_fairseq.quality", "--out", begun, "--report-only").ok()
+    assert {name: (begun / name).read_bytes() for name in written} == written
 
 
 def test_the_documented_report_is_that_of_its_results(tmp_path: Path) -> None:
@@ -108,16 +103,24 @@ def test_the_documented_report_is_that_of_its_results(tmp_path: Path) -> None:
     del found["differences"]  # as an older version left it
     (tmp_path / "results.json").write_text(json.dumps(found))
     for folder in (tmp_path, tmp_path / "none"):
-        with pytest.raises(UserError, match="run the study without --only-report first"):
+        with pytest.raises(UserError, match="run the study without --report-only first"):
             write_report(folder)
 
 
 @pytest.mark.slow
 @pytest.mark.exhaustive
 @pytest.mark.skipif(not AVERAGE, reason="converting needs torch 2.4")
-def test_conversion_recipe(text: Path, begun: Path) -> None:
-    """Converted, fine-tuned, translated and scored; nothing of it twice."""
-    run_module("linformer_fairseq.quality", *arguments(text, begun, *BOTH)).ok()
+def test_the_test_set_and_the_conversion_recipe(text: Path, begun: Path) -> None:
+    """The test set is translated, and what is trained converted, fine-tuned, translated and scored; nothing twice."""
+    assert (
+        "Translating the test set with"
+        in run_module("linformer_fairseq.quality", *arguments(text, begun, *BOTH, "--test")).ok()
+    )
+    rows = json.loads((begun / "results.json").read_text())["results"]
+    assert [row["subset"] for row in rows] == ["valid", "valid", "test", "test"]
+    assert [bucket["sentences"] for bucket in rows[2]["by_length"]] == bucket_sizes(begun, "test")
+    assert "## The test set" in (begun / "report.md").read_text()
+    assert {path.name for path in begun.glob("*.png")} == {"valid.png", "test.png"}
 
     def convert() -> str:
         settings = {"STUDY": begun, "SEEDS": 2, "K": 4, "THREADS": 1, "LINFORMER_VENV": sys.prefix}
@@ -133,8 +136,9 @@ def test_conversion_recipe(text: Path, begun: Path) -> None:
         assert len((folder / "valid" / name).read_text().splitlines()) == 12
         assert re.search(f"/{name} .*[0-9]", table)
     for name in TURNED:
-        before = torch.load(folder / f"{name}.pt", weights_only=True)
-        after = torch.load(folder / f"{name}-tuned" / "checkpoint_last.pt", weights_only=True)
+        before, after = (
+            torch.load(folder / path, weights_only=True) for path in (f"{name}.pt", f"{name}-tuned/checkpoint_last.pt")
+        )
         settings = [vars(state["cfg"]["model"]) for state in (before, after)]
         of_linformer = [{key: value for key, value in s.items() if key.startswith("linformer_")} for s in settings]
         assert of_linformer[0] == of_linformer[1]
@@ -150,8 +154,8 @@ def test_a_study_of_former_names_goes_on_in_its_folders(text: Path, tmp_path: Pa
     """And what is asked for twice is done once."""
     (tmp_path / "runs/paper-k4").mkdir(parents=True)
     asked = ["--variants", "paper,linformer,linformer-all", "--seeds", "2,1,2", "--k", "4,4"]
-    found = trainings(parse([str(word) for word in arguments(text, tmp_path, *asked)]))
-    assert [str(training.out.relative_to(tmp_path)) for training in found] == [
+    study = parse(arguments(text, tmp_path, *asked))
+    assert [str(training.out.relative_to(tmp_path)) for training in study.trainings] == [
         f"runs/{folder}/seed-{seed}" for seed in (2, 1) for folder in ("paper-k4", "linformer-all-k4")
     ]
 
@@ -169,11 +173,11 @@ def test_a_study_of_former_names_goes_on_in_its_folders(text: Path, tmp_path: Pa
 )
 def test_refusals(more: list[str], said: str, text: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=said):
-        parse([*map(str, arguments(text, tmp_path / "out")), *more])
+        parse(arguments(text, tmp_path / "out", *more))
     assert not (tmp_path / "out").exists()
 
 
 def test_every_variant_can_be_trained(text: Path, tmp_path: Path) -> None:
     study = parse(["--data", str(text), "--out", str(tmp_path), "--variants", ",".join(VARIANTS), "--k", "8"])
-    for training in trainings(study)[: len(VARIANTS)]:  # those of the first seed
+    for training in study.trainings[: len(VARIANTS)]:  # those of the first seed
         check_flags(training.model, training.settings, training.out)

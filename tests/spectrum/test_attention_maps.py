@@ -5,19 +5,13 @@ import torch
 from fairseq.models.transformer import TransformerModelBase
 
 from linformer_fairseq.spectrum.attention_maps import Attention, find_attentions, recorded_maps
-from linformer_fairseq.spectrum.singular_values import singular_values
-from tests.models.toy import batch, previous_tokens, sentence, toy_model, toy_task
-
-ALL = {"linformer_attention": "encoder,cross,decoder"}
+from linformer_fairseq.spectrum.statistics import singular_values
+from tests.models.toy import EVERYWHERE, net_input, toy_model, toy_task
 
 
 def maps_of(model: TransformerModelBase, length: int) -> dict[Attention, torch.Tensor]:
-    task = toy_task()
-    tokens = sentence(task, length)
-    sample = batch(task, [tokens], left_pad=True)
-    previous = previous_tokens(task, sentence(task, length + 3, seed=1)[None])
     with torch.no_grad(), recorded_maps(find_attentions(model)) as maps:
-        model(**sample["net_input"], prev_output_tokens=previous)
+        model(**net_input(toy_task(), [length], target=length + 3))
     return maps
 
 
@@ -33,7 +27,7 @@ def test_maps_are_the_softmax_of_each_head() -> None:
     model = toy_model("transformer")
     maps = maps_of(model, 6)
     module = model.encoder.layers[0].self_attn
-    tokens = sentence(toy_task(), 6)[None]
+    tokens = net_input(toy_task(), [6])["src_tokens"]
     with torch.no_grad():
         x, _ = model.encoder.forward_embedding(tokens)
         query, key = (linear(x).unflatten(2, (2, -1)).transpose(1, 2) for linear in (module.q_proj, module.k_proj))
@@ -60,19 +54,16 @@ def test_slots_bound_the_rank() -> None:
         assert rank.max() > 3 if attention.place == "decoder" else rank.max() == 3
 
 
-@pytest.mark.parametrize("flags", [{}, ALL])
-def test_the_model_is_left_as_it_was(flags: dict[str, str]) -> None:
-    model = toy_model("linformer_transformer" if flags else "transformer", **flags)
-    task = toy_task()
-    sample = batch(task, [sentence(task, 5), sentence(task, 3)], left_pad=False)
-    previous = previous_tokens(task, torch.stack([sentence(task, 4), sentence(task, 4, seed=2)]))
-    before, _ = model(**sample["net_input"], prev_output_tokens=previous)
+@pytest.mark.parametrize("arch", ["transformer", "linformer_transformer"])
+def test_the_model_is_left_as_it_was(arch: str) -> None:
+    model, inputs = toy_model(arch, linformer_attention=EVERYWHERE).double(), net_input(toy_task())
+    before, _ = model(**inputs)
     with recorded_maps(find_attentions(model)) as maps:
-        during, _ = model(**sample["net_input"], prev_output_tokens=previous)
-    after, _ = model(**sample["net_input"], prev_output_tokens=previous)
-    torch.testing.assert_close(during, before)
+        during, _ = model(**inputs)
+        assert len(maps) == 6
+        maps.clear()
+    after, _ = model(**inputs)
+    torch.testing.assert_close(during, before, rtol=1e-4, atol=1e-5)
     assert torch.equal(after, before)
-    kept = len(maps)
-    model(**sample["net_input"], prev_output_tokens=previous)
-    assert len(maps) == kept == 6
+    assert not maps
     assert not any(attention.module._forward_hooks for attention in find_attentions(model))

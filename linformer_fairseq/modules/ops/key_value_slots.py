@@ -37,7 +37,7 @@ def slots_first(projections: Pair, linears: Linears, n: int, same_tokens: bool) 
     keys = projections[0]
     if not keys.is_linear:  # the maximum of all heads is one of tokens, that of every head one of its keys
         return keys.num_heads is None
-    if not all(map(is_plain, linears)):  # where heads share the slots, what stands in their place is called as it is
+    if not all(map(is_plain, linears)):  # a layer that does more is called, on slots where heads share them
         return True
     before, after = slot_multiplications(projections, linears, n, same_tokens)
     return before <= after

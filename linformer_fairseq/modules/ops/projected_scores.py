@@ -49,7 +49,7 @@ def projected_scores_attention(
     slot_mask: Tensor | None,
     dropout: float,
 ) -> Tensor:
-    """The output (T, B, C), which the output layer has yet to come after.
+    """Attention before the output layer, (T, B, C).
 
     Args:
         query: (T, B, H, d), times 1/√d.
