@@ -112,6 +112,10 @@ def train_arguments(
     ]
 
 
+def train(data: Path, save_dir: Path, *more: object, **arch: str) -> Result:
+    return run("train", *train_arguments(data, save_dir, *more, **arch))
+
+
 def hydra_arguments(data: Path, save_dir: Path, *more: str, arch: str = "linformer_transformer_tiny") -> list[object]:
     """An epoch of the same training for fairseq-hydra-train; `more` overrides."""
     folder = ROOT / "linformer_fairseq"
@@ -126,7 +130,7 @@ def hydra_arguments(data: Path, save_dir: Path, *more: str, arch: str = "linform
     ]
 
 
-def generate_arguments(data: Path, checkpoint: Path, *more: object) -> list[object]:
+def generate_arguments(data: Path, checkpoint: Path | str, *more: object) -> list[object]:
     return [
         data / "bin",
         *PLUGIN,
@@ -149,10 +153,23 @@ def valid_losses(output: str) -> list[float]:
     return [float(loss) for loss in re.findall(r"valid on 'valid' subset \| loss ([\d.]+)", output)]
 
 
+def validation_loss(data: Path, checkpoint: Path) -> float:
+    """The loss that fairseq-validate finds."""
+    (loss,) = valid_losses(run("validate", *validate_arguments(data, checkpoint)).ok())
+    return loss
+
+
 def hypotheses(output: str) -> dict[int, tuple[float, str]]:
     """Score and text of each sentence's hypothesis, by the number of the sentence."""
     found = re.findall(r"^H-(\d+)\t(\S+)\t(.*)$", output, re.MULTILINE)
     return {int(number): (float(score), text) for number, score, text in found}
+
+
+def translate(data: Path, checkpoint: Path | str, *more: object) -> dict[int, tuple[float, str]]:
+    """The hypotheses that fairseq-generate finds for the 30 sentences of the test set."""
+    found = hypotheses(run("generate", *generate_arguments(data, checkpoint, *more)).ok())
+    assert found.keys() == set(range(30))
+    return found
 
 
 def same_hypotheses(one: dict[int, tuple[float, str]], other: dict[int, tuple[float, str]]) -> None:

@@ -4,17 +4,17 @@ import argparse
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from linformer_fairseq.cli.arguments import Parser, check_device, check_folder, count, natural
+from linformer_fairseq.cli.arguments import Parser, check_device, check_folder
 from linformer_fairseq.cli.errors import UserError
-from linformer_fairseq.cli.machine import cpu_count
 
-from .causal.arguments import add_parser as add_causal
-from .efficiency.arguments import add_parser as add_efficiency
-from .rows import fields_of
-from .run_options import DTYPES, RunOptions
+from .causal.run import run as run_causal
+from .causal.settings import CausalSettings
+from .efficiency.run import run as run_efficiency
+from .efficiency.settings import SMOKE, EfficiencySettings
+from .options import add_options, fields_of
+from .run_options import RunOptions
 
 
 @dataclass(frozen=True)
@@ -27,24 +27,38 @@ class Arguments:
     """The sizes of the benchmark that `run` is."""
 
 
+class _Smoke(argparse.Action):
+    """Takes tiny sizes; those that come after it on the command line still count."""
+
+    def __call__(self, parser: Any, namespace: argparse.Namespace, values: Any, option: str | None = None) -> None:
+        for name, value in SMOKE.items():
+            setattr(namespace, name, value)
+
+
 def build_parser() -> argparse.ArgumentParser:
     parser = Parser(prog="benchmark", description="Measure what Linformer attention costs.")
     commands = parser.add_subparsers(dest="benchmark", required=True, metavar="BENCHMARK")
-    for add in (add_causal, add_efficiency):
-        _add_run_options(add(commands))
+    causal = commands.add_parser(
+        "causal",
+        help="the decoder's self-attention, in decoding and in training",
+        description="Causal Linformer attention against full attention: a step of beam search with whole models, and "
+        "forward and backward of the attention alone.",
+    )
+    causal.set_defaults(run=run_causal, settings=CausalSettings)
+    efficiency = commands.add_parser(
+        "efficiency",
+        help="attention modules against length, with peers, and whole models",
+        description="Time and memory of attention modules against length, Linformer beside full attention and the "
+        "attention of other packages (pip install 'linformer_fairseq[peers]'); parameters, inference and training of "
+        "whole models. An interrupted run goes on where it was. What does not fit into the free memory is left out.",
+    )
+    efficiency.set_defaults(run=run_efficiency, settings=EfficiencySettings)
+    smoke = "tiny sizes, to see that all of it works"
+    efficiency.add_argument("--smoke", action=_Smoke, nargs=0, default=argparse.SUPPRESS, help=smoke)
+    for command in (causal, efficiency):
+        add_options(command, command.get_default("settings"))
+        add_options(command, RunOptions)
     return parser
-
-
-def _add_run_options(parser: argparse.ArgumentParser) -> None:
-    """Adds the options that every benchmark has."""
-    group = parser.add_argument_group("running")
-    group.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder for the report")
-    group.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="where to measure")
-    group.add_argument("--dtype", choices=sorted(DTYPES), default="float32", help="type of all tensors")
-    group.add_argument("--threads", type=count, default=cpu_count(), help="threads of torch")
-    group.add_argument("--repeats", type=count, default=15, help="runs that count")
-    group.add_argument("--warm-up", type=natural, default=2, help="runs before them")
-    group.add_argument("--seed", type=natural, default=1, help="seed of weights and inputs")
 
 
 def parse(argv: Sequence[str]) -> Arguments:

@@ -1,8 +1,8 @@
 """Whole translation models of given sizes, with random weights."""
 
 from argparse import Namespace
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from fairseq.data import Dictionary
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
@@ -10,19 +10,25 @@ from fairseq.models.transformer import TransformerModelBase
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
 import linformer_fairseq  # noqa: F401  registers the architectures
+from linformer_fairseq.models.config import LinformerConfig
 
 TRANSFORMER = "fairseq's Transformer"
+DEFAULTS = LinformerConfig()
+ALL_LINEAR = "encoder,cross,decoder"
+"""All attentions of a model, as --linformer-attention takes them."""
+Flags = dict[str, str | int]
+"""Options of a model beside its sizes, under fairseq's names."""
 
 
 @dataclass(frozen=True)
 class ModelSizes:
-    """Sizes of the encoder, and of the decoder; the defaults are those of `transformer_wmt_en_de`."""
+    """Sizes of the encoder, and of the decoder."""
 
-    dim: int = 512
-    heads: int = 8
-    layers: int = 6
-    ffn_dim: int = 2048
-    words: int = 8000
+    dim: int
+    heads: int
+    layers: int
+    ffn_dim: int
+    words: int
     """Words of the vocabulary besides fairseq's own symbols; source and target share it, and all embeddings."""
 
     def task(self) -> TranslationTask:
@@ -48,13 +54,42 @@ def dictionary(words: int) -> Dictionary:
     return made
 
 
-def build(arch: str, sizes: ModelSizes, task: TranslationTask, **arguments: Any) -> TransformerModelBase:
-    """Returns a model of fairseq's registry.
+def linformer_flags(k: int, **differences: str) -> Flags:
+    """Returns the options of a Linformer with slots alone, whatever the architecture's defaults are.
+
+    Args:
+        differences: `attention`, `sharing` or `projection` that are not the usual ones.
+    """
+    return {
+        "linformer_k": str(k),
+        "linformer_attention": DEFAULTS.linformer_attention,
+        "linformer_sharing": DEFAULTS.linformer_sharing,
+        "linformer_projection": "linear",
+        "linformer_window": 0,
+        **{f"linformer_{name}": value for name, value in differences.items()},
+    }
+
+
+def contenders(ks: Sequence[int], all_linear_k: int | None = None) -> dict[str, Flags]:
+    """Returns fairseq's Transformer, a Linformer for each k, and one that projects the decoder's self-attention too."""
+    models: dict[str, Flags] = {TRANSFORMER: {}, **{f"Linformer, k = {k}": linformer_flags(k) for k in ks}}
+    if all_linear_k is not None:
+        name = f"Linformer, k = {all_linear_k} ({ALL_LINEAR.replace(',', ', ')})"
+        models[name] = linformer_flags(all_linear_k, attention=ALL_LINEAR)
+    return models
+
+
+def build(
+    flags: Flags, sizes: ModelSizes, task: TranslationTask, positions: int, source_positions: int | None = None
+) -> TransformerModelBase:
+    """Returns a Linformer with these flags, or fairseq's Transformer if there are none, in training mode.
 
     Args:
         task: of the same sizes.
-        arguments: further options, under fairseq's names.
+        positions: the longest target, and the longest source if that is not given by `source_positions`.
     """
-    args = Namespace(arch=arch, share_all_embeddings=True, **sizes.arguments(), **arguments)
+    arch = "linformer_transformer_wmt_en_de" if flags else "transformer_wmt_en_de"
+    longest = {"max_source_positions": source_positions or positions, "max_target_positions": positions}
+    args = Namespace(arch=arch, share_all_embeddings=True, **sizes.arguments(), **longest, **flags)
     ARCH_CONFIG_REGISTRY[arch](args)
     return ARCH_MODEL_REGISTRY[arch].build_model(args, task)

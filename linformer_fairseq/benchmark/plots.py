@@ -3,15 +3,15 @@
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import cycle
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from matplotlib import colormaps
+from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
-from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from linformer_fairseq.cli.figures import save
+from linformer_fairseq.cli.figures import BASELINE_STYLE, save
 
 Point = tuple[str, int, float | None]
 """The name of a line, x, and y where there is one."""
@@ -20,6 +20,18 @@ MARKERS = "ovsDPX*d<>pH^h"
 RED = "C3"
 """For the contender that a picture is about."""
 COLOURS = [colour for colour in colormaps["tab20"].colors if colour != to_rgb(RED)]
+BASELINE: Style = {"marker": "^", **BASELINE_STYLE}
+
+
+class Panel(NamedTuple):
+    """One of a picture's panels."""
+
+    title: str
+    x_label: str
+    y_label: str
+    points: Sequence[Point]
+    scale: float = 1.0
+    """What y is multiplied by, to be in the label's unit."""
 
 
 def styles(names: Iterable[str]) -> dict[str, Style]:
@@ -30,15 +42,36 @@ def styles(names: Iterable[str]) -> dict[str, Style]:
     }
 
 
-def panel(
-    axes: Axes, points: Sequence[Point], line_styles: Mapping[str, Style], title: str, x_label: str, y_label: str
+def draw(
+    path: Path,
+    panels: Sequence[Panel],
+    line_styles: Mapping[str, Style],
+    size: tuple[float, float],
+    columns: int,
+    title: str | None = None,
 ) -> None:
-    """Draws a line through the points of each name, in its style."""
-    for name in dict.fromkeys(name for name, _, _ in points):
-        own = [(x, y) for line, x, y in points if line == name and y]
+    """Draws panels beside each other, with one legend below them all.
+
+    Args:
+        size: width and height of the picture, in inches.
+        columns: of the legend, and `title` is its title.
+    """
+    figure, grid = plt.subplots(1, len(panels), figsize=size, layout="constrained", squeeze=False)
+    lines: dict[str, Any] = {}
+    for axes, panel in zip(grid[0], panels, strict=True):
+        _draw_panel(axes, panel, line_styles)
+        handles, names = axes.get_legend_handles_labels()
+        lines |= dict(zip(names, handles, strict=True))
+    figure.legend(lines.values(), lines, loc="outside lower center", ncols=columns, title=title, fontsize="small")
+    save(figure, path)
+
+
+def _draw_panel(axes: Axes, panel: Panel, line_styles: Mapping[str, Style]) -> None:
+    for name in dict.fromkeys(name for name, _, _ in panel.points):
+        own = [(x, panel.scale * y) for line, x, y in panel.points if line == name and y]
         style = {"linewidth": 1.5, "markersize": 5, **line_styles[name]}
         axes.plot([x for x, _ in own], [y for _, y in own], label=name, **style)
-    ticks = sorted({x for _, x, _ in points})
+    ticks = sorted({x for _, x, _ in panel.points})
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     axes.set_xticks(ticks, labels=[f"{tick:,}" for tick in ticks])
@@ -46,19 +79,6 @@ def panel(
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
     axes.yaxis.set_minor_formatter(NullFormatter())
-    axes.set_title(title, fontsize=11)
-    axes.set_xlabel(x_label)
-    axes.set_ylabel(y_label)
+    axes.set_title(panel.title, fontsize=11)
+    axes.set(xlabel=panel.x_label, ylabel=panel.y_label)
     axes.grid(alpha=0.3)
-
-
-def save_with_legend(figure: Figure, axes: Axes, path: Path, columns: int, title: str | None = None) -> None:
-    """Saves a figure with the legend of one of its panels below them all."""
-    legend = axes.get_legend_handles_labels()
-    figure.legend(*legend, loc="outside lower center", ncols=columns, title=title, fontsize="small")
-    save(figure, path)
-
-
-def scaled(factor: float, value: float | None) -> float | None:
-    """Returns a number in another unit, or None where there is none."""
-    return None if value is None else factor * value

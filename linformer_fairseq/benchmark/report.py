@@ -1,6 +1,7 @@
 """Pieces of a report, whatever was measured."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeVar
 
 from tabulate import tabulate
 
@@ -8,6 +9,9 @@ from .run_options import RunOptions
 from .timing import Spread
 
 UNKNOWN = "–"
+RowT = TypeVar("RowT")
+LineT = TypeVar("LineT")
+ColumnT = TypeVar("ColumnT")
 
 
 def heading(title: str, options: RunOptions) -> list[str]:
@@ -28,12 +32,28 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return tabulate(rows, headers, tablefmt="github", disable_numparse=True, colalign=align if rows else None)
 
 
+def listing(rows: Iterable[RowT], columns: Mapping[str, Callable[[RowT], str]]) -> str:
+    """Returns a table with a line for each row; a column is its heading, and what it shows of a row."""
+    return table(list(columns), [[show(row) for show in columns.values()] for row in rows])
+
+
+def crossing(
+    corner: str, lines: Mapping[str, LineT], columns: Mapping[str, ColumnT], cell: Callable[[LineT, ColumnT], str]
+) -> str:
+    """Returns a table of a cell for each line and column, both given under their headings."""
+    cells = [[name, *(cell(line, column) for column in columns.values())] for name, line in lines.items()]
+    return table([corner, *columns], cells)
+
+
 def milliseconds(spread: Spread | None) -> str:
     return UNKNOWN if spread is None else f"{1000 * spread.median:,.1f}"
 
 
-def quartiles(spread: Spread | None) -> str:
-    return UNKNOWN if spread is None else f"{1000 * spread.lower:,.1f} ... {1000 * spread.upper:,.1f}"
+def quartiles(spread: Spread | None, scale: float = 1000, digits: int = 1) -> str:
+    """Returns both quartiles as `scale` times what they are, in milliseconds for seconds."""
+    if spread is None:
+        return UNKNOWN
+    return f"{scale * spread.lower:,.{digits}f} ... {scale * spread.upper:,.{digits}f}"
 
 
 def megabytes(size: int | None) -> str:

@@ -3,31 +3,37 @@
 import dataclasses
 from typing import Any, TypeVar
 
+from .options import fields_of
 from .timing import Spread
 
-SPREADS = ("time", "step")
-"""The fields of rows that hold a `Spread` of seconds."""
 RowT = TypeVar("RowT", bound="Row")
 
 
 class Row:
-    """What was measured of one contender at one size; the base of dataclasses."""
+    """What was found of one contender at one size; the base of dataclasses."""
 
     def facts(self) -> dict[str, Any]:
         """The fields as results.json has them; subclasses add what they derive."""
         facts = dataclasses.asdict(self)
-        return facts | {name: facts[name] and facts[name].facts() for name in SPREADS if name in facts}
+        return {name: value.facts() if isinstance(value, Spread) else value for name, value in facts.items()}
 
 
-def fields_of(kind: type, facts: dict[str, Any]) -> dict[str, Any]:
-    """Returns the facts that a dataclass has fields for."""
-    return {field.name: facts[field.name] for field in dataclasses.fields(kind) if field.name in facts}
+class TimedRow(Row):
+    """What was measured of one contender at one size; the base of dataclasses that have a time."""
+
+    time: Spread | None
+    note: str
+    """Why there is no time."""
+
+    @property
+    def seconds(self) -> float | None:
+        """The median time."""
+        return self.time.median if self.time else None
 
 
 def restore(kind: type[RowT], facts: dict[str, Any]) -> RowT:
     """Returns the row whose `facts()` these are."""
     given = fields_of(kind, facts)
-    for name in SPREADS:
-        if given.get(name):
-            given[name] = Spread(*(given[name][f"{part}_seconds"] for part in Spread._fields))
+    if given.get("time"):
+        given["time"] = Spread(*(given["time"][f"{part}_seconds"] for part in Spread._fields))
     return kind(**given)

@@ -7,23 +7,26 @@ from typing import Any
 
 import torch
 
-from linformer_fairseq.cli.machine import describe_machine
+from linformer_fairseq.cli.arguments import count, natural
+from linformer_fairseq.cli.machine import cpu_count, describe_machine
+
+from .options import option
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class RunOptions:
     """The options of a run, under their names on the command line."""
 
     command: str
-    out: Path
-    device: str
-    dtype: str
-    threads: int
-    repeats: int
-    warm_up: int
-    seed: int
+    out: Path = option(None, "folder for the report", group="running", type=Path, required=True, metavar="DIR")  # noqa: RUF009
+    device: str = option("cpu", "where to measure", choices=("cpu", "cuda"))
+    dtype: str = option("float32", "type of all tensors", choices=sorted(DTYPES))
+    threads: int = option(cpu_count(), "threads of torch", type=count)
+    repeats: int = option(15, "runs that count", type=count)
+    warm_up: int = option(2, "runs before them", type=natural)
+    seed: int = option(1, "seed of weights and inputs", type=natural)
     machine: str = field(default_factory=describe_machine)
 
     @property

@@ -5,11 +5,14 @@ import statistics
 import time
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
 
-from .memory import refusal, release
+from linformer_fairseq.cli.progress import say
+
+from .memory import peak_bytes_or_none, refusal, release
 
 Key = TypeVar("Key", bound=Hashable)
 """What a contender is known by."""
@@ -36,6 +39,40 @@ class Timings(Generic[Key]):
     spreads: dict[Key, Spread]
     notes: dict[Key, str]
     """Why a contender has no time."""
+
+
+class Measured(NamedTuple):
+    """What is known of a contender."""
+
+    time: Spread | None
+    peak_bytes: int | None
+    note: str
+    """Why there is no time."""
+
+
+def in_milliseconds(time: Spread) -> str:
+    return f"{1000 * time.median:,.1f} ms"
+
+
+def with_peaks(
+    timings: Timings[Key],
+    calls: Contenders[Key],
+    device: torch.device,
+    shown: Callable[[Spread], str] = in_milliseconds,
+) -> dict[Key, Measured]:
+    """Returns time, peak memory and note of every contender, and tells the user the time or the note.
+
+    Args:
+        calls: those that ran at least, each of which is called once more for its memory.
+    """
+    found = {}
+    for name, note in timings.notes.items():
+        found[name] = Measured(None, None, note)
+        say(f"  {name}: {note}")
+    for name, own in timings.spreads.items():
+        found[name] = Measured(own, peak_bytes_or_none(str(name), partial(calls[name], 0), device), "")
+        say(f"  {name}: {shown(own)}")
+    return found
 
 
 def interleaved(

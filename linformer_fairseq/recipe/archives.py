@@ -2,11 +2,11 @@
 
 import gzip
 import re
+import shutil
 import tarfile
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO
 
 from tqdm.utils import CallbackIOWrapper
 
@@ -25,8 +25,8 @@ ANEW = "remove it and run the same command again to fetch it anew"
 def extract(archive: Path, members: Mapping[str, Path]) -> None:
     """Copies some of the files in a .tgz, in one pass to its end, where gzip's checksum stands.
 
-    The paths within the archive are compared and never written to, so that it cannot choose where anything goes.
-    A link or a folder of a wanted name does not count.
+    Names in the archive are only compared, so that it cannot choose where anything goes. A link or a folder of a wanted
+    name does not count.
 
     Args:
         members: name in the archive, without a leading "./" -> the file to write.
@@ -53,16 +53,18 @@ def extract(archive: Path, members: Mapping[str, Path]) -> None:
 def _copy(archive: Path, parts: Mapping[str, Path]) -> list[str]:
     """Fills the parts that the archive has, and returns the names that it lacks."""
     missing = list(parts)
-    size = archive.stat().st_size
-    with open(archive, "rb") as file, bar(size, archive.name, "B") as progress:
+    with open(archive, "rb") as file, bar(archive.stat().st_size, archive.name, "B") as progress:
         # gzip's own reader: the one in tarfile checks neither the sum nor the end of the stream
         unzipped = gzip.GzipFile(fileobj=CallbackIOWrapper(progress.update, file, "read"))
         try:
             with tarfile.open(fileobj=unzipped, mode="r|", bufsize=CHUNK) as tar:
                 for member in tar:
                     name = member.name.removeprefix("./")
-                    if name in missing and member.isreg():
-                        _write(tar.extractfile(member), parts[name])
+                    if name in missing and member.isreg() and (source := tar.extractfile(member)):
+                        with writing(parts[name]):
+                            parts[name].parent.mkdir(parents=True, exist_ok=True)
+                            with open(parts[name], "wb") as part:
+                                shutil.copyfileobj(source, part, CHUNK)
                         missing.remove(name)
             while unzipped.read(CHUNK):  # tarfile takes a damaged header for the end: the checksum knows
                 pass
@@ -73,15 +75,6 @@ def _copy(archive: Path, parts: Mapping[str, Path]) -> list[str]:
                 ANEW,
             ) from None
     return missing
-
-
-def _write(source: IO[bytes] | None, part: Path) -> None:
-    assert source is not None  # as for every regular file
-    with writing(part):
-        part.parent.mkdir(parents=True, exist_ok=True)
-        with open(part, "wb") as file:
-            while chunk := source.read(CHUNK):
-                file.write(chunk)
 
 
 def read_sgm(path: Path) -> list[str]:

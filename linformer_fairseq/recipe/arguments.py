@@ -4,8 +4,9 @@ import argparse
 import dataclasses
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -65,19 +66,16 @@ def _language(text: str) -> str:
     return text
 
 
+def _several(text: str, known: Iterable[str]) -> list[str]:
+    parts = list(dict.fromkeys(part.strip() for part in text.split(",")))
+    if not set(parts) <= set(known):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a comma list of {', '.join(known)}")
+    return parts
+
+
 def _places(text: str) -> str:
     """Returns places of attention in one order, so that "cross,encoder" is not another model."""
-    places = [part.strip() for part in text.split(",")]
-    if not set(places) <= set(PLACES) or len(set(places)) < len(places):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a comma list of {', '.join(PLACES)}")
-    return ",".join(place for place in PLACES if place in places)
-
-
-def _kinds(text: str) -> list[str]:
-    kinds = list(dict.fromkeys(part.strip() for part in text.split(",")))
-    if not set(kinds) <= set(KINDS):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a comma list of {', '.join(KINDS)}")
-    return kinds
+    return ",".join(sorted(_several(text, PLACES), key=list(PLACES).index))
 
 
 def _words(text: str) -> list[str]:
@@ -97,8 +95,7 @@ def build_parser() -> argparse.ArgumentParser:
     def option(*names: str, **keywords: Any) -> None:
         group.add_argument(*names, **keywords)
 
-    def switch(name: str, help: str) -> None:
-        option(name, action=argparse.BooleanOptionalAction, default=False, help=help)
+    switch: dict[str, Any] = {"action": argparse.BooleanOptionalAction, "default": False}
 
     group = parser
     option("step", nargs="?", choices=STEPS, default="compare", help="how far to go; compare is all of it")
@@ -110,8 +107,8 @@ def build_parser() -> argparse.ArgumentParser:
     option("--target-lang", type=_language, default="de", help="language translated to")
     option("--bpe", choices=(SUBWORD_NMT, SENTENCEPIECE), default=SUBWORD_NMT, help="what makes subwords")
     option("--bpe-merges", type=count, default=800, help="merges of the joint BPE, or sentencepiece's subwords")
-    switch("--normalise-punctuation", "plain quotes and dashes, no control characters (Moses)")
-    switch("--aggressive-hyphens", "split words at hyphens (Moses)")
+    option("--normalise-punctuation", **switch, help="plain quotes and dashes, no control characters (Moses)")
+    option("--aggressive-hyphens", **switch, help="split words at hyphens (Moses)")
     option("--max-subwords", type=natural, default=0, help="longest side of a training pair; 0: any")
     option("--max-ratio", type=_finite, default=0.0, help="most that one side may be longer than the other; 0: any")
 
@@ -123,7 +120,7 @@ def build_parser() -> argparse.ArgumentParser:
     option("--default-attention", type=_places, default="encoder,cross", help="when no --attention is given")
     option(
         "--projection",
-        type=_kinds,
+        type=partial(_several, known=KINDS),
         default=",".join(FAMILIES),
         metavar="KIND[,KIND]",
         help=f"a model of each kind for every k, of {', '.join(KINDS)}; a comparison should show both Linformer "
@@ -175,11 +172,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def parse(argv: Sequence[str]) -> Run:
-    """Returns the run that a command line asks for, checked as far as it can be without doing anything.
-
-    Raises:
-        UserError: it cannot be done.
-    """
+    """Returns the run that a command line asks for, or raises UserError where it cannot be done."""
     cut = list(argv).index("--") if "--" in argv else len(argv)
     args = build_parser().parse_args(argv[:cut])
     _check(args)
@@ -251,22 +244,12 @@ def _baseline(args: argparse.Namespace) -> str | None:
 
 def _training(args: argparse.Namespace, train_args: list[str], out: Path) -> Training:
     baseline = _baseline(args)
-    sizes = {
-        "layers": args.layers,
-        "embed-dim": args.dim,
-        "ffn-embed-dim": args.ffn_dim,
-        "attention-heads": args.heads,
-    }
-    size_flags = [
-        part for side in ("encoder", "decoder") for name, n in sizes.items() for part in (f"--{side}-{name}", str(n))
-    ]
-    training = _of_arguments(
-        Training,
-        args,
-        arch=baseline or "transformer",
-        size_flags=[] if baseline else size_flags,
-        train_args=train_args,
-    )
+    size_flags = []
+    for side in ("encoder", "decoder") if not baseline else ():
+        size_flags += [f"--{side}-layers", str(args.layers), f"--{side}-embed-dim", str(args.dim)]
+        size_flags += [f"--{side}-ffn-embed-dim", str(args.ffn_dim), f"--{side}-attention-heads", str(args.heads)]
+    arch = baseline or "transformer"
+    training = _of_arguments(Training, args, arch=arch, size_flags=size_flags, train_args=train_args)
     if training.precision == AUTO:
         return dataclasses.replace(training, precision=bound_precision(out) or ("fp32" if training.on_cpu else "fp16"))
     return training

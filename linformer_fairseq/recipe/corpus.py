@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from .pairs import Pair
+from .texts import Pair
 
 MAX_WORDS = 60
 

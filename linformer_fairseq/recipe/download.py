@@ -45,7 +45,7 @@ class _BrokenError(Exception):
     """A connection that failed in a way that another attempt may mend."""
 
 
-def fetch(url: str, to: Path, sha256: str | None = None, size: int | None = None, tries: int = 5) -> None:
+def fetch(url: str, to: Path, sha256: str | None = None, tries: int = 5) -> None:
     """Downloads a gzipped archive; a `to` that exists is left alone, without a request.
 
     What has arrived stands in `to.part`, and `to.part.from` says of which version it is: the URL and the server's
@@ -56,7 +56,6 @@ def fetch(url: str, to: Path, sha256: str | None = None, size: int | None = None
     Args:
         url: http, https or file.
         sha256: the digest that the whole file must have.
-        size: the bytes that it must have.
         tries: attempts in a row that may end without anything new before it gives up.
 
     Raises:
@@ -68,11 +67,11 @@ def fetch(url: str, to: Path, sha256: str | None = None, size: int | None = None
     with writing(to):
         to.parent.mkdir(parents=True, exist_ok=True)
     _persist(url, part, origin, tries)
-    try:
-        _check(part, url, sha256, size)
-    except UserError:
+    if sha256 is not None and (digest := sha256_of(part)) != sha256.lower():
         _start_anew(part, origin)
-        raise
+        raise SourceError(
+            f"{url} has the sha256 digest {digest} instead of {sha256}", "run the same command again to fetch it anew"
+        )
     with writing(to):
         part.replace(to)
         origin.unlink(missing_ok=True)
@@ -96,7 +95,7 @@ def verify(path: Path, record: Path, sha256: str | None = None) -> None:
             "remove it to fetch it",
         )
     if path.name not in recorded:
-        _write_record({**recorded, path.name: digest}, record)
+        remember(path, record)
     elif recorded[path.name] != digest:
         raise UserError(
             f"{path} is not the file that it was when {record} was written: remove it to fetch it again, or its line "
@@ -104,14 +103,9 @@ def verify(path: Path, record: Path, sha256: str | None = None) -> None:
         )
 
 
-def forget(name: str, record: Path) -> None:
-    """Takes a file that has been fetched anew out of the record."""
-    recorded = _read_record(record)
-    if recorded.pop(name, None):
-        _write_record(recorded, record)
-
-
-def _write_record(recorded: dict[str, str], record: Path) -> None:
+def remember(path: Path, record: Path) -> None:
+    """Writes the digest of a file to the record, in place of an earlier one."""
+    recorded = {**_read_record(record), path.name: sha256_of(path)}
     with writing(record):
         write_text(record, "".join(f"{digest}  {name}\n" for name, digest in recorded.items()))
 
@@ -149,12 +143,7 @@ def _persist(url: str, part: Path, origin: Path, tries: int) -> None:
 
 
 def _attempt(url: str, part: Path, origin: Path) -> None:
-    """Makes one request for all that is missing.
-
-    Raises:
-        _BrokenError: something is missing still.
-        SourceError: another attempt would not help.
-    """
+    """Makes one request for all that is missing; raises _BrokenError where another one may help, else SourceError."""
     have, validator = _arrived(part, origin, url)
     with _open(url, {"Range": f"bytes={have}-", "If-Range": validator} if have else {}) as response:
         first, total = _extent(response.headers)
@@ -267,14 +256,3 @@ def _arrived(part: Path, origin: Path, url: str) -> tuple[int, str]:
 def _start_anew(part: Path, origin: Path) -> None:
     part.unlink(missing_ok=True)
     origin.unlink(missing_ok=True)
-
-
-def _check(part: Path, url: str, sha256: str | None, size: int | None) -> None:
-    """Refuses a whole file that is not the expected one."""
-    found = part.stat().st_size
-    if size is not None and found != size:
-        raise SourceError(f"{url} has {found:,} bytes instead of {size:,}")
-    if sha256 is not None and (digest := sha256_of(part)) != sha256.lower():
-        raise SourceError(
-            f"{url} has the sha256 digest {digest} instead of {sha256}", "run the same command again to fetch it anew"
-        )

@@ -5,6 +5,7 @@ import dataclasses
 import io
 from argparse import Namespace
 from pathlib import Path
+from typing import Any
 
 from fairseq import options
 
@@ -20,28 +21,23 @@ FREE = {"--num-workers", "--log-interval"}
 
 
 def _check_unchanged(args: Namespace, model: Model, settings: Settings, out: Path) -> None:
-    """Refuses flags of the user's that undo what the recipe relies on.
-
-    Raises:
-        ValueError: naming the flag.
-    """
+    """Raises ValueError for flags of the user's that undo what the recipe relies on."""
     training = settings.training
     without = dataclasses.replace(training, train_args=[], linformer_args=[])
     arguments = training_arguments(model, dataclasses.replace(settings, training=without), out, out, freq=1)
-    own = vars(_parse(arguments))
+    own = _parse(arguments)
     names = {argument for argument in arguments if argument.startswith("--")} - FREE - {"--cpu"}
     for name in sorted(names | {"--no-save", "--fp16", "--amp", "--bf16"}):
-        if getattr(args, _attribute(name), None) != own.get(_attribute(name)):
+        if _value(args, name) != _value(own, name):
             raise ValueError(f"{name} is set by the recipe, so leave it out of --linformer-args and of what follows --")
     for flag, longest in training.longest.items():
-        if getattr(args, _attribute(flag), longest) != longest:
+        if _value(args, flag) not in (None, longest):
             raise ValueError(f"{flag} is for all models alike: give it after --, not in --linformer-args")
     check_arguments(training.train_args + training.linformer_args)
 
 
-def _attribute(flag: str) -> str:
-    """Returns the name under which the parser keeps a flag's value."""
-    return flag[2:].replace("-", "_")
+def _value(args: Namespace, flag: str) -> Any:
+    return getattr(args, flag[2:].replace("-", "_"), None)
 
 
 def _parse(arguments: list[str]) -> Namespace:
@@ -58,14 +54,11 @@ def check_flags(model: Model, settings: Settings, out: Path) -> None:
             _check_unchanged(args, model, settings, out)
             if model.k:
                 config = LinformerConfig.from_namespace(args)
-                for place, side, length in (
-                    ("encoder", "encoder", "source"),
-                    ("cross", "decoder", "source"),
-                    ("decoder", "decoder", "target"),
-                ):
-                    if place in config.places:
-                        layers, heads = getattr(args, f"{side}_layers"), getattr(args, f"{side}_attention_heads")
-                        config.attention(place, layers, heads, settings.training.longest[f"--max-{length}-positions"])
+                for place in sorted(config.places):
+                    side = "encoder" if place == "encoder" else "decoder"
+                    length = "target" if place == "decoder" else "source"
+                    layers, heads = getattr(args, f"{side}_layers"), getattr(args, f"{side}_attention_heads")
+                    config.attention(place, layers, heads, settings.training.longest[f"--max-{length}-positions"])
     except (SystemExit, ValueError, UserError) as error:
         lines = said.getvalue().strip().split("\n")
         reason = lines[-1] if lines[-1] else str(error)

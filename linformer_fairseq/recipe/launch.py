@@ -26,16 +26,10 @@ PORT = 29500
 
 @dataclass(frozen=True)
 class Machines:
-    """Where one training runs.
-
-    Attributes:
-        processes: processes on each machine, one for each GPU.
-        nodes: machines.
-        node_rank: which of them this one is, from 0 on.
-        master_addr, master_port: the address of the first one; not needed for one machine alone.
-    """
+    """Where one training runs: which of how many machines this one is, and the address of the first one."""
 
     processes: int = 1
+    """On each machine, one for each GPU."""
     nodes: int = 1
     node_rank: int = 0
     master_addr: str = ""
@@ -48,18 +42,12 @@ class Machines:
 
 
 def machines_from(environment: Mapping[str, str], processes: int | None, batches: int, cpu: bool) -> Machines:
-    """Returns this machine's part in a training.
+    """Returns this machine's part in a training, or raises UserError for what would end in several trainings or none.
 
     Args:
-        environment: read for NNODES (1 unless set), NODE_RANK (0), MASTER_ADDR and MASTER_PORT, the same on every
-            machine but for NODE_RANK.
+        environment: read for NNODES, NODE_RANK, MASTER_ADDR and MASTER_PORT.
         processes: processes on this machine; unless given, one on the CPU, or as many of the visible GPUs as can share
-            `batches` evenly.
-        batches: those of an update.
-        cpu: train without GPUs.
-
-    Raises:
-        UserError: for what would end in several trainings side by side, or in none.
+            the `batches` of an update evenly.
     """
     if environment.get("WORLD_SIZE", "1") != "1":
         raise UserError(
@@ -109,21 +97,16 @@ def train_command(machines: Machines, precision: str, arguments: Sequence[str]) 
     """Returns the full command that trains on this machine; for several machines it is started on each of them.
 
     Args:
-        precision: one of `settings.PRECISIONS`.
-        arguments: those of `fairseq-train`, with `--cpu` for a training on the CPU; not those that say how many
-            processes there are, nor the precision, which the worker refuses.
+        arguments: those of `fairseq-train` that the worker does not set itself.
     """
     world_size = machines.world_size
     worker = [*("-m", WORKER, "--world-size", str(world_size), "--precision", precision), "--", *arguments]
     if world_size == 1:
         return [sys.executable, *worker]
-    if machines.nodes == 1:
-        rendezvous = ["--standalone"]  # on a free port
-    else:
-        rendezvous = [
-            *("--node-rank", str(machines.node_rank)),
-            *("--master-addr", machines.master_addr, "--master-port", str(machines.master_port)),
-        ]
+    rendezvous = ["--standalone"]  # on a free port
+    if machines.nodes > 1:
+        rendezvous = ["--node-rank", str(machines.node_rank)]
+        rendezvous += ["--master-addr", machines.master_addr, "--master-port", str(machines.master_port)]
     return [
         *(sys.executable, "-m", "linformer_fairseq.recipe.launch"),
         *("--nnodes", str(machines.nodes), "--nproc-per-node", str(machines.processes)),
@@ -133,11 +116,7 @@ def train_command(machines: Machines, precision: str, arguments: Sequence[str]) 
 
 
 def update_freq(batches: int, world_size: int) -> int:
-    """Returns the `--update-freq` with which an update sees `batches` batches, however many processes there are.
-
-    Raises:
-        UserError: naming the numbers of processes that can share them evenly.
-    """
+    """Returns the `--update-freq` with which an update sees `batches` batches; an uneven share is refused."""
     if batches % world_size:
         fitting = [str(count) for count in range(1, batches + 1) if batches % count == 0]
         raise UserError(
@@ -148,10 +127,7 @@ def update_freq(batches: int, world_size: int) -> int:
 
 
 def torchrun(argv: Sequence[str]) -> int:
-    """Runs torchrun; returns 0, the exit status of the worker that failed first, or 128 and the signal that ended it.
-
-    torchrun itself would end with a traceback and a table below the one sentence that the worker ended with.
-    """
+    """Runs torchrun; returns 0, the status of the worker that failed first, or 128 and the signal that ended it."""
     quiet_libraries()
     os.environ[LAUNCHER] = str(os.getpid())
     try:

@@ -1,7 +1,6 @@
 """Time of a forward pass against sentence length, at a constant number of tokens in a batch.
 
-What does a batch cost as many short sentences, and as few long ones? Times do not depend on what a model has learnt, so
-the models are built as they are trained, but with random weights, and with positions for the longest sentence.
+Times do not depend on what a model has learnt: the models have random weights, and positions for the longest sentence.
 """
 
 import dataclasses
@@ -44,11 +43,8 @@ class Lengths:
 
 
 def measure_lengths(wanted: Lengths, models: list[Model], settings: Settings, out: Path, threads: int) -> bool:
-    """Adds to `out/lengths.json` the seconds of a batch, for every model and every length that is not there yet.
-
-    Returns:
-        Whether there was anything left to measure.
-    """
+    """Adds to `out/lengths.json` the seconds of a batch for every model at every length that is not there yet, and
+    returns whether there was any."""
     path = out / FILE_NAME
     precision = settings.training.inference_precision
     device = torch.device("cpu" if settings.training.on_cpu else "cuda")
@@ -84,26 +80,19 @@ def _rows(
 ) -> list[dict[str, Any]]:
     """Returns the times of all models at one length, of encoder and whole model, as lengths.json has them."""
     length, sentences = shape
-    words = next(iter(built.values())).encoder.dictionary
-    tokens = random_tokens(words, sentences, length, device)
+    tokens = random_tokens(next(iter(built.values())).encoder.dictionary, sentences, length, device)
     rows = []
     for part in (ENCODER, WHOLE):
         calls = {model: forward_call(part, net, tokens) for model, net in built.items()}
         with torch.no_grad():
             timings = interleaved(calls, repeats, WARM_UP, device)
         for model in built:
+            row = {"model": model.name, "part": part, "length": length, "sentences": sentences}
             spread = timings.spreads.get(model)
-            rows.append(
-                {
-                    "model": model.name,
-                    "part": part,
-                    "length": length,
-                    "sentences": sentences,
-                    "seconds": spread.median if spread else None,
-                    "quartiles": [spread.lower, spread.upper] if spread else None,
-                    "note": timings.notes.get(model, ""),
-                }
-            )
+            row["seconds"] = spread.median if spread else None
+            row["quartiles"] = [spread.lower, spread.upper] if spread else None
+            row["note"] = timings.notes.get(model, "")
+            rows.append(row)
         release(device)
     return rows
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,31 +11,25 @@ from linformer_fairseq.cli.errors import UserError
 _JSON_LINE = re.compile(r"\| (train_inner|train|valid) \| (\{.*\})\s*$")
 _PARAMETERS = re.compile(r"num\. shared model params: ([\d,]+)")
 _TRANSLATED = re.compile(
-    r"Translated ([\d,]+) sentences \(([\d,]+) tokens\) in ([\d.]+)s \(([\d.]+) sentences/s, ([\d.]+) tokens/s\)"
+    r"Translated [\d,]+ sentences \([\d,]+ tokens\) in ([\d.]+)s \(([\d.]+) sentences/s, ([\d.]+) tokens/s\)"
 )
 
 
-def entry(line: str) -> tuple[str, dict[str, Any]] | None:
-    """The kind (train_inner, train, valid) and the values of a JSON log line; None for any other line.
+def entry(line: str) -> tuple[str, dict[str, Any]]:
+    """The kind (train_inner, train, valid) and the values of a JSON log line; an empty kind for any other line.
 
     fairseq writes most numbers as strings; they come back as numbers.
     """
     match = _JSON_LINE.search(line)
-    if not match:
-        return None
-    try:
-        raw = json.loads(match[2])
-    except ValueError:  # a line cut short by a kill
-        return None
-    return match[1], {key: _number(value) for key, value in raw.items()}
+    if match:
+        with suppress(ValueError):  # a line cut short by a kill
+            return match[1], {name: _number(value) for name, value in json.loads(match[2]).items()}
+    return "", {}
 
 
 def _number(value: Any) -> Any:
-    if isinstance(value, str):
-        try:
-            return float(value)
-        except ValueError:
-            return value
+    with suppress(TypeError, ValueError):
+        return float(value)
     return value
 
 
@@ -88,24 +83,20 @@ def read_training(text: str) -> TrainingLog:
     for line in text.split("\n"):
         if parameters := _PARAMETERS.search(line):
             log.parameters = int(parameters[1].replace(",", ""))
-        found = entry(line)
-        if found and found[0] == "valid":
-            log.validations[int(found[1]["valid_num_updates"])] = found[1]
-        elif found and found[0] == "train":
-            log.epochs[int(found[1]["epoch"])] = found[1]
+        kind, values = entry(line)
+        if kind == "valid":
+            log.validations[int(values["valid_num_updates"])] = values
+        elif kind == "train":
+            log.epochs[int(values["epoch"])] = values
     return log
 
 
 def read_perplexity(text: str) -> float:
-    """The last perplexity that fairseq-validate printed.
-
-    Raises:
-        UserError: there is none.
-    """
-    values = [found[1]["valid_ppl"] for line in text.split("\n") if (found := entry(line))]
-    if not values:
+    """The last perplexity that fairseq-validate printed, or UserError where there is none."""
+    perplexities = [values["valid_ppl"] for kind, values in map(entry, text.split("\n")) if kind == "valid"]
+    if not perplexities:
         raise UserError("fairseq-validate gave no perplexity: run the same command again.")
-    return float(values[-1])
+    return float(perplexities[-1])
 
 
 @dataclass(frozen=True)
@@ -119,20 +110,14 @@ class Translation:
 
 
 def read_translation(text: str) -> Translation:
-    """What fairseq-generate printed.
-
-    Raises:
-        UserError: the output ends before fairseq-generate says how long it took.
-    """
-    hypotheses: dict[int, str] = {}
-    times = None
-    for line in text.split("\n"):
+    """What fairseq-generate printed, or UserError where it does not say how long it took."""
+    lines = text.split("\n")
+    hypotheses = {}
+    for line in lines:
         if line.startswith("H-"):
             name, _, hypothesis = line.split("\t", 2)
             hypotheses[int(name[2:])] = hypothesis
-        else:
-            times = _TRANSLATED.search(line) or times
-    if times is None:
+    times = [found for line in lines if not line.startswith("H-") and (found := _TRANSLATED.search(line))]
+    if not times:
         raise UserError("fairseq-generate did not say how long it took: run the same command again.")
-    seconds, sentences, tokens = (float(times[i]) for i in (3, 4, 5))
-    return Translation(hypotheses, seconds, sentences, tokens)
+    return Translation(hypotheses, *map(float, times[-1].groups()))

@@ -11,41 +11,37 @@ from joblib import Parallel, delayed
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.cli.progress import bar
 
-from .texts import count_lines, stream_lines
+from .texts import SPLITS, Pair, count_lines, stream_lines
 
 CHUNK = 2000  # pairs that one process takes at a time
 WINDOW = 8  # chunks for each process that are in memory
 
-Pair = tuple[str, str]
 Item = TypeVar("Item")
 Work = Callable[[list[Pair]], list[Pair]]
 
 
-def transform(work: Work, folder: Path, split: str, langs: tuple[str, str], parallel: Parallel) -> Iterator[Pair]:
-    """Yields the pairs of a split after `work`, in their order.
+def transform(work: Work, folder: Path, langs: tuple[str, str], threads: int) -> Iterator[tuple[str, Pair]]:
+    """Yields every pair in `folder` after `work`, with its split, in order.
 
     Raises:
         UserError: a process was killed.
     """
-    paths = [folder / f"{split}.{lang}" for lang in langs]
-    chunks = _chunks(zip(*map(stream_lines, paths), strict=True), CHUNK)
-    with bar(count_lines(paths[0]), split, " pairs") as progress:
-        # joblib reads ahead as far as it can, so it is given a little at a time
-        for window in _chunks(chunks, WINDOW * parallel.n_jobs):
-            try:
-                for done in parallel(delayed(work)(chunk) for chunk in window):
-                    progress.update(len(done))
-                    yield from done
-            except BrokenExecutor:
-                raise UserError(
-                    f"A process that worked on {folder / split} was killed, probably for want of memory: set --threads "
-                    "lower and run the same command again."
-                ) from None
-
-
-def workers(threads: int) -> Parallel:
-    """Returns a pool of processes for a `with` statement; it stays for all splits."""
-    return Parallel(n_jobs=threads, return_as="generator")
+    with Parallel(n_jobs=threads, return_as="generator") as parallel:
+        for split in SPLITS:
+            paths = [folder / f"{split}.{lang}" for lang in langs]
+            chunks = _chunks(zip(*map(stream_lines, paths), strict=True), CHUNK)
+            with bar(count_lines(paths[0]), split, " pairs") as progress:
+                # joblib reads ahead as far as it can, so it is given a little at a time
+                for window in _chunks(chunks, WINDOW * threads):
+                    try:
+                        for done in parallel(delayed(work)(chunk) for chunk in window):
+                            progress.update(len(done))
+                            yield from ((split, pair) for pair in done)
+                    except BrokenExecutor:
+                        raise UserError(
+                            f"A process that worked on {folder / split} was killed, probably for want of memory: set "
+                            "--threads lower and run the same command again."
+                        ) from None
 
 
 def _chunks(items: Iterable[Item], size: int) -> Iterator[list[Item]]:

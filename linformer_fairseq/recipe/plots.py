@@ -1,12 +1,13 @@
 """The report's pictures."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, ScalarFormatter
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from linformer_fairseq.cli.figures import BASELINE_STYLE, save
 
@@ -19,16 +20,9 @@ def perplexity(rows: list[Row], path: Path) -> None:
     """Validation perplexity against updates, all models in one picture."""
     figure, axes = plt.subplots(figsize=(7.5, 4.8), layout="constrained")
     for row in rows:
-        updates, values = zip(*row["validation_curve"], strict=True) if row["validation_curve"] else ((), ())
-        style = {} if row.model.k else BASELINE_STYLE
-        axes.plot(updates, values, label=row.model.name, marker="o", markersize=3, linewidth=1.5, **style)
-    axes.set_yscale("log")
-    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axes.yaxis.set_major_formatter(ScalarFormatter())
-    axes.yaxis.set_minor_formatter(NullFormatter())
+        _line(axes, row["validation_curve"], row.model.name)
+    _logarithmic(axes, "validation perplexity (log scale)")
     axes.set_xlabel("updates")
-    axes.set_ylabel("validation perplexity (log scale)")
-    axes.grid(alpha=0.3)
     axes.legend()
     save(figure, path)
 
@@ -44,8 +38,7 @@ def comparison(rows: list[Row], path: Path) -> None:
     figure, grid = plt.subplots(2, 2, figsize=(9, 6.6), layout="constrained", sharex=True)
     for axes, (title, value) in zip(grid.flat, panels, strict=True):
         _panel(axes, rows, title, value)
-    handles, labels = grid.flat[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=min(3, len(labels)))
+    _legend_below(figure, grid.flat[0])
     save(figure, path)
 
 
@@ -62,38 +55,49 @@ def lengths(rows: list[dict[str, Any]], path: Path) -> None:
     for axes, part in zip(grid, (ENCODER, WHOLE), strict=True):
         for model in dict.fromkeys(row["model"] for row in rows):
             own = [row for row in rows if (row["model"], row["part"]) == (model, part) and row["seconds"]]
-            style = BASELINE_STYLE if model == Model().name else {}
-            axes.plot(
-                [row["length"] for row in own],
-                [row["seconds"] for row in own],
-                **{"label": model, "marker": "o", "markersize": 4, "linewidth": 1.5, **style},
-            )
+            _line(axes, [(row["length"], row["seconds"]) for row in own], model)
         shapes = dict.fromkeys((row["length"], row["sentences"]) for row in rows)
         axes.set_xscale("log", base=2)
-        axes.set_yscale("log")
         axes.set_xticks([length for length, _ in shapes], [f"{n:,}\n× {b}" for n, b in shapes], minor=False)
-        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda seconds, _: f"{seconds:g}"))
-        axes.yaxis.set_minor_formatter(NullFormatter())
         axes.set_title(part, fontsize=11)
         axes.set_xlabel("tokens in a sentence × sentences in a batch")
-        axes.grid(alpha=0.3)
-    grid[0].set_ylabel("seconds a batch (log scale)")
-    handles, labels = grid[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=min(3, len(labels)))
+        _logarithmic(axes, "seconds a batch (log scale)" if part == ENCODER else "")
+    _legend_below(figure, grid[0])
     save(figure, path)
 
 
+def _line(axes: Axes, points: Sequence[tuple[float, float]], name: str) -> None:
+    style = BASELINE_STYLE if name == Model().name else {}
+    xs, ys = [x for x, _ in points], [y for _, y in points]
+    axes.plot(xs, ys, **{"label": name, "marker": "o", "markersize": 4, **style})
+
+
+def _logarithmic(axes: Axes, label: str) -> None:
+    axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.yaxis.set_minor_formatter(NullFormatter())
+    axes.set_ylabel(label)
+    axes.grid(alpha=0.3)
+
+
+def _legend_below(figure: Figure, axes: Axes) -> None:
+    handles, labels = axes.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=min(3, len(labels)))
+
+
 def _panel(axes: Axes, rows: list[Row], title: str, value: Callable[[Row], float | None]) -> None:
-    lines: dict[str, list[tuple[int, float | None]]] = {}
+    lines: dict[str, list[tuple[int, float]]] = {}
     for row in rows:
+        level = value(row)
+        if level is None:
+            continue
         if row.model.k:
-            lines.setdefault(row.model.what, []).append((row.model.k, value(row)))
-        elif (level := value(row)) is not None:
-            axes.axhline(level, label=row.model.name, linewidth=1.5, **BASELINE_STYLE)
+            lines.setdefault(row.model.what, []).append((row.model.k, level))
+        else:
+            axes.axhline(level, label=row.model.name, **BASELINE_STYLE)
     for name, points in lines.items():
-        known = [(k, y) for k, y in points if y is not None]
-        axes.plot([k for k, _ in known], [y for _, y in known], marker="o", linewidth=1.5, label=name)
+        _line(axes, points, name)
     ks = sorted({row.model.k for row in rows if row.model.k})
     if ks:
         axes.set_xscale("log", base=2)

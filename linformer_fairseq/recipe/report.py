@@ -21,12 +21,8 @@ def write_report(settings: Settings, out: Path) -> None:
     facts = corpus_facts(out)
     timed = read_json(out / length_timing.FILE_NAME) if (out / length_timing.FILE_NAME).exists() else None
     names = dict.fromkeys(name for row in rows for name in row.facts)
-    results = {
-        "settings": settings.as_json(),
-        "corpus": facts,
-        "models": [{name: row[name] for name in names} for row in rows],
-        "lengths": timed,
-    }
+    models = [{name: row[name] for name in names} for row in rows]
+    results = {"settings": settings.as_json(), "corpus": facts, "models": models, "lengths": timed}
     write_json(out / "results.json", results)
     pictures = {
         "Validation perplexity against updates": PERPLEXITY_PLOT,

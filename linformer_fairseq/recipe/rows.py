@@ -27,39 +27,6 @@ class Row:
         return self.facts.get(name)
 
 
-def make_row(
-    model: Model,
-    log: logs.TrainingLog,
-    scored: dict[str, Any],
-    training: dict[str, Any],
-    against_baseline: dict[str, float] | None,
-) -> Row:
-    """The row of a model, from its training's log, its scores.json and its train.json.
-
-    Args:
-        against_baseline: how its BLEU differs from the Transformer's (`scores.compare`); None for the Transformer, or
-            where that is missing.
-    """
-    timed = log.seconds and log.updates and log.tokens  # a short training takes 0 s, in fairseq's whole seconds
-    facts = {
-        "model": model.name,
-        "parameters": log.parameters,
-        **scored,
-        "bleu_against_transformer": against_baseline,
-        "training_seconds": log.seconds,
-        "training_updates": log.updates,
-        "training_tokens": None if log.tokens is None else round(log.tokens),
-        "training_seconds_per_update": log.seconds / log.updates if timed else None,
-        "training_tokens_per_second": log.tokens / log.seconds if timed else None,
-        "validation_curve": log.curve,
-        **{f"training_{name}" if name in OF_BOTH else name: value for name, value in training.items()},
-        "k": model.k or None,
-        "attention": model.attention or None,
-        "projection": model.projection or None,
-    }
-    return Row(model, facts)
-
-
 def finished_models(out: Path) -> list[Model]:
     """The models that have been trained and translated with, the Transformer first, then by attention, kind and k."""
     models = []
@@ -73,17 +40,37 @@ def finished_models(out: Path) -> list[Model]:
 def finished_rows(settings: Settings, out: Path) -> list[Row]:
     """All that is known of the finished models, in their order."""
     references = texts.read_lines(out / "raw" / f"test.{settings.text.target_lang}")
-    models = finished_models(out)
-    translations = {model: hypotheses(model, out) for model in models}
+    translations = {model: hypotheses(model, out) for model in finished_models(out)}
+    baseline = translations.get(Model())
     rows = []
-    for model in models:
-        folder = out / "models" / model.slug
+    for model, translation in translations.items():
         compared = None
-        if model.k and Model() in translations:
-            compared = scores.compare(translations[Model()], translations[model], references, settings.text.target_lang)
-        log = logs.read_training((folder / train.LOG).read_text(encoding="utf-8"))
-        rows.append(make_row(model, log, read_json(folder / TEST / SCORES), read_json(folder / DONE), compared))
+        if model.k and baseline:
+            compared = scores.compare(baseline, translation, references, settings.text.target_lang)
+        rows.append(Row(model, _facts(model, out / "models" / model.slug, compared)))
     return rows
+
+
+def _facts(model: Model, folder: Path, compared: dict[str, float] | None) -> dict[str, Any]:
+    log = logs.read_training((folder / train.LOG).read_text(encoding="utf-8"))
+    training = read_json(folder / DONE)
+    timed = log.seconds and log.updates and log.tokens  # a short training takes 0 s, in fairseq's whole seconds
+    return {
+        "model": model.name,
+        "parameters": log.parameters,
+        **read_json(folder / TEST / SCORES),
+        "bleu_against_transformer": compared,
+        "training_seconds": log.seconds,
+        "training_updates": log.updates,
+        "training_tokens": None if log.tokens is None else round(log.tokens),
+        "training_seconds_per_update": log.seconds / log.updates if timed else None,
+        "training_tokens_per_second": log.tokens / log.seconds if timed else None,
+        "validation_curve": log.curve,
+        **{f"training_{name}" if name in OF_BOTH else name: value for name, value in training.items()},
+        "k": model.k or None,
+        "attention": model.attention or None,
+        "projection": model.projection or None,
+    }
 
 
 def hypotheses(model: Model, out: Path) -> list[str]:

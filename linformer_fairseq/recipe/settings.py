@@ -1,7 +1,6 @@
 """The settings that all models of an output folder share, and the models."""
 
 import argparse
-import dataclasses
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -29,12 +28,10 @@ SUBWORD_NMT = "subword-nmt"
 
 
 class Family(NamedTuple):
-    """Architectures that differ from fairseq's own in their attention."""
+    """Architectures that differ in their attention: what reports call them, and how fairseq's names for them begin."""
 
     name: str
-    """What reports call them."""
     prefix: str
-    """How their names begin; what follows is fairseq's own architecture."""
 
 
 LINFORMER = Family("Linformer", "linformer_")
@@ -141,8 +138,7 @@ def _stored(out: Path) -> dict[str, Any] | None:
     """Returns the settings that the results in a folder were made with; None where there are none of this recipe."""
     path = out / FILE_NAME
     stored = read_json(path) if path.exists() else None
-    groups = {group.name for group in dataclasses.fields(Settings)}
-    return stored if isinstance(stored, dict) and groups <= set(stored) else None
+    return stored if isinstance(stored, dict) and {"text", "training", "translation"} <= set(stored) else None
 
 
 def _has_models(out: Path) -> bool:
@@ -155,11 +151,8 @@ def store_settings(settings: Settings, out: Path, prepares: bool) -> None:
     """Stores the settings with the results, and refuses to mix results of different settings.
 
     Settings can no longer change once a checkpoint is saved, those of the translation once a set is translated. Text
-    that was prepared with other settings is removed by a command that prepares it, and refused by any other. A folder
+    that was prepared with other settings is removed by a command that `prepares` it, and refused by any other. A folder
     that holds anything but results is refused, as nothing in it is ours to replace.
-
-    Args:
-        prepares: whether the command goes on to prepare the text.
     """
     now = settings.as_json()
     before = _stored(out)
@@ -168,12 +161,13 @@ def store_settings(settings: Settings, out: Path, prepares: bool) -> None:
     if before is not None and before != now:
         models = out / "models"
         if _has_models(out):
-            _refuse_change(before, now, ("text", "training"), out, "give the same, or use another --out")
+            for group in ("text", "training"):
+                _refuse_change(before, now, group, out, "give the same, or use another --out")
         if any(models.glob(f"*/*/{SCORES}")):
             remedy = f"use another --out, or remove the folders of {models}/*/ that hold {SCORES}"
-            _refuse_change(before, now, ("translation",), out, remedy)
+            _refuse_change(before, now, "translation", out, remedy)
         if not prepares and any((out / folder).is_dir() for folder in PREPARED_FOLDERS):
-            _refuse_change(before, now, ("text",), out, "give the same, or prepare the text with it first (prepare.sh)")
+            _refuse_change(before, now, "text", out, "give the same, or prepare the text with it first (prepare.sh)")
         same_text = before["text"] == now["text"]
         if not same_text or before["training"] != now["training"]:
             for model in models.glob("*/"):
@@ -186,16 +180,13 @@ def store_settings(settings: Settings, out: Path, prepares: bool) -> None:
         write_json(out / FILE_NAME, now)
 
 
-def _refuse_change(
-    before: Mapping[str, Any], now: Mapping[str, Any], groups: tuple[str, ...], out: Path, remedy: str
-) -> None:
-    for group in groups:
-        for name, value in now[group].items():
-            if before[group].get(name) != value:
-                raise UserError(
-                    f"{out} was made with {name} = {before[group].get(name)!r}, not {value!r}: all rows of a report "
-                    f"need the same settings, so {remedy}."
-                )
+def _refuse_change(before: Mapping[str, Any], now: Mapping[str, Any], group: str, out: Path, remedy: str) -> None:
+    for name, value in now[group].items():
+        if before[group].get(name) != value:
+            raise UserError(
+                f"{out} was made with {name} = {before[group].get(name)!r}, not {value!r}: all rows of a report need "
+                f"the same settings, so {remedy}."
+            )
 
 
 @dataclass(frozen=True)

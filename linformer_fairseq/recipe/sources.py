@@ -2,6 +2,7 @@
 
 import shutil
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from linformer_fairseq.cli.errors import UserError
@@ -11,6 +12,7 @@ from linformer_fairseq.cli.progress import say
 from . import texts
 from .datasets.base import Dataset
 from .download import SourceError
+from .texts import Pair
 
 FACTS = "sizes.json"
 LONGEST_LINE = 10_000  # characters; no sentence that a model of some hundred subwords can use
@@ -30,34 +32,35 @@ def collect(dataset: Dataset, langs: tuple[str, str], archives: Path, to: Path) 
     work.mkdir()
     dropped: Counter[str] = Counter()
     try:
-        with texts.PairWriter(to, langs) as writer:
-            for split, pair in dataset.pairs(langs, archives, work, dropped):
-                if split in dataset.cleaned and (reason := _unusable(pair)):
-                    dropped[reason] += 1
-                    continue
-                longest = max(map(len, pair))
-                if longest > LONGEST_LINE:
-                    raise UserError(
-                        f"Pair {writer.sizes.get(split, 0) + 1} of the {split} set has a line of {longest:,} "
-                        f"characters: a sentence of more than {LONGEST_LINE:,} cannot be translated, so split it up."
-                    )
-                writer.write(split, pair)
+        sizes = texts.write_pairs(to, langs, _usable(dataset, dataset.pairs(langs, archives, work, dropped), dropped))
     except SourceError as error:
         raise error.or_else(dataset.way_out) from None
     shutil.rmtree(work)
     for split in texts.SPLITS:
-        if not writer.sizes.get(split):
+        if not sizes[split]:
             raise UserError(f"No {split} line has text in both languages.")
-        say(f"  {split}: {writer.sizes[split]:,} sentence pairs")
+        say(f"  {split}: {sizes[split]:,} sentence pairs")
     for reason, count in dropped.items():
         say(f"  left out {count:,} pairs with {reason}")
-    write_json(to / FACTS, {"dropped": dropped, **writer.sizes, **dataset.facts()})
+    write_json(to / FACTS, {"dropped": dropped, **sizes, **dataset.facts()})
 
 
-def _unusable(pair: tuple[str, str]) -> str | None:
-    """Returns why nothing can be learnt from a training pair; None where it stays."""
-    if not all(side.strip() for side in pair):
-        return "an empty side"
-    if max(map(len, pair)) > LONGEST_LINE:
-        return f"more than {LONGEST_LINE:,} characters"
-    return None
+def _usable(dataset: Dataset, pairs: Iterable[tuple[str, Pair]], dropped: Counter[str]) -> Iterator[tuple[str, Pair]]:
+    """Yields the pairs that can be learnt from or translated, and counts the others by reason."""
+    seen: Counter[str] = Counter()
+    for split, pair in pairs:
+        seen[split] += 1
+        longest = max(map(len, pair))
+        if split not in dataset.cleaned:
+            if longest > LONGEST_LINE:
+                raise UserError(
+                    f"Pair {seen[split]} of the {split} set has a line of {longest:,} characters: a sentence of more "
+                    f"than {LONGEST_LINE:,} cannot be translated, so split it up."
+                )
+        elif not all(side.strip() for side in pair):
+            dropped["an empty side"] += 1
+            continue
+        elif longest > LONGEST_LINE:
+            dropped[f"more than {LONGEST_LINE:,} characters"] += 1
+            continue
+        yield split, pair

@@ -18,8 +18,7 @@ LITTLE_SPACE = 1_000_000  # bytes; a command that failed with less left has fail
 def build_folder(target: Path, what: str, build: Callable[[Path], None]) -> None:
     """Makes the folder `target` of what `build` puts into one beside it; a `target` that exists is kept as it is.
 
-    Raises:
-        UserError: the disk is full; what was written by then is removed, so that there is room to work with.
+    On a full disk, what was written by then is removed, so that there is room to work with, and UserError raised.
     """
     if target.is_dir():
         say(f"{what}: done before")

@@ -20,8 +20,9 @@ from linformer_fairseq.cli.processes import run_command
 from linformer_fairseq.cli.progress import bar
 
 from . import texts
-from .pairs import Pair, transform, workers
+from .pairs import transform
 from .settings import SENTENCEPIECE, Text
+from .texts import Pair
 
 FACTS = "subwords.json"
 _SENTENCEPIECE_MODEL = "sentencepiece.model"
@@ -42,21 +43,32 @@ def segment(tok: Path, to: Path, text: Text, threads: int) -> None:
     model = _learn(tok, to, text, threads)
     work = partial(_encode_pairs, text.bpe, str(model), sha256_of(model))
     dropped: Counter[str] = Counter()
-    lengths = {split: _Lengths() for split in texts.SPLITS}
-    with workers(threads) as parallel, texts.PairWriter(to, langs) as writer:
-        for split in texts.SPLITS:
-            for pair in transform(work, tok, split, langs, parallel):
-                counts = (len(pair[0].split()), len(pair[1].split()))
-                if split in text.dataset.cleaned and (reason := unfit(*counts, text)):
-                    dropped[reason] += 1
-                else:
-                    lengths[split].add(counts)
-                    writer.write(split, pair)
-    for split, found in lengths.items():
-        if not found.pairs:
+    facts: dict[str, Counter[str]] = {split: Counter() for split in texts.SPLITS}
+
+    def kept() -> Iterator[tuple[str, Pair]]:
+        for split, pair in transform(work, tok, langs, threads):
+            counts = [len(side.split()) for side in pair]
+            if split in text.dataset.cleaned and (reason := unfit(*counts, text)):
+                dropped[reason] += 1
+            else:
+                _add(facts[split], counts)
+                yield split, pair
+
+    texts.write_pairs(to, langs, kept())
+    for split, found in facts.items():
+        if not found["pairs"]:
             reasons = " or ".join(dropped)
             raise UserError(f"No pair of {tok / split} is left, as all have {reasons}: change the limits or the text.")
-    write_json(to / FACTS, {"dropped": dropped, **{split: found.facts() for split, found in lengths.items()}})
+    write_json(to / FACTS, {"dropped": dropped, **facts})
+
+
+def _add(facts: Counter[str], counts: list[int]) -> None:
+    """Adds a pair to the facts of its split, which count end-of-sentence symbols too."""
+    facts["pairs"] += 1
+    for side, count in zip(("source", "target"), counts, strict=True):
+        facts[f"{side}_subwords"] += count + 1
+        if count + 1 > facts[f"{side}_max"]:
+            facts[f"{side}_max"], facts[f"{side}_max_line"] = count + 1, facts["pairs"]
 
 
 def total(folder: Path) -> int:
@@ -75,31 +87,6 @@ def unfit(source: int, target: int, text: Text) -> str | None:
     if text.max_ratio and longer > text.max_ratio * shorter:
         return f"lengths more than {text.max_ratio:g} to 1"
     return None
-
-
-class _Lengths:
-    """Numbers of subwords on each side of a split, end-of-sentence symbols included."""
-
-    def __init__(self) -> None:
-        self.pairs = 0
-        self._totals = [0, 0]
-        self._longest = [0, 0]
-        self._longest_lines = [0, 0]
-
-    def add(self, counts: tuple[int, int]) -> None:
-        self.pairs += 1
-        for side, count in enumerate(counts):
-            self._totals[side] += count + 1
-            if count + 1 > self._longest[side]:
-                self._longest[side], self._longest_lines[side] = count + 1, self.pairs
-
-    def facts(self) -> dict[str, int | float]:
-        facts: dict[str, int | float] = {"pairs": self.pairs}
-        for side, name in enumerate(("source", "target")):
-            facts[f"{name}_subwords"] = self._totals[side]
-            facts[f"{name}_max"] = self._longest[side]
-            facts[f"{name}_max_line"] = self._longest_lines[side]
-        return facts
 
 
 def _learn(tok: Path, to: Path, text: Text, threads: int) -> Path:

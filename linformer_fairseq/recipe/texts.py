@@ -2,6 +2,7 @@
 
 import gzip
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -9,6 +10,9 @@ from pathlib import Path
 from linformer_fairseq.cli.errors import UserError
 
 SPLITS = ("train", "valid", "test")
+
+Pair = tuple[str, str]
+"""A sentence and its translation."""
 
 
 def find_text(folder: Path, split: str, lang: str) -> Path:
@@ -37,7 +41,7 @@ def read_lines(path: Path) -> list[str]:
 
 
 def stream_lines(path: Path) -> Iterator[str]:
-    """Yields the lines of a file that `write_lines` or a `PairWriter` wrote."""
+    """Yields the lines of a file that `write_lines` or `write_pairs` wrote."""
     with open(path, encoding="utf-8", newline="\n") as file:
         for line in file:
             yield line.removesuffix("\n")
@@ -54,32 +58,22 @@ def write_lines(path: Path, lines: Iterable[str]) -> None:
         file.writelines(line + "\n" for line in lines)
 
 
-class PairWriter:
-    """Writes sentence pairs to `folder/split.lang`, a file for each language, and counts them by split."""
-
-    def __init__(self, folder: Path, langs: tuple[str, str]) -> None:
-        self._folder = folder
-        self._langs = langs
-        self._files = ExitStack()
-        self._sides: dict[str, list] = {}
-        self.sizes: dict[str, int] = {}
-
-    def __enter__(self) -> "PairWriter":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._files.close()
-
-    def write(self, split: str, pair: tuple[str, str]) -> None:
-        if split not in self._sides:
-            self.sizes[split] = 0
-            paths = [self._folder / f"{split}.{lang}" for lang in self._langs]
-            self._sides[split] = [
-                self._files.enter_context(path.open("w", encoding="utf-8", newline="\n")) for path in paths
+def write_pairs(folder: Path, langs: tuple[str, str], pairs: Iterable[tuple[str, Pair]]) -> Counter[str]:
+    """Writes the pairs of each split to `folder/split.lang`, and returns how many there are of each."""
+    sizes: Counter[str] = Counter()
+    with ExitStack() as stack:
+        files = {
+            split: [
+                stack.enter_context(open(folder / f"{split}.{lang}", "w", encoding="utf-8", newline="\n"))
+                for lang in langs
             ]
-        for file, line in zip(self._sides[split], pair, strict=True):
-            file.write(line + "\n")
-        self.sizes[split] += 1
+            for split in SPLITS
+        }
+        for split, pair in pairs:
+            for file, line in zip(files[split], pair, strict=True):
+                file.write(line + "\n")
+            sizes[split] += 1
+    return sizes
 
 
 def read_parallel(folder: Path, split: str, source: str, target: str) -> tuple[list[str], list[str]]:

@@ -7,20 +7,17 @@ import regex
 from sacremoses import MosesPunctNormalizer, MosesTokenizer
 
 from . import texts
-from .pairs import Pair, transform, workers
+from .pairs import transform
 from .settings import SENTENCEPIECE, Text
+from .texts import Pair
 
 _NON_PRINTING = regex.compile(r"\p{C}")
 
 
 def tokenise(raw: Path, to: Path, text: Text, threads: int) -> None:
-    """Write the tokens of the pairs in `raw` to `to`, each line as one line, even if nothing is left of it."""
+    """Writes the tokens of the pairs in `raw` to `to`, each line as one line, even if nothing is left of it."""
     langs = (text.source_lang, text.target_lang)
-    work = partial(_tokenise_pairs, text)
-    with workers(threads) as parallel, texts.PairWriter(to, langs) as writer:
-        for split in texts.SPLITS:
-            for pair in transform(work, raw, split, langs, parallel):
-                writer.write(split, pair)
+    texts.write_pairs(to, langs, transform(partial(_tokenise_pairs, text), raw, langs, threads))
 
 
 def _tokenise_pairs(text: Text, pairs: list[Pair]) -> list[Pair]:

@@ -1,14 +1,14 @@
 """Training one model, from wherever an earlier attempt stopped."""
 
-import os
 import shutil
 import time
 import zipfile
 from pathlib import Path
 
 import torch
+from tqdm import tqdm
 
-from linformer_fairseq.cli.files import write_json
+from linformer_fairseq.cli.files import replacing, write_json
 from linformer_fairseq.cli.machine import describe_machine
 from linformer_fairseq.cli.processes import run_command
 from linformer_fairseq.cli.progress import say
@@ -101,24 +101,21 @@ class _Progress:
     """Says how far a training has come, and how long it will still take at the pace so far."""
 
     def __init__(self, model: Model, training: Training) -> None:
-        self._model = model
+        self._name = model.name
         self._training = training
         self._start: tuple[float, float] | None = None
 
     def __call__(self, line: str) -> None:
-        found = logs.entry(line)
-        if not found:
-            return
-        kind, values = found
+        kind, values = logs.entry(line)
         if kind == "train_inner":
             done = self._done(values)
             say(
-                f"  {self._model.name}: {done:4.0%}{self._left(done)}, epoch {values['epoch']:.0f}, update "
+                f"  {self._name}: {done:4.0%}{self._left(done)}, epoch {values['epoch']:.0f}, update "
                 f"{values['num_updates']:.0f}, loss {values['loss']:.2f}, {values['wps']:,.0f} tokens/s"
             )
         elif kind == "valid":
             update, perplexity = values["valid_num_updates"], values["valid_ppl"]
-            say(f"  {self._model.name}: validation perplexity {perplexity:.2f} after {update:.0f} updates")
+            say(f"  {self._name}: validation perplexity {perplexity:.2f} after {update:.0f} updates")
 
     def _done(self, values: dict[str, float]) -> float:
         """Returns the fraction that is done, by whichever limit comes first."""
@@ -130,20 +127,10 @@ class _Progress:
 
     def _left(self, done: float) -> str:
         now = time.monotonic()
-        if self._start is None:
-            self._start = now, done
-        since, before = self._start
+        since, before = self._start = self._start or (now, done)
         if done <= before:
             return ""
-        return f", {duration((now - since) * max(0.0, 1 - done) / (done - before))} left"
-
-
-def duration(seconds: float) -> str:
-    """Returns a time as people say it: 40 s, 12 min, 3 h 20 min."""
-    minutes = round(seconds / 60)
-    if minutes < 2:
-        return f"{seconds:.0f} s"
-    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02} min"
+        return f", {tqdm.format_interval((now - since) * max(0.0, 1 - done) / (done - before))} left"
 
 
 def repair_checkpoints(folder: Path) -> bool:
@@ -152,19 +139,14 @@ def repair_checkpoints(folder: Path) -> bool:
     fairseq writes a checkpoint whole under one name, then copies it to its other names (best, last) in place:
     a broken one is always a copy of the newest whole one.
     """
-    if not folder.is_dir():
-        return False
-    for part in folder.glob("*.tmp"):
+    for part in (*folder.glob("*.tmp"), *folder.glob("*.part")):
         part.unlink()
     checkpoints = sorted(folder.glob("checkpoint*.pt"), key=lambda path: path.stat().st_mtime_ns)
     whole = [path for path in checkpoints if zipfile.is_zipfile(path)]
-    for path in checkpoints:
-        if path in whole:
-            continue
-        if not whole:
+    for path in set(checkpoints) - set(whole):
+        if whole:
+            with replacing(path) as part:
+                shutil.copyfile(whole[-1], part)
+        else:
             path.unlink()
-            continue
-        part = path.with_name(path.name + ".tmp")
-        shutil.copyfile(whole[-1], part)
-        os.replace(part, path)
     return (folder / "checkpoint_last.pt").exists()

@@ -113,11 +113,8 @@ def check_arguments(arguments: Sequence[str]) -> None:
 
 
 def distributed_arguments(world_size: int, environment: Mapping[str, str], cpu: bool) -> list[str]:
-    """Returns the arguments of `fairseq-train` with which this process takes its place among `world_size`.
-
-    Raises:
-        UserError: when torchrun has not started just as many.
-    """
+    """Returns the arguments of `fairseq-train` with which this process takes its place among `world_size`, or raises
+    UserError when torchrun has not started just as many."""
     missing = [name for name in TORCHRUN if name not in environment]
     if world_size > 1 and missing:
         raise UserError(
@@ -140,11 +137,7 @@ def distributed_arguments(world_size: int, environment: Mapping[str, str], cpu: 
 
 
 def precision_arguments(precision: str, cpu: bool) -> list[str]:
-    """Returns the flag of `fairseq-train` for a precision, if there is one.
-
-    Raises:
-        UserError: for half precision on the CPU.
-    """
+    """Returns the flag of `fairseq-train` for a precision, if there is one; half precision on the CPU is refused."""
     if precision not in ("fp16", "amp"):
         return []
     if cpu:
@@ -161,14 +154,11 @@ def round_factors(cpu: bool) -> None:
 
 
 def check_together(world_size: int, configured: int, arguments: Sequence[str]) -> None:
-    """Lets the training begin only when torch and fairseq agree that `world_size` processes train one model.
+    """Raises UserError in every process unless torch and fairseq agree that `world_size` processes train one model.
 
     Args:
         configured: the world size in fairseq's configuration, which its trainer asks first.
         arguments: what has to be the same on all machines; those that are paths are not looked at.
-
-    Raises:
-        UserError: in every process, when they do not.
     """
     from fairseq.distributed import utils as distributed_utils
 

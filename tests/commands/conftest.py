@@ -5,18 +5,18 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Shared
-from tests.fairseq_commands import ALL_PLACES, PAPER, TWO_LEVELS, run, train_arguments, valid_losses
+from tests.fairseq_commands import ALL_PLACES, PAPER, TWO_LEVELS, train, valid_losses
 
 EVERY_FOUR_UPDATES = ["--max-epoch", 3, "--save-interval-updates", 4, "--keep-interval-updates", 3]
 CAUSAL = [*TWO_LEVELS, *ALL_PLACES, "--linformer-window", 4, *EVERY_FOUR_UPDATES]
 """The flags of `trained_causal`."""
 
 
-def train(shared: Shared, data: Path, name: str, *flags: object, arch: str = "linformer_transformer_tiny") -> Path:
+def trained_once(shared: Shared, data: Path, name: str, *flags: object, **arch: str) -> Path:
     """The best checkpoint of a training, which must have learned something."""
 
     def make(folder: Path) -> None:
-        output = run("train", *train_arguments(data, folder, *flags, arch=arch)).ok()
+        output = train(data, folder, *flags, **arch).ok()
         losses = valid_losses(output)
         assert losses[-1] < losses[0]
         (folder / "log").write_text(output)
@@ -27,16 +27,16 @@ def train(shared: Shared, data: Path, name: str, *flags: object, arch: str = "li
 @pytest.fixture(scope="session")
 def trained(shared: Shared, data: Path) -> Path:
     """The checkpoint of a Linformer, with earlier ones of its training beside it."""
-    return train(shared, data, "linformer", *PAPER, *EVERY_FOUR_UPDATES)
+    return trained_once(shared, data, "linformer", *PAPER, *EVERY_FOUR_UPDATES)
 
 
 @pytest.fixture(scope="session")
 def trained_causal(shared: Shared, data: Path) -> Path:
     """The checkpoint of a model with two levels, and with slots and a window in the decoder's self-attention."""
-    return train(shared, data, "causal", *CAUSAL)
+    return trained_once(shared, data, "causal", *CAUSAL)
 
 
 @pytest.fixture(scope="session")
 def trained_transformer(shared: Shared, data: Path) -> Path:
     """The checkpoint of fairseq's own Transformer of the same size."""
-    return train(shared, data, "transformer", arch="transformer_tiny")
+    return trained_once(shared, data, "transformer", arch="transformer_tiny")

@@ -6,16 +6,7 @@ import pytest
 import torch
 
 from linformer_fairseq.average import average
-from tests.fairseq_commands import (
-    PAPER,
-    generate_arguments,
-    hypotheses,
-    run,
-    run_module,
-    train_arguments,
-    valid_losses,
-    validate_arguments,
-)
+from tests.fairseq_commands import PAPER, run_module, train, translate, valid_losses, validation_loss
 
 pytestmark = pytest.mark.slow
 
@@ -34,12 +25,11 @@ def test_fairseq_takes_the_mean(data: Path, trained: Path, tmp_path: Path) -> No
         torch.testing.assert_close(tensor, sum(model[name] for model in models) / 3)
         assert torch.equal(tensor, same[name])
 
-    assert len(hypotheses(run("generate", *generate_arguments(data, mean)).ok())) == 30
-    (loss,) = valid_losses(run("validate", *validate_arguments(data, mean)).ok())
+    translate(data, mean)
     nothing = ["--finetune-from-model", mean, "--max-update", 1, "--lr", 0]
-    tuned = run("train", *train_arguments(data, tmp_path / "tuned", *PAPER, *nothing)).ok()
+    tuned = train(data, tmp_path / "tuned", *PAPER, *nothing).ok()
     assert "loading pretrained model" in tuned
-    assert valid_losses(tuned) == [pytest.approx(loss, abs=0.002)]
+    assert valid_losses(tuned) == [pytest.approx(validation_loss(data, mean), abs=0.002)]
 
 
 @pytest.mark.skipif(hasattr(torch.serialization, "add_safe_globals"), reason="this torch can average")

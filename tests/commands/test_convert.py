@@ -17,14 +17,12 @@ from tests.fairseq_commands import (
     ALL_PLACES,
     PAPER,
     Result,
-    generate_arguments,
-    hypotheses,
-    run,
     run_module,
     same_hypotheses,
-    train_arguments,
+    train,
+    translate,
     valid_losses,
-    validate_arguments,
+    validation_loss,
 )
 
 pytestmark = [
@@ -53,10 +51,7 @@ def test_two_levels_translate_as_before(trained_transformer: Path, data: Path, t
         assert float(row[5]) < 1e-4
     assert float(rows[2][4]) > 0
 
-    before, after = (
-        hypotheses(run("generate", *generate_arguments(data, checkpoint)).ok())
-        for checkpoint in (trained_transformer, out)
-    )
+    before, after = (translate(data, checkpoint) for checkpoint in (trained_transformer, out))
     assert len(before) == len(after) == 30
     lengths = [len(line.split()) + 1 for line in (data / "test.en").read_text().splitlines()]
     short = [number for number, length in enumerate(lengths) if length <= 16]
@@ -80,9 +75,8 @@ def test_fitted_and_tuned(trained_transformer: Path, data: Path, tmp_path: Path)
     told = shlex.split(re.search(rf"--finetune-from-model {out} (.*)", said)[1])
     assert {"--linformer-mask-empty-slots", "--linformer-init", "--linformer-window"} <= set(told)
     nothing = ["--finetune-from-model", out, "--max-update", 1, "--lr", 0]
-    arguments = train_arguments(data, tmp_path / "tuned", "--linformer-k", 8, *told, *nothing)
-    (loss,) = valid_losses(run("validate", *validate_arguments(data, out)).ok())
-    assert valid_losses(run("train", *arguments).ok()) == [pytest.approx(loss, abs=0.002)]
+    tuned = train(data, tmp_path / "tuned", "--linformer-k", 8, *told, *nothing).ok()
+    assert valid_losses(tuned) == [pytest.approx(validation_loss(data, out), abs=0.002)]
 
 
 def test_sentences_too_long_for_the_model(trained_transformer: Path, data: Path, tmp_path: Path) -> None:

@@ -17,10 +17,11 @@ from tests.fairseq_commands import (
     environment,
     generate_arguments,
     hydra_arguments,
-    hypotheses,
     run,
     same_hypotheses,
+    train,
     train_arguments,
+    translate,
     valid_losses,
 )
 
@@ -53,7 +54,7 @@ def test_finetuning_a_transformer(data: Path, tmp_path: Path, trained_transforme
     arguments = train_arguments(data, tmp_path, "--finetune-from-model", trained_transformer, *nothing)
     assert "the checkpoint has no Linformer projections: they start fresh" in run("train", *arguments).ok()
     before, after = (
-        hypotheses(run("generate", *generate_arguments(data, checkpoint, *plain_encoder_flags())).ok())
+        translate(data, checkpoint, *plain_encoder_flags())
         for checkpoint in (trained_transformer, tmp_path / "checkpoint_last.pt")
     )
     assert len(before) == 30
@@ -89,7 +90,7 @@ def test_bfloat16(data: Path, tmp_path: Path) -> None:
     ],
 )
 def test_bad_flags_end_in_one_sentence(data: Path, tmp_path: Path, flags: list[object], sentence: str) -> None:
-    assert sentence in run("train", *train_arguments(data, tmp_path, *flags)).sentence()
+    assert sentence in train(data, tmp_path, *flags).sentence()
 
 
 def test_checkpoint_of_another_k(data: Path, trained: Path) -> None:
@@ -101,8 +102,7 @@ def test_checkpoint_of_another_k(data: Path, trained: Path) -> None:
 def test_long_sources(data: Path, tmp_path: Path) -> None:
     """fairseq's own check, and its flag to skip what is too long, work as ever."""
     short = ["--max-source-positions", 16, "--max-update", 2]
-    result = run("train", *train_arguments(data, tmp_path / "a", *short))
+    result = train(data, tmp_path / "a", *short)
     assert result.status != 0
     assert "max_positions=(16, 64)" in result.output
-    skipping = train_arguments(data, tmp_path / "b", *short, "--skip-invalid-size-inputs-valid-test")
-    assert "done training" in run("train", *skipping).ok()
+    assert "done training" in train(data, tmp_path / "b", *short, "--skip-invalid-size-inputs-valid-test").ok()

@@ -11,8 +11,9 @@ from tests.fairseq_commands import (
     hypotheses,
     run,
     same_hypotheses,
+    translate,
     valid_losses,
-    validate_arguments,
+    validation_loss,
 )
 
 pytestmark = pytest.mark.slow
@@ -28,13 +29,13 @@ def checkpoint(request: pytest.FixtureRequest) -> Path:
 @pytest.fixture(scope="module")
 def found(data: Path, checkpoint: Path) -> Found:
     """The checkpoint's translations of the test set."""
-    found = hypotheses(run("generate", *generate_arguments(data, checkpoint)).ok())
+    found = translate(data, checkpoint)
     assert len(found) == 30
     return found
 
 
 def test_generate_does_not_depend_on_the_batch(data: Path, checkpoint: Path, found: Found) -> None:
-    same_hypotheses(found, hypotheses(run("generate", *generate_arguments(data, checkpoint, "--batch-size", 1)).ok()))
+    same_hypotheses(found, translate(data, checkpoint, "--batch-size", 1))
 
 
 def test_score_reference_agrees_with_the_search(data: Path, checkpoint: Path, found: Found, tmp_path: Path) -> None:
@@ -67,7 +68,7 @@ def test_prefixes_and_alignment(data: Path, checkpoint: Path) -> None:
 
 
 def test_validate_finds_the_loss_of_the_training(data: Path, checkpoint: Path) -> None:
-    (loss,) = valid_losses(run("validate", *validate_arguments(data, checkpoint)).ok())
+    loss = validation_loss(data, checkpoint)
     assert loss == pytest.approx(min(valid_losses((checkpoint.parent / "log").read_text())), abs=0.002)
 
 
@@ -84,7 +85,7 @@ def test_interactive_and_hub_say_what_generate_says(data: Path, checkpoint: Path
 def test_ensemble(data: Path, trained: Path, trained_causal: Path) -> None:
     """One of a model and itself finds what the model finds, one of two models something else."""
     alone, twice, both = (
-        hypotheses(run("generate", *generate_arguments(data, paths)).ok())
+        translate(data, paths)
         for paths in (trained_causal, f"{trained_causal}:{trained_causal}", f"{trained}:{trained_causal}")
     )
     same_hypotheses(alone, twice)

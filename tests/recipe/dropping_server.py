@@ -3,7 +3,7 @@
 import socket
 import struct
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -30,7 +30,6 @@ class DroppingServer:
     drop: Literal["close", "reset", "stall"] = "close"
     drops: dict[str, list[int]] = field(default_factory=dict)  # path -> bytes after which the next responses break
     answers: dict[str, list[tuple[int, bytes]]] = field(default_factory=dict)  # path -> status and page of the next
-    after_drop: Callable[[], None] = lambda: None
     requests: list[tuple[str, str | None]] = field(default_factory=list)  # path and Range
     closing: threading.Event = field(default_factory=threading.Event)
 
@@ -127,7 +126,6 @@ class _Handler(BaseHTTPRequestHandler):
         if state.drop == "reset":  # closed at once, with whatever is on its way
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             self.connection.close()
-        state.after_drop()
 
     def _head(self, status: int, headers: dict[str, str]) -> None:
         self.send_response(status)

@@ -90,9 +90,9 @@ def check_whole(to: Path, data: bytes = DATA) -> None:
 
 
 def test_whole_file(server: DroppingServer, to: Path) -> None:
-    get(server, to, sha256=hashlib.sha256(DATA).hexdigest().upper(), size=len(DATA))
+    get(server, to, sha256=hashlib.sha256(DATA).hexdigest().upper())
     check_whole(to)
-    get(server, to, size=7)  # a file that is there is left alone
+    get(server, to, sha256="0" * 64)  # a file that is there is left alone
     assert ranges(server) == [None]
     to.unlink()
     fetch((server.folder / NAME).as_uri(), to)
@@ -116,8 +116,7 @@ def test_whole_file(server: DroppingServer, to: Path) -> None:
 def test_a_dropped_connection_goes_on_where_it_can(
     server: DroppingServer, to: Path, server_is: dict[str, Any], asked: list[str | None] | None
 ) -> None:
-    for knob, value in server_is.items():
-        setattr(server, knob, value)
+    vars(server).update(server_is)
     server.drops[NAME] = [1_000]
     get(server, to)
     check_whole(to)
@@ -150,24 +149,13 @@ def test_only_attempts_without_anything_new_count(
 
 
 @pytest.mark.parametrize(("if_range", "tells"), [(True, True), (True, False), (False, True)])
-@pytest.mark.parametrize("between_runs", [True, False])
-def test_two_versions_are_never_mixed(
-    server: DroppingServer, to: Path, if_range: bool, tells: bool, between_runs: bool
-) -> None:
+def test_two_versions_are_never_mixed(server: DroppingServer, to: Path, if_range: bool, tells: bool) -> None:
     """Not even by a server that sends the rest of the new version after the first half of the old one."""
     server.if_range, server.tells = if_range, tells
     assert len(OTHER) == len(DATA)
-
-    def change() -> None:
-        (server.folder / NAME).write_bytes(OTHER)
-        server.etag = '"2"'
-
-    if between_runs:
-        interrupt(server, to, after=1_000)
-        change()
-    else:
-        server.drops[NAME] = [1_000]
-        server.after_drop = change
+    interrupt(server, to, after=1_000)
+    (server.folder / NAME).write_bytes(OTHER)
+    server.etag = '"2"'
     get(server, to)
     check_whole(to, OTHER)
     assert GO_ON[1] in ranges(server)
@@ -187,13 +175,11 @@ def test_pauses_grow_until_something_arrives(server: DroppingServer, to: Path, m
     [
         (DATA, '{url}\n"1"\n', [f"bytes={len(DATA)}-"]),
         (DATA + b"more", '{url}\n"1"\n', [f"bytes={len(DATA) + 4}-", None]),
-        (DATA[:9], "", [None]),
         (DATA[:9], "what?", [None]),
         (DATA[:9], "{url}\n\n", [None]),
-        (DATA[:9], '{url}\n"\x00"\n', [None]),
         (DATA[:9], 'http://another/corpus.tgz\n"1"\n', [None]),
     ],
-    ids=["whole", "too long", "no origin", "other text", "no validator", "no text", "another server"],
+    ids=["whole", "too long", "other text", "no validator", "another server"],
 )
 def test_what_an_earlier_run_may_have_left(
     server: DroppingServer, to: Path, part: bytes, origin: str, asked: list[str | None]
@@ -206,20 +192,21 @@ def test_what_an_earlier_run_may_have_left(
     assert ranges(server) == asked
 
 
-@given(
-    drops=st.lists(st.integers(0, len(SMALL) + 3), max_size=8),
-    drop=st.sampled_from(["close", "reset"]),
-    can_range=st.booleans(),
-    lengths=st.booleans(),
-    etag=st.sampled_from(['"1"', 'W/"1"', None]),
-    runs=st.booleans(),
+KNOBS = st.fixed_dictionaries(
+    {
+        "drop": st.sampled_from(["close", "reset"]),
+        "ranges": st.booleans(),
+        "lengths": st.booleans(),
+        "etag": st.sampled_from(['"1"', 'W/"1"', None]),
+    }
 )
-def test_whatever_drops_the_bytes_are_the_same(
-    drops: list[int], drop: str, can_range: bool, lengths: bool, etag: str | None, runs: bool
-) -> None:
+
+
+@given(drops=st.lists(st.integers(0, len(SMALL) + 3), max_size=8), knobs=KNOBS, runs=st.booleans())
+def test_whatever_drops_the_bytes_are_the_same(drops: list[int], knobs: dict[str, Any], runs: bool) -> None:
     with tempfile.TemporaryDirectory() as folder, serve(Path(folder)) as server:
         (server.folder / NAME).write_bytes(SMALL)
-        server.drop, server.ranges, server.lengths, server.etag = drop, can_range, lengths, etag
+        vars(server).update(knobs)
         server.drops[NAME] = list(drops)
         to = server.folder / "got" / NAME
         while runs and server.drops[NAME] and not to.exists():  # each attempt a run of its own
@@ -234,17 +221,14 @@ def test_whatever_drops_the_bytes_are_the_same(
 @pytest.mark.parametrize(
     ("answers", "data", "expected", "said"),
     [
-        ([], DATA, {"size": 1234}, f"has {len(DATA):,} bytes instead of 1,234"),
         ([], DATA, {"sha256": "0" * 64}, f"has the sha256 digest {hashlib.sha256(DATA).hexdigest()} instead of 0000"),
         ([], b"<!doctype html>", {}, "gave a web page (HTML) instead of a .tgz archive"),
         ([], b"", {}, "gave something else instead of a .tgz archive"),
-        ([], b"\x1f", {}, "gave something else instead of a .tgz archive"),
         ([], b"PK\x03\x04 and so on", {}, "gave something else instead of a .tgz archive"),
-        ([403], DATA, {}, "(403 Forbidden)"),
         ([404], DATA, {}, "(404 Not Found)"),
         ([302], DATA, {}, "302"),
     ],
-    ids=["size", "digest", "page", "empty", "short", "zip", "403", "404", "302"],
+    ids=["digest", "page", "empty", "zip", "404", "302"],
 )
 def test_refusals_are_final(
     server: DroppingServer, to: Path, answers: list[int], data: bytes, expected: dict[str, Any], said: str
@@ -256,21 +240,15 @@ def test_refusals_are_final(
     assert not list(to.parent.iterdir())
 
 
-@pytest.mark.parametrize("status", [429, 503])
-def test_an_overloaded_server_is_asked_again(server: DroppingServer, to: Path, status: int) -> None:
-    server.answers[NAME] = [(status, b"<html>later</html>")] * 2
+def test_an_overloaded_server_is_asked_again(server: DroppingServer, to: Path) -> None:
+    server.answers[NAME] = [(429, b"<html>later</html>"), (503, b"<html>later</html>")]
     get(server, to, tries=3)
     check_whole(to)
 
 
-@pytest.mark.parametrize(
-    "url", ["wmt/x.tgz", "ftp://x/x.tgz", "http://[/x.tgz", "http:///x.tgz", "http://x/a b", "http://x/ä"]
-)
-def test_no_address(to: Path, url: str) -> None:
-    assert "is not an address that can be fetched (" in refused(url, to)
-
-
-def test_nobody_there(tmp_path: Path, to: Path) -> None:
+def test_no_address_and_nobody_there(tmp_path: Path, to: Path) -> None:
+    for url in ("wmt/x.tgz", "ftp://x/x.tgz", "http://[/x.tgz", "http:///x.tgz", "http://x/a b", "http://x/ä"):
+        assert "is not an address that can be fetched (" in refused(url, to)
     assert "cannot be fetched (No such file or directory" in refused("file:///nowhere/x.tgz", to)
     assert "cannot be fetched (" in refused("http://no-such-host.invalid/x.tgz", to, tries=1)
     with serve(tmp_path) as server:
@@ -304,12 +282,6 @@ def test_full_disk(server: DroppingServer, small_disk: Path) -> None:
     get(server, to)
     check_whole(to, data)
     assert ranges(server)[1] not in (None, "bytes=0-")
-
-
-def test_folder_that_cannot_be_made(server: DroppingServer, tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(UserError, match=r"corpus\.tgz cannot be written: (Not a directory|File exists)\.$"):
-        get(server, tmp_path / "file" / NAME)
 
 
 def test_recorded_checksums(tmp_path: Path) -> None:

@@ -4,8 +4,6 @@ import sys
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.recipe.launch import PORT, WORKER, Machines, machines_from, train_command, update_freq
@@ -44,16 +42,10 @@ def test_what_a_machine_runs(gpus, visible, environment, processes, batches, cpu
     [
         ({}, 3, "3 processes need a GPU each, but 2 are visible"),
         ({"NNODES": "2"}, None, "NNODES=2, but MASTER_ADDR is not set"),
-        ({"NNODES": "2", "MASTER_ADDR": ""}, None, "NNODES=2, but MASTER_ADDR is not set"),
         ({"MASTER_ADDR": "node0"}, None, "MASTER_ADDR=node0, but NNODES is not set"),
         ({"NODE_RANK": "1"}, None, "NODE_RANK=1, but it must be 0, with NNODES=1."),
-        (
-            {"NNODES": "2", "NODE_RANK": "2", "MASTER_ADDR": "node0"},
-            None,
-            "NODE_RANK=2, but it must be a whole number from 0 to 1, with NNODES=2.",
-        ),
+        ({**FOUR, "NODE_RANK": "4"}, None, "NODE_RANK=4, but it must be a whole number from 0 to 3, with NNODES=4."),
         ({"NNODES": "0"}, None, "NNODES=0, but it must be a whole number from 1"),
-        ({"NNODES": "two"}, None, "NNODES=two, but"),
         ({"MASTER_PORT": "70000"}, None, "MASTER_PORT=70000, but"),
         ({"WORLD_SIZE": "2"}, None, "WORLD_SIZE=2 says that something like torchrun"),
     ],
@@ -63,9 +55,6 @@ def test_refusals(gpus, environment, processes, said):
     with pytest.raises(UserError) as refusal:
         machines_from(environment, processes, 32, cpu=False)
     assert said in str(refusal.value)
-
-
-def test_no_gpu(gpus):
     gpus(0)
     with pytest.raises(UserError, match="No GPU is visible here"):
         machines_from({}, None, 32, cpu=False)
@@ -88,15 +77,8 @@ def test_torchrun_gets_every_process_told_how_many_there_are():
     assert "--standalone" in train_command(Machines(4), "fp16", ["DATA"])
 
 
-@given(batches=st.integers(1, 64), world_size=st.integers(1, 64))
-def test_an_update_sees_the_same_number_of_batches(batches, world_size):
-    try:
-        assert update_freq(batches, world_size) * world_size == batches
-    except UserError:
-        assert batches % world_size
-
-
-def test_a_world_size_that_does_not_divide_is_refused_with_those_that_do():
+def test_an_update_sees_the_same_number_of_batches():
+    assert [update_freq(8, world_size) for world_size in (1, 2, 4, 8)] == [8, 4, 2, 1]
     with pytest.raises(UserError, match=r"by 3 processes: train with 1, 2, 4 or 8\.$"):
         update_freq(8, 3)
     with pytest.raises(UserError, match=r"by 2 processes: train with 1\.$"):

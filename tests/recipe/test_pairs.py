@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.recipe import pairs
-from linformer_fairseq.recipe.pairs import Pair, transform, workers
+from linformer_fairseq.recipe.pairs import transform
+from linformer_fairseq.recipe.texts import SPLITS, Pair
 
 LANGS = ("en", "de")
 
@@ -19,22 +20,23 @@ def upper(chunk: list[Pair]) -> list[Pair]:
     return [(source.upper(), target.upper()) for source, target in chunk]
 
 
-def write(folder: Path, count: int) -> None:
-    for lang in LANGS:
-        (folder / f"train.{lang}").write_text("".join(f"{lang} {n}\n" for n in range(count)))
+def write(folder: Path, count: int) -> Path:
+    for split in SPLITS:
+        for lang in LANGS:
+            (folder / f"{split}.{lang}").write_text("".join(f"{lang} {n}\n" for n in range(count)))
+    return folder
 
 
 @given(st.integers(0, 60), st.integers(1, 7), st.integers(1, 3))
 def test_every_pair_once_and_in_order(
     tmp_path_factory: pytest.TempPathFactory, count: int, chunk: int, window: int
 ) -> None:
-    folder = tmp_path_factory.mktemp("pairs")
-    write(folder, count)
-    with pytest.MonkeyPatch.context() as patch, workers(1) as parallel:
+    folder = write(tmp_path_factory.mktemp("pairs"), count)
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pairs, "CHUNK", chunk)
         patch.setattr(pairs, "WINDOW", window)
-        done = list(transform(upper, folder, "train", LANGS, parallel))
-    assert done == [(f"EN {n}", f"DE {n}") for n in range(count)]
+        done = list(transform(upper, folder, LANGS, threads=1))
+    assert done == [(split, (f"EN {n}", f"DE {n}")) for split in SPLITS for n in range(count)]
 
 
 @pytest.mark.slow
@@ -44,12 +46,10 @@ def test_no_more_than_a_window_is_read_ahead(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(pairs, "CHUNK", 1)
     read = []
     monkeypatch.setattr(pairs, "stream_lines", lambda path: (read.append(n) or str(n) for n in range(1000)))
-    write(tmp_path, 1000)
-    with workers(2) as parallel:
-        results = transform(upper, tmp_path, "train", LANGS, parallel)
-        assert next(results) == ("0", "0")
-        assert len(read) == len(LANGS) * 2 * pairs.WINDOW
-        results.close()
+    results = transform(upper, write(tmp_path, 1000), LANGS, threads=2)
+    assert next(results) == ("train", ("0", "0"))
+    assert len(read) == len(LANGS) * 2 * pairs.WINDOW
+    results.close()
 
 
 @pytest.mark.slow
@@ -58,6 +58,5 @@ def test_a_killed_process_is_no_traceback(tmp_path: Path) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
         return chunk
 
-    write(tmp_path, 10)
-    with workers(2) as parallel, pytest.raises(UserError, match="set --threads lower"):
-        list(transform(die, tmp_path, "train", LANGS, parallel))
+    with pytest.raises(UserError, match="set --threads lower"):
+        list(transform(die, write(tmp_path, 10), LANGS, threads=2))

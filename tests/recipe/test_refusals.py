@@ -60,12 +60,9 @@ def test_bad_text(
 
 def test_unreadable_file(capsys: pytest.CaptureFixture[str], text_folder: Path, tmp_path: Path) -> None:
     (text_folder / "test.de").unlink()
-    (text_folder / "test.de").symlink_to(
-        "/proc/self/mem"
-    )  # a regular file of which not even root can read the first byte
-    assert "test.de cannot be read: Input/output error" in refuse(
-        capsys, "--data", text_folder, "--out", tmp_path / "out"
-    )
+    (text_folder / "test.de").symlink_to("/proc/self/mem")  # not even root can read its first byte
+    said = refuse(capsys, "--data", text_folder, "--out", tmp_path / "out")
+    assert "test.de cannot be read: Input/output error" in said
     assert not (tmp_path / "out").exists()
 
 
@@ -75,15 +72,12 @@ def test_unreadable_file(capsys: pytest.CaptureFixture[str], text_folder: Path, 
         (["--data", "nowhere"], "nowhere is not a folder"),
         (["--data", ".", "--wmt14", "newstest2013"], "--data and --wmt14 name two texts"),
         (["--source-lang", "fr"], "The made corpus is in de and en only: name your own text with --data."),
-        (["--source-lang", "fr", "--wmt14", "newstest2013"], "WMT14 is in de and en only"),
         (["--source-lang", "de"], "both de"),
         (["--source-lang", "../en"], "language code"),
         (["--k", "0"], "whole number"),
         (["--k", "8,x"], "'x'"),
         (["--k", "5000"], "--linformer-k 5000"),
         (["--k", "65", "--attention", "decoder", "--", "--max-target-positions", "64"], "--max-target-positions 64"),
-        (["--epochs", "-1"], "whole number"),
-        (["--epochs", "many"], "'many'"),
         (["--epochs", "0"], "--epochs and --updates are both 0"),
         (["--average", "3"], "--average 3 asks for more checkpoints than --keep-checkpoints 1"),
         (["--average", "3", "--keep-checkpoints", "3", "--updates", "500"], "500 updates give with one every 200"),
@@ -91,7 +85,6 @@ def test_unreadable_file(capsys: pytest.CaptureFixture[str], text_folder: Path, 
         (["--lr", "nan"], "'nan'"),
         (["--attention", "encoder,sideways"], "encoder,sideways"),
         (["--projection", "linear,fft"], "'linear,fft' is not a comma list of linear,"),
-        (["--arch", "transformer_of_nobody"], "transformer_of_nobody"),
         (["--arch", "lstm"], "lstm is not a translation Transformer of fairseq's that has a Linformer"),
         (["--heads", "3"], "--heads 3"),
         (["--linformer-args", "--linformer-sharing nobody"], "linformer-sharing"),
@@ -104,10 +97,8 @@ def test_unreadable_file(capsys: pytest.CaptureFixture[str], text_folder: Path, 
         (["--nonsense"], "--nonsense"),
         (["--", "--nonsense"], "--nonsense"),
         (["--", "--save-dir", "x"], "--save-dir is set by the recipe"),
-        (["--", "--max-epoch", "2"], "--max-epoch is set by the recipe"),
         (["--", "--device-id", "1"], "--device-id is set by the worker"),
         (["--linformer-args=--linformer-k 2"], "--linformer-k is set by the recipe"),
-        (["--linformer-args=--linformer-projection conv"], "--linformer-projection is set by the recipe"),
     ],
 )
 def test_values(capsys: pytest.CaptureFixture[str], tmp_path: Path, argv: list[str], said: str) -> None:
@@ -120,15 +111,13 @@ def test_output_that_cannot_be_written(capsys: pytest.CaptureFixture[str], tmp_p
     assert "out cannot be written" in refuse(capsys, "--out", tmp_path / "file" / "out")
 
 
-@pytest.mark.parametrize("settings", [None, "[]", '{"epochs": 3}'])
-def test_folder_of_other_files_is_left_alone(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, settings: str | None
-) -> None:
+def test_folder_of_other_files_is_left_alone(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "tool").write_text("mine")
-    if settings:
-        (tmp_path / "settings.json").write_text(settings)
     assert "holds other files" in refuse(capsys, "--out", tmp_path)
+    for settings in ("[]", '{"epochs": 3}'):
+        (tmp_path / "settings.json").write_text(settings)
+        assert "holds other files" in refuse(capsys, "--out", tmp_path)
     assert (tmp_path / "bin" / "tool").read_text() == "mine"
 
 

@@ -9,10 +9,11 @@ from fairseq.models.transformer import TransformerModelBase
 
 from linformer_fairseq.cli.progress import say
 
+from ..forward import random_tokens
 from ..memory import refusal, release
-from ..rows import Row
+from ..rows import TimedRow
 from ..run_options import RunOptions
-from ..timing import Spread, interleaved
+from ..timing import Spread, in_milliseconds, interleaved
 from .beam_search import Search
 from .checks import TARGET_LENGTH
 from .models import LINFORMERS, TRANSFORMER
@@ -24,7 +25,7 @@ Wanted = tuple[str, int, int]
 
 
 @dataclass(frozen=True)
-class DecodingRow(Row):
+class DecodingRow(TimedRow):
     """One model at one position."""
 
     model: str
@@ -32,17 +33,16 @@ class DecodingRow(Row):
     position: int
     hypotheses: int
     """Hypotheses of all sentences; each gets a token in a step."""
-    step: Spread | None
+    time: Spread | None
     """Time of one step."""
     self_state_bytes: int | None
     """The self-attention's part of the state."""
     state_bytes: int | None
     note: str = ""
-    """Why there is no time."""
 
     @property
     def tokens_per_second(self) -> float | None:
-        return self.hypotheses / self.step.median if self.step else None
+        return self.hypotheses / self.seconds if self.seconds else None
 
     def facts(self) -> dict[str, Any]:
         """The row as results.json has it."""
@@ -79,8 +79,7 @@ def _in_turn(wanted: list[Wanted], models: Models, settings: CausalSettings, opt
     """Returns a row for each model, beam and position that is wanted, all measured in turn."""
     device = options.torch_device
     words = models[TRANSFORMER].decoder.dictionary
-    shape = (settings.sentences, settings.source_length)
-    source = torch.randint(words.nspecial, len(words), shape, device=device)
+    source = random_tokens(words, settings.sentences, settings.source_length, device)
     searches: dict[Wanted, Search] = {}
     notes: dict[Wanted, str] = {}
     for name, beam, position in wanted:
@@ -98,10 +97,10 @@ def _in_turn(wanted: list[Wanted], models: Models, settings: CausalSettings, opt
     rows = []
     for key in wanted:
         name, beam, position = key
-        step, note = timings.spreads.get(key), notes.get(key, "")
+        time, note = timings.spreads.get(key), notes.get(key, "")
         bytes_ = sizes.get(key, (None, None))
-        rows.append(DecodingRow(name, beam, position, settings.sentences * beam, step, *bytes_, note))
-        say(f"  {name}, position {position:,}: {f'{1000 * step.median:,.1f} ms a step' if step else note}")
+        rows.append(DecodingRow(name, beam, position, settings.sentences * beam, time, *bytes_, note))
+        say(f"  {name}, position {position:,}: {f'{in_milliseconds(time)} a step' if time else note}")
     del searches, calls
     release(device)
     return rows

@@ -2,11 +2,11 @@
 
 from fairseq.models.transformer import TransformerModelBase
 
-from ..models import TRANSFORMER, ModelSizes, build
+from ..models import ALL_LINEAR, TRANSFORMER, build, linformer_flags
 from .settings import CausalSettings
 
 LINFORMERS = {
-    "Linformer (encoder, cross, decoder)": "encoder,cross,decoder",
+    "Linformer (encoder, cross, decoder)": ALL_LINEAR,
     "Linformer (decoder)": "decoder",
 }
 """The contenders besides fairseq's Transformer, and which of their attentions are projected."""
@@ -15,21 +15,13 @@ SOURCE_POSITIONS = 1024
 
 def build_models(settings: CausalSettings, target_positions: int) -> dict[str, TransformerModelBase]:
     """Returns all contenders, ready for inference as fairseq-generate makes them."""
-    sizes = ModelSizes(settings.dim, settings.heads, settings.layers, settings.ffn_dim, settings.words)
-    task = sizes.task()
-    positions = {
-        "max_source_positions": max(SOURCE_POSITIONS, settings.source_length, settings.k),
-        "max_target_positions": target_positions,
+    task = settings.model.task()
+    flags = {name: linformer_flags(settings.k, attention=attention) for name, attention in LINFORMERS.items()}
+    longest_source = max(SOURCE_POSITIONS, settings.source_length, settings.k)
+    models = {
+        name: build(own, settings.model, task, target_positions, longest_source)
+        for name, own in {TRANSFORMER: {}, **flags}.items()
     }
-    models = {TRANSFORMER: build("transformer", sizes, task, **positions)}
-    for name, places in LINFORMERS.items():
-        flags = {
-            "linformer_k": str(settings.k),
-            "linformer_attention": places,
-            "linformer_projection": "linear",
-            "linformer_window": 0,
-        }
-        models[name] = build("linformer_transformer", sizes, task, **positions, **flags)
     for model in models.values():
         model.make_generation_fast_(need_attn=False)
     return models

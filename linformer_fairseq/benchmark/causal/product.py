@@ -1,8 +1,9 @@
 """Forward and backward of causal attention alone: as products of tensors, and as modules with their linear layers."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -14,10 +15,10 @@ from linformer_fairseq.cli.progress import say
 from linformer_fairseq.modules import CausalLinformerAttention, LinearProjection
 from linformer_fairseq.modules.ops.causal import causal_attention
 
-from ..memory import peak_bytes_or_none, release
-from ..rows import Row
+from ..memory import release
+from ..rows import TimedRow
 from ..run_options import RunOptions
-from ..timing import Spread, interleaved
+from ..timing import Measured, Spread, interleaved, with_peaks
 from .settings import CausalSettings
 
 PRODUCT = "causal Linformer product"
@@ -37,10 +38,12 @@ INPUT_SETS = 3
 
 Call = Callable[[int], object]
 """Forward and backward on the inputs of a run."""
+Inputs = list[tuple[list[Tensor], Tensor]]
+"""For every set of inputs the leaves, and the gradient of the output."""
 
 
 @dataclass(frozen=True)
-class TrainingRow(Row):
+class TrainingRow(TimedRow):
     """One contender at one length."""
 
     contender: str
@@ -51,7 +54,6 @@ class TrainingRow(Row):
     peak_bytes: int | None
     """Peak memory of forward and backward, beyond inputs and parameters."""
     note: str = ""
-    """Why there is no time."""
 
 
 def measure(settings: CausalSettings, options: RunOptions) -> list[TrainingRow]:
@@ -75,46 +77,47 @@ def sweep(settings: CausalSettings, options: RunOptions) -> list[TrainingRow]:
     rows = []
     for length in settings.lengths:
         say(f"chunk sizes, {length:,} tokens ...")
-        inputs = _tensors(settings, options, length)
-        calls = {f"chunks of {size}": partial(_run_product, inputs, size) for size in settings.chunk_sizes}
-        measured = _measure(calls, options).values()
-        rows += [
-            TrainingRow(PRODUCT, length, size, *row) for size, row in zip(settings.chunk_sizes, measured, strict=True)
-        ]
+        inputs = _product_inputs(settings, options, length)
+        sizes = {f"chunks of {size}": size for size in settings.chunk_sizes}
+        calls = {name: _training(partial(causal_attention, chunk_size=size), inputs) for name, size in sizes.items()}
+        measured = _measure(calls, options)
+        rows += [TrainingRow(PRODUCT, length, size, *measured[name]) for name, size in sizes.items()]
         del calls, inputs
         release(options.torch_device)
     return rows
 
 
-def _measure(calls: dict[str, Call], options: RunOptions) -> dict[str, tuple[Spread | None, int | None, str]]:
-    """Returns time, peak memory and note of every contender."""
+def _measure(calls: dict[str, Call], options: RunOptions) -> dict[str, Measured]:
     timings = interleaved(calls, options.repeats, options.warm_up, options.torch_device)
-    measured = {}
-    for name, call in calls.items():
-        time, note, peak = timings.spreads.get(name), timings.notes.get(name, ""), None
-        if time is not None:
-            peak = peak_bytes_or_none(name, partial(call, 0), options.torch_device)
-        measured[name] = time, peak, note
-        say(f"  {name}: {f'{1000 * time.median:,.1f} ms' if time else note}")
-    return measured
+    return with_peaks(timings, calls, options.torch_device)
+
+
+def _training(attention: Callable[..., tuple], inputs: Inputs, parameters: Iterable[Tensor] = ()) -> Call:
+    """Returns forward and backward of an attention, whose output comes first, on the inputs that are a run's."""
+    parameters = tuple(parameters)
+
+    def call(run: int) -> object:
+        leaves, upstream = inputs[run % len(inputs)]
+        out, *_ = attention(*leaves)
+        return torch.autograd.grad(out, [*leaves, *parameters], upstream)
+
+    return call
 
 
 def _products(settings: CausalSettings, options: RunOptions, length: int) -> dict[str, Call]:
-    inputs = _tensors(settings, options, length)
+    inputs = _product_inputs(settings, options, length)
     # the same queries, keys and values in the layout that torch's kernel is made for, (B, H, T, d)
-    fused = [([_leaf(_by_head(x)) for x in leaves[:3]], _by_head(upstream)) for leaves, upstream in inputs]
-    calls: dict[str, Call] = {PRODUCT: partial(_run_product, inputs, None), FUSED: partial(_run_fused, fused)}
+    by_head = [([_by_head(x).requires_grad_() for x in leaves[:3]], _by_head(upstream)) for leaves, upstream in inputs]
+    calls = {PRODUCT: _training(causal_attention, inputs), FUSED: _training(_fused, by_head)}
     if length <= settings.eager_limit:
-        calls[EAGER] = partial(_run_eager, fused, _future_mask(options, length))
+        calls[EAGER] = _training(partial(_eager, _future_mask(options, length)), by_head)
     return calls
 
 
 def _modules(settings: CausalSettings, options: RunOptions, length: int) -> dict[str, Call]:
     shape = (length, settings.batch, settings.dim)
-    inputs = [
-        (_leaf(torch.randn(shape, **options.tensor_options)), torch.randn(shape, **options.tensor_options))
-        for _ in range(INPUT_SETS)
-    ]
+    pairs = [[torch.randn(shape, **options.tensor_options) for _ in range(2)] for _ in range(INPUT_SETS)]
+    inputs = [([x.requires_grad_()], upstream) for x, upstream in pairs]
     positions = max(length, settings.k)
     ours = CausalLinformerAttention(
         settings.dim,
@@ -122,13 +125,18 @@ def _modules(settings: CausalSettings, options: RunOptions, length: int) -> dict
         self_attention=True,
         key_projection=LinearProjection(settings.k, positions),
         value_projection=LinearProjection(settings.k, positions),
-    ).to(**options.tensor_options)
-    calls: dict[str, Call] = {MODULE: partial(_run_module, ours, None, False, inputs)}
+    )
+    theirs = MultiheadAttention(settings.dim, settings.heads, self_attention=True)
+
+    def call(module: nn.Module, **arguments: Any) -> Call:
+        module.to(**options.tensor_options)
+        return _training(lambda x: module(x, x, x, **arguments), inputs, module.parameters())
+
+    calls = {MODULE: call(ours, need_weights=False)}
     if length <= settings.eager_limit:
-        theirs = MultiheadAttention(settings.dim, settings.heads, self_attention=True).to(**options.tensor_options)
         mask = _future_mask(options, length)
-        calls[FUSED_MODULE] = partial(_run_module, theirs, mask, False, inputs)
-        calls[EAGER_MODULE] = partial(_run_module, theirs, mask, True, inputs)
+        calls[FUSED_MODULE] = call(theirs, need_weights=False, attn_mask=mask)
+        calls[EAGER_MODULE] = call(theirs, need_weights=True, attn_mask=mask)
     return calls
 
 
@@ -138,24 +146,16 @@ def _future_mask(options: RunOptions, length: int) -> Tensor:
     return mask.to(**options.tensor_options)
 
 
-ProductInputs = list[tuple[list[Tensor], Tensor]]
-"""For every set of inputs the leaves, and the gradient of the output."""
-
-
-def _tensors(settings: CausalSettings, options: RunOptions, length: int) -> ProductInputs:
+def _product_inputs(settings: CausalSettings, options: RunOptions, length: int) -> Inputs:
     """Returns Q (scaled), K, V and the output's gradient (T, B, H, d), E and F (1, k, T)."""
     shape = (length, settings.batch, settings.heads, settings.head_dim)
 
     def one_set() -> tuple[list[Tensor], Tensor]:
         query, key, value, upstream = (torch.randn(shape, **options.tensor_options) for _ in range(4))
         matrices = (torch.randn(1, settings.k, length, **options.tensor_options) / length**0.5 for _ in range(2))
-        return [_leaf(x) for x in (query * settings.head_dim**-0.5, key, value, *matrices)], upstream
+        return [x.requires_grad_() for x in (query * settings.head_dim**-0.5, key, value, *matrices)], upstream
 
     return [one_set() for _ in range(INPUT_SETS)]
-
-
-def _leaf(x: Tensor) -> Tensor:
-    return x.requires_grad_()
 
 
 def _by_head(x: Tensor) -> Tensor:
@@ -163,29 +163,14 @@ def _by_head(x: Tensor) -> Tensor:
     return x.detach().permute(1, 2, 0, 3).contiguous()
 
 
-def _run_product(inputs: ProductInputs, chunk_size: int | None, run: int) -> object:
-    leaves, upstream = inputs[run % len(inputs)]
-    out, _, _ = causal_attention(*leaves, chunk_size=chunk_size)
-    return torch.autograd.grad(out, leaves, upstream)
-
-
-def _run_fused(inputs: ProductInputs, run: int) -> object:
-    leaves, upstream = inputs[run % len(inputs)]
+def _fused(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor]:
     # our queries come scaled
-    out = F.scaled_dot_product_attention(*leaves, is_causal=True, scale=1.0)
-    return torch.autograd.grad(out, leaves, upstream)
+    return (F.scaled_dot_product_attention(query, key, value, is_causal=True, scale=1.0),)
 
 
-def _run_eager(inputs: ProductInputs, mask: Tensor, run: int) -> object:
-    leaves, upstream = inputs[run % len(inputs)]
-    query, key, value = (x.flatten(0, 1) for x in leaves)
+def _eager(mask: Tensor, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor]:
+    """Returns attention of queries, keys and values (B, H, T, d), as fairseq computes it."""
+    heads = query.shape[:2]
+    query, key, value = (x.flatten(0, 1) for x in (query, key, value))
     probabilities = torch.softmax(torch.baddbmm(mask, query, key.transpose(1, 2)), dim=-1)
-    return torch.autograd.grad(torch.bmm(probabilities, value), leaves, upstream.flatten(0, 1))
-
-
-def _run_module(
-    module: nn.Module, mask: Tensor | None, need_weights: bool, inputs: list[tuple[Tensor, Tensor]], run: int
-) -> object:
-    x, upstream = inputs[run % len(inputs)]
-    out, _ = module(x, x, x, need_weights=need_weights, attn_mask=mask)
-    return torch.autograd.grad(out, [x, *module.parameters()], upstream)
+    return (torch.bmm(probabilities, value).unflatten(0, heads),)

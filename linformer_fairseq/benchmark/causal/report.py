@@ -1,20 +1,35 @@
 """What the benchmark of causal attention writes: a report, all numbers, and two pictures."""
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 from linformer_fairseq.cli.files import write_json, write_text
 from linformer_fairseq.modules.ops.causal import CHUNK_SIZE, LONGEST_SINGLE_CHUNK, default_chunk_size
 
-from ..report import heading, megabytes, milliseconds, quartiles, ratio, table
+from ..plots import BASELINE, Panel, draw, styles
+from ..report import UNKNOWN, heading, listing, megabytes, milliseconds, quartiles, ratio
 from ..run_options import RunOptions
-from . import plots
 from .decoding import DecodingRow
-from .models import TRANSFORMER
+from .models import LINFORMERS, TRANSFORMER
 from .product import OURS, TrainingRow
 from .settings import CausalSettings
 
 DECODING_PLOT = "decoding.png"
 TRAINING_PLOT = "training.png"
+STYLES = styles([*LINFORMERS, *OURS]) | {TRANSFORMER: BASELINE}
+STEP_COLUMNS: dict[str, Callable[[DecodingRow], str]] = {
+    "Model": lambda row: row.model,
+    "Beam": lambda row: str(row.beam),
+    "Target position": lambda row: f"{row.position:,}",
+    "ms a step": lambda row: row.note or milliseconds(row.time),
+    "Quartiles": lambda row: quartiles(row.time),
+}
+TRAINING_COLUMNS: dict[str, Callable[[TrainingRow], str]] = {
+    "Tokens": lambda row: f"{row.length:,}",
+    "ms": lambda row: row.note or milliseconds(row.time),
+    "Quartiles": lambda row: quartiles(row.time),
+}
 
 
 @dataclass(frozen=True)
@@ -39,8 +54,8 @@ def write(results: Results, settings: CausalSettings, options: RunOptions) -> No
             **{name: [row.facts() for row in rows] for name, rows in vars(results).items()},
         },
     )
-    plots.decoding(results.decoding, options.out / DECODING_PLOT)
-    plots.training(results.training, options.out / TRAINING_PLOT)
+    _draw_decoding(results.decoding, options.out / DECODING_PLOT)
+    _draw_training(results.training, options.out / TRAINING_PLOT)
     write_text(options.out / "report.md", text(results, settings, options))
 
 
@@ -75,64 +90,37 @@ def text(results: Results, settings: CausalSettings, options: RunOptions) -> str
 
 
 def _decoding_table(rows: list[DecodingRow]) -> str:
-    fairseq = {(row.beam, row.position): row.step for row in rows if row.model == TRANSFORMER}
-
-    def cells(row: DecodingRow) -> list[str]:
-        theirs = fairseq[row.beam, row.position]
-        return [
-            row.model,
-            str(row.beam),
-            f"{row.position:,}",
-            row.note or milliseconds(row.step),
-            quartiles(row.step),
-            f"{row.tokens_per_second:,.0f}" if row.tokens_per_second else "–",
-            ratio(theirs and theirs.median, row.step and row.step.median),
-            megabytes(row.self_state_bytes),
-            megabytes(row.state_bytes),
-        ]
-
-    headers = ["Model", "Beam", "Target position", "ms a step", "Quartiles", "Tokens a second"]
-    return table(
-        [*headers, "fairseq's time / this", "Self-attention's state, MB", "Whole state, MB"],
-        [cells(row) for row in rows],
-    )
+    fairseq = {(row.beam, row.position): row.seconds for row in rows if row.model == TRANSFORMER}
+    columns = {
+        **STEP_COLUMNS,
+        "Tokens a second": lambda row: f"{row.tokens_per_second:,.0f}" if row.tokens_per_second else UNKNOWN,
+        "fairseq's time / this": lambda row: ratio(fairseq[row.beam, row.position], row.seconds),
+        "Self-attention's state, MB": lambda row: megabytes(row.self_state_bytes),
+        "Whole state, MB": lambda row: megabytes(row.state_bytes),
+    }
+    return listing(rows, columns)
 
 
 def _growth_table(rows: list[DecodingRow]) -> str:
-    first = {(row.model, row.beam): row.step for row in reversed(rows)}
-    return table(
-        ["Model", "Beam", "Target position", "ms a step", "Quartiles", "Time / at the first position"],
-        [
-            [
-                row.model,
-                str(row.beam),
-                f"{row.position:,}",
-                row.note or milliseconds(row.step),
-                quartiles(row.step),
-                ratio(row.step and row.step.median, (start := first[row.model, row.beam]) and start.median),
-            ]
-            for row in rows
-        ],
-    )
+    first = {(row.model, row.beam): row.seconds for row in reversed(rows)}
+    ratios = {"Time / at the first position": lambda row: ratio(row.seconds, first[row.model, row.beam])}
+    return listing(rows, {**STEP_COLUMNS, **ratios})
 
 
 def _training_table(rows: list[TrainingRow]) -> str:
     by_name = {(row.contender, row.length): row for row in rows}
 
-    def cells(row: TrainingRow) -> list[str]:
-        ours = by_name[OURS[row.contender], row.length]
-        return [
-            row.contender,
-            f"{row.length:,}",
-            row.note or milliseconds(row.time),
-            quartiles(row.time),
-            ratio(row.time and row.time.median, ours.time and ours.time.median),
-            megabytes(row.peak_bytes),
-            ratio(row.peak_bytes, ours.peak_bytes),
-        ]
+    def ours(row: TrainingRow) -> TrainingRow:
+        return by_name[OURS[row.contender], row.length]
 
-    headers = ["Attention", "Tokens", "ms", "Quartiles", "Time / Linformer's", "Peak MB", "Peak / Linformer's"]
-    return table(headers, [cells(row) for row in rows])
+    columns = {
+        "Attention": lambda row: row.contender,
+        **TRAINING_COLUMNS,
+        "Time / Linformer's": lambda row: ratio(row.seconds, ours(row).seconds),
+        "Peak MB": lambda row: megabytes(row.peak_bytes),
+        "Peak / Linformer's": lambda row: ratio(row.peak_bytes, ours(row).peak_bytes),
+    }
+    return listing(rows, columns)
 
 
 def _growth(rows: list[TrainingRow]) -> list[str]:
@@ -143,35 +131,50 @@ def _growth(rows: list[TrainingRow]) -> list[str]:
     short, long = lengths[-2:]
     measured = {(row.contender, row.length): row for row in rows if row.time}
     both = [name for name in OURS if (name, short) in measured and (name, long) in measured]
-    growths = [(name, measured[name, long], measured[name, short]) for name in both]
+    columns = {
+        "Attention": lambda name: name,
+        "Time": lambda name: ratio(measured[name, long].seconds, measured[name, short].seconds),
+        "Peak memory": lambda name: ratio(measured[name, long].peak_bytes, measured[name, short].peak_bytes),
+    }
     return [
         f"From {short:,} to {long:,} tokens, {long / short:.3g} times as many, grow by a factor of:",
-        table(
-            ["Attention", "Time", "Peak memory"],
-            [
-                [name, ratio(last.time.median, first.time.median), ratio(last.peak_bytes, first.peak_bytes)]
-                for name, last, first in growths
-            ],
-        ),
+        listing(both, columns),
     ]
 
 
 def _chunk_table(rows: list[TrainingRow]) -> str:
-    return table(
-        ["Chunk size", "Tokens", "ms", "Quartiles", "Peak MB"],
-        [
-            [
-                f"{row.chunk_size}{' (default)' if _is_default(row) else ''}",
-                f"{row.length:,}",
-                row.note or milliseconds(row.time),
-                quartiles(row.time),
-                megabytes(row.peak_bytes),
-            ]
-            for row in rows
-        ],
-    )
+    columns = {
+        "Chunk size": lambda row: f"{row.chunk_size}{' (default)' if _is_default(row) else ''}",
+        **TRAINING_COLUMNS,
+        "Peak MB": lambda row: megabytes(row.peak_bytes),
+    }
+    return listing(rows, columns)
 
 
 def _is_default(row: TrainingRow) -> bool:
     """Whether a chunk size is the default; all that make one chunk of a text are the same."""
     return min(row.chunk_size, row.length) == min(default_chunk_size(row.length), row.length)
+
+
+def _draw_decoding(rows: list[DecodingRow], path: Path) -> None:
+    """Draws the time of a step against target position for every beam, and the state's size for the widest."""
+    beams = sorted({row.beam for row in rows})
+    x_label = "target position, tokens"
+    panels = []
+    for beam in beams:
+        times = [(row.model, row.position, row.seconds) for row in rows if row.beam == beam]
+        panels.append(Panel(f"beam {beam}", x_label, "time of a step, ms", times, 1e3))
+    sizes = [(row.model, row.position, row.state_bytes) for row in rows if row.beam == beams[-1]]
+    panels.append(Panel(f"incremental state, beam {beams[-1]}", x_label, "size of the state, MB", sizes, 1e-6))
+    draw(path, panels, STYLES, (4.6 * len(panels), 4.8), columns=3)
+
+
+def _draw_training(rows: list[TrainingRow], path: Path) -> None:
+    """Draws time and peak memory of forward and backward against length."""
+    times = [(row.contender, row.length, row.seconds) for row in rows]
+    peaks = [(row.contender, row.length, row.peak_bytes) for row in rows]
+    panels = [
+        Panel("time of forward and backward", "T, tokens", "time, ms", times, 1e3),
+        Panel("peak memory of forward and backward", "T, tokens", "peak memory, MB", peaks, 1e-6),
+    ]
+    draw(path, panels, STYLES, (10.5, 5.2), columns=2)

@@ -1,6 +1,6 @@
 """Nothing is timed before it computes what it should."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -10,8 +10,7 @@ from linformer_fairseq.cli.progress import say
 from linformer_fairseq.modules.ops import naive
 
 from .contenders import CONTENDERS, FULL, OURS, TWO_LEVELS
-from .peers import NotInstalledError, Peer
-from .sizes import Sizes
+from .peers import NotInstalledError, Peer, Sizes
 
 TOLERANCE = 1e-5
 """In float64; some packages compute their softmax in float32 nevertheless."""
@@ -20,6 +19,8 @@ SIZES = (Sizes(32, 4, 24, 4), Sizes(32, 4, 24, 12), Sizes(32, 4, 6, 6), Sizes(8,
 scores projected, without slots; two levels in tiles."""
 FULL_NAMES = tuple(contender.name for contender in FULL)
 BIASES = ("q_proj.bias", "k_proj.bias", "v_proj.bias")
+Attention = Callable[[Tensor], Tensor]
+"""Self-attention from its input (n, B, C) to its output (n, B, C)."""
 
 
 def check(contenders: Sequence[Peer] = CONTENDERS) -> None:
@@ -51,60 +52,51 @@ def _check(sizes: Sizes, contenders: Sequence[Peer]) -> None:
     with torch.no_grad():
         for name in BIASES:  # most packages have no place for them
             ours.attention.get_parameter(name).zero_()
-    expected_ours = _with_gradient(_Formula(OURS, ours.attention), True, x)
     for contender in contenders:
         module = contender.build(sizes).double().eval()
-        expected = expected_ours
         if contender.adopt:
             contender.adopt(module, ours.attention)
-        elif contender.name == OURS:
-            module.load_state_dict(ours.state_dict())
+            formula = _formula(OURS, ours.attention)
         else:
-            expected = _with_gradient(_Formula(contender.name, getattr(module, "attention", module)), True, x)
-        _compare(contender.name, module, contender.time_first, x, expected)
+            formula = _formula(contender.name, getattr(module, "attention", module))
+        _compare(contender.name, module if contender.time_first else _transposed(module), formula, x)
 
 
-class _Formula(nn.Module):
-    """What the attention of a contender should compute, by its formula."""
+def _formula(name: str, attention: nn.Module) -> Attention:
+    """Returns what the attention of a contender should compute."""
 
-    def __init__(self, name: str, attention: nn.Module) -> None:
-        super().__init__()
-        self.name, self.attention = name, attention
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(n, B, C)."""
-        return naive.multihead(self.attention, x, x, x, [len(x)] * x.size(1), self._head)[0]
-
-    def _head(self, query: Tensor, key: Tensor, value: Tensor, number: int) -> naive.Result:
-        if self.name in FULL_NAMES:
+    def head(query: Tensor, key: Tensor, value: Tensor, number: int) -> naive.Result:
+        if name in FULL_NAMES:
             return naive.full_attention(query, key, value)
-        attention = self.attention
-        if self.name == TWO_LEVELS:
+        if name == TWO_LEVELS:
             return naive.two_level_attention(query, key, value, attention.projected_dim, attention.open_slots)
         matrices = (x.weight[:, : len(key)] for x in (attention.key_projection, attention.value_projection))
         return naive.linformer_attention(query, key, value, *matrices)
 
+    return lambda x: naive.multihead(attention, x, x, x, [len(x)] * x.size(1), head)[0]
 
-def _compare(name: str, module: nn.Module, time_first: bool, x: Tensor, expected: tuple[Tensor, Tensor]) -> None:
-    out, gradient = _with_gradient(module, time_first, x)
+
+def _transposed(module: nn.Module) -> Attention:
+    """Returns a module that takes and returns (B, n, C) as one of (n, B, C)."""
+    return lambda x: module(x.transpose(0, 1)).transpose(0, 1)
+
+
+def _compare(name: str, attention: Attention, formula: Attention, x: Tensor) -> None:
+    (out, gradient), (expected, expected_gradient) = _with_gradient(attention, x), _with_gradient(formula, x)
     with torch.no_grad():
-        alone = _call(module, time_first, x)
+        alone = attention(x)
     for what, one, other in (
-        ("output", out, expected[0]),
-        ("gradient", gradient, expected[1]),
-        ("output without a gradient", alone, expected[0]),
+        ("output", out, expected),
+        ("gradient", gradient, expected_gradient),
+        ("output without a gradient", alone, expected),
     ):
         if not torch.allclose(one, other, TOLERANCE, TOLERANCE):
             difference = (one - other).abs().max().item()
             raise UserError(f"{name}: its {what} is wrong by {difference:.2g}; nothing was timed, please report this.")
 
 
-def _with_gradient(module: nn.Module, time_first: bool, x: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns the output (n, B, C), and the gradient of its squares' sum."""
+def _with_gradient(attention: Attention, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns the output, and the gradient of its squares' sum."""
     x = x.detach().requires_grad_()
-    out = _call(module, time_first, x)
+    out = attention(x)
     return out.detach(), torch.autograd.grad(out.square().sum(), x)[0]
-
-
-def _call(module: nn.Module, time_first: bool, x: Tensor) -> Tensor:
-    return module(x) if time_first else module(x.transpose(0, 1)).transpose(0, 1)

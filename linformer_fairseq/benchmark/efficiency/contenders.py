@@ -1,13 +1,14 @@
 """The attention modules that are compared: full attention, ours, and the peers."""
 
+from functools import partial
+
 import torch.nn.functional as F
 from fairseq.modules import MultiheadAttention
 from torch import Tensor, nn
 
 from linformer_fairseq.modules import LinearProjection, LinformerMultiheadAttention, TwoLevelAttention
 
-from .peers import PEERS, Peer, SelfAttention, check_slots
-from .sizes import Sizes
+from .peers import PEERS, Peer, SelfAttention, Sizes
 
 EAGER = "full, n x n softmax (fairseq, need_weights=True)"
 FAIRSEQ = "full (fairseq, need_weights=False)"
@@ -33,20 +34,11 @@ class FusedAttention(nn.Module):
         return self.out_proj(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
 
 
-def _eager(sizes: Sizes) -> nn.Module:
-    return SelfAttention(MultiheadAttention(sizes.dim, sizes.heads, self_attention=True), need_weights=True)
-
-
-def _fairseq(sizes: Sizes) -> nn.Module:
-    return SelfAttention(MultiheadAttention(sizes.dim, sizes.heads, self_attention=True))
-
-
-def _fused(sizes: Sizes) -> nn.Module:
-    return FusedAttention(sizes.dim, sizes.heads)
+def _fairseq(sizes: Sizes, need_weights: bool = False) -> nn.Module:
+    return SelfAttention(MultiheadAttention(sizes.dim, sizes.heads, self_attention=True), need_weights)
 
 
 def _ours(sizes: Sizes) -> nn.Module:
-    check_slots(sizes)
     return SelfAttention(
         LinformerMultiheadAttention(
             sizes.dim,
@@ -59,7 +51,6 @@ def _ours(sizes: Sizes) -> nn.Module:
 
 
 def _two_levels(sizes: Sizes) -> nn.Module:
-    check_slots(sizes)
     return SelfAttention(
         TwoLevelAttention(
             sizes.dim, sizes.heads, self_attention=True, projected_dim=sizes.k, max_positions=sizes.length
@@ -68,9 +59,9 @@ def _two_levels(sizes: Sizes) -> nn.Module:
 
 
 FULL = (
-    Peer(EAGER, "fairseq", False, _eager, time_first=True),
+    Peer(EAGER, "fairseq", False, partial(_fairseq, need_weights=True), time_first=True),
     Peer(FAIRSEQ, "fairseq", False, _fairseq, time_first=True),
-    Peer(FUSED, "torch", False, _fused),
+    Peer(FUSED, "torch", False, lambda sizes: FusedAttention(sizes.dim, sizes.heads)),
 )
 OWN = (
     Peer(OURS, "linformer_fairseq", True, _ours, time_first=True),

@@ -1,24 +1,22 @@
 """Time and memory of whole models' forward pass against sentence length, at a constant number of tokens."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import torch
 from fairseq.models.transformer import TransformerModelBase
-from torch import Tensor
 
 from linformer_fairseq.cli.progress import say
 
 from ..forward import ENCODER, WITHOUT_WEIGHTS, forward_call, random_tokens, shapes
-from ..memory import peak_bytes_or_none, refusal, release
-from ..models import TRANSFORMER
-from ..rows import Row
+from ..memory import refusal, release
+from ..models import TRANSFORMER, build, contenders
+from ..rows import TimedRow
 from ..run_options import RunOptions
-from ..timing import Spread, interleaved, too_long
+from ..timing import Spread, Timings, interleaved, too_long, with_peaks
 from .settings import EfficiencySettings
-from .whole_models import contenders
 
 Models = dict[str, TransformerModelBase]
 PARTS = (ENCODER, WITHOUT_WEIGHTS)
@@ -26,7 +24,7 @@ PARTS = (ENCODER, WITHOUT_WEIGHTS)
 
 
 @dataclass(frozen=True)
-class InferenceRow(Row):
+class InferenceRow(TimedRow):
     """One model, or a part of it, at one length."""
 
     model: str
@@ -39,16 +37,11 @@ class InferenceRow(Row):
     peak_bytes: int | None
     """Peak memory of one batch, beyond the model and the tokens."""
     note: str = ""
-    """Why there is no time."""
-
-    @property
-    def tokens_per_second(self) -> float | None:
-        """Source tokens."""
-        return self.length * self.sentences / self.time.median if self.time else None
 
     def facts(self) -> dict[str, Any]:
-        """The row as results.json has it."""
-        return {**super().facts(), "tokens_per_second": self.tokens_per_second}
+        """The row as results.json has it, with source tokens a second."""
+        speed = self.length * self.sentences / self.seconds if self.seconds else None
+        return {**super().facts(), "tokens_per_second": speed}
 
 
 @torch.no_grad()
@@ -66,9 +59,9 @@ def measure(
     """
     device, limit = options.torch_device, settings.whole_time_limit
     models = _build(settings, options)
-    encoders = {contender.name: models[contender.name] for contender in contenders(settings.model_k, None)}
+    encoders = list(contenders(settings.model_k))
     source = random_tokens(models[TRANSFORMER].encoder.dictionary, settings.inference_tokens // length, length, device)
-    rows = []
+    rows: list[InferenceRow] = []
     for part in PARTS:
         say(f"inference, {part}, {len(source):,} x {length:,} tokens ...")
         slow = {
@@ -76,7 +69,15 @@ def measure(
             for row in (*before, *rows)
             if row.part in (ENCODER, part) and row.note == too_long(limit)
         }
-        rows += _rows(part, encoders if part == ENCODER else models, source, slow, limit, options)
+        names = encoders if part == ENCODER else list(models)
+        calls = {name: forward_call(part, models[name], source) for name in names if name not in slow}
+        if part != ENCODER:
+            _share_future_mask(models, length, options)
+        timings = interleaved(calls, options.repeats, options.warm_up, device, limit)
+        alone = {name: partial(_with_own_mask, call, models[name]) for name, call in calls.items()}
+        timings = Timings(timings.spreads, slow | timings.notes)
+        measured = with_peaks(timings, alone, device, lambda time: f"{time.median:,.2f} s")
+        rows += [InferenceRow(name, part, length, len(source), *measured[name]) for name in names]
     release(device)
     return rows
 
@@ -86,41 +87,14 @@ def _build(settings: EfficiencySettings, options: RunOptions) -> Models:
     task, all_linear_k = settings.model.task(), settings.largest_model_k
     longest = max(length for length, _ in shapes(settings.inference_tokens, settings.inference_lengths))
     models = {
-        contender.name: contender.build(settings.model, task, max(longest, all_linear_k))
-        for contender in contenders(settings.model_k, all_linear_k)
+        name: build(flags, settings.model, task, max(longest, all_linear_k))
+        for name, flags in contenders(settings.model_k, all_linear_k).items()
     }
     for model in models.values():
         model.load_state_dict(model.state_dict())  # fairseq 0.12.2 opens its fused kernel for loaded weights alone
         model.make_generation_fast_(need_attn=False)
         model.to(**options.tensor_options)
     return models
-
-
-def _rows(
-    part: str, models: Models, source: Tensor, notes: dict[str, str], time_limit: float, options: RunOptions
-) -> list[InferenceRow]:
-    """Returns a row for each model at one length.
-
-    Args:
-        source: (B, n).
-        notes: of the models that are left out.
-    """
-    device = options.torch_device
-    sentences, length = source.shape
-    calls = {name: forward_call(part, model, source) for name, model in models.items() if name not in notes}
-    if part != ENCODER and calls:
-        _share_future_mask(models, length, options)
-    timings = interleaved(calls, options.repeats, options.warm_up, device, time_limit)
-    rows = []
-    for name, model in models.items():
-        time, peak, note = timings.spreads.get(name), None, {**notes, **timings.notes}.get(name, "")
-        if time:
-            model.decoder._future_mask = torch.empty(0)  # a model that needs it has to make it
-            peak = peak_bytes_or_none(name, partial(calls[name], 0), device)
-        rows.append(InferenceRow(name, part, length, sentences, time, peak, note))
-        say(f"  {name}: {f'{time.median:,.2f} s' if time else note}")
-        model.decoder._future_mask = torch.empty(0)
-    return rows
 
 
 def _share_future_mask(models: Models, length: int, options: RunOptions) -> None:
@@ -133,3 +107,10 @@ def _share_future_mask(models: Models, length: int, options: RunOptions) -> None
         return
     for decoder in others:
         decoder._future_mask = first._future_mask
+
+
+def _with_own_mask(call: Callable[[int], object], model: TransformerModelBase, run: int) -> None:
+    """Runs a model that has to make the mask if it needs one, and keeps it from the other models."""
+    model.decoder._future_mask = torch.empty(0)
+    call(run)
+    model.decoder._future_mask = torch.empty(0)

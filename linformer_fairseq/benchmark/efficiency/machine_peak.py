@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from ..run_options import RunOptions
-from .sizes import Sizes
+from .peers import Sizes
 
 SIDES = {"cpu": 2048, "cuda": 8192}
 """Rows of the matrices: on a GPU the product has to take far longer than its launch."""

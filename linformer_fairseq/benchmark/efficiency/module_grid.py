@@ -10,15 +10,14 @@ from torch import Tensor, nn
 
 from linformer_fairseq.cli.progress import say
 
-from ..memory import peak_bytes_or_none, refusal, release
-from ..rows import Row
+from ..memory import refusal, release
+from ..rows import TimedRow
 from ..run_options import RunOptions
-from ..timing import Spread, spread, take_turns, too_long
+from ..timing import Spread, Timings, spread, take_turns, too_long, with_peaks
 from .contenders import CONTENDERS
 from .machine_peak import SquareProduct
-from .peers import NotInstalledError, Peer
+from .peers import NotInstalledError, Peer, Sizes
 from .settings import EfficiencySettings
-from .sizes import Sizes
 
 FORWARD = "forward"
 BACKWARD = "forward and backward"
@@ -38,12 +37,17 @@ class Key(NamedTuple):
         return self.contender if self.k is None else f"{self.contender}, k = {self.k}"
 
 
+Modules = dict[Key, tuple[Peer, nn.Module]]
+Pair = tuple[Tensor, Tensor]
+"""An input, and the gradient of its output."""
+Inputs = dict[bool, list[Pair]]
+"""The same pairs for contenders that take (n, B, C) first, and for the others."""
 PRODUCT = Key("product of two square matrices", None)
 """Runs in turn with the contenders, as a machine is not always equally fast."""
 
 
 @dataclass(frozen=True)
-class ModuleRow(Row):
+class ModuleRow(TimedRow):
     """One module at one length."""
 
     contender: str
@@ -61,16 +65,10 @@ class ModuleRow(Row):
     product_rate: float | None
     """Floating-point operations a second of the product of two square matrices."""
     note: str = ""
-    """Why there is no time."""
 
     @property
     def key(self) -> Key:
         return Key(self.contender, self.k)
-
-    @property
-    def seconds(self) -> float | None:
-        """The median time of one batch."""
-        return self.time.median if self.time else None
 
 
 @dataclass(frozen=True)
@@ -110,23 +108,38 @@ def measure(
     """
     torch.manual_seed(options.seed)
     modules, refused = _build(shape, settings, options, contenders)
-    inputs = _Inputs(shape, settings.dim, options)
-    rows = []
-    for passes in PASSES:
+    inputs = _inputs(shape, settings.dim, options)
+    rows: list[ModuleRow] = []
+    for passes, step in {FORWARD: _forward, BACKWARD: _forward_and_backward}.items():
         say(f"modules, {passes}, {shape.sentences:,} x {shape.length:,} tokens ...")
         slow = {
             row.key: row.note
             for row in (*before, *rows)
             if row.passes in (FORWARD, passes) and row.note == too_long(settings.time_limit) and row.key in modules
         }
-        rows += _rows(passes, shape, modules, refused | slow, inputs, settings, options)
+        calls: dict[Key, Callable[[int], object]] = {
+            key: partial(step, module, inputs[contender.time_first])
+            for key, (contender, module) in modules.items()
+            if key not in slow
+        }
+        product = SquareProduct(options)
+        seconds, failed = _seconds({**calls, PRODUCT: product}, settings, options)
+        spreads = {key: spread(times) for key, times in seconds.items()}
+        product_rate = product.operations / spreads.pop(PRODUCT).median if PRODUCT in spreads else None
+        measured = with_peaks(Timings(spreads, refused | slow | failed), calls, options.torch_device)
+        for key in (*modules, *refused):
+            time, peak, note = measured[key]
+            batch = (passes, shape.length, shape.sentences, len(seconds.get(key, ())))
+            parameters = sum(x.numel() for x in modules[key][1].parameters()) if key in modules else None
+            rows.append(ModuleRow(*key, *batch, time, peak, parameters, product_rate, note))
+        del calls, product
         release(options.torch_device)
     return rows
 
 
 def _build(
     shape: Shape, settings: EfficiencySettings, options: RunOptions, contenders: Sequence[Peer]
-) -> tuple[dict[Key, tuple[Peer, nn.Module]], dict[Key, str]]:
+) -> tuple[Modules, dict[Key, str]]:
     """Returns all modules in evaluation mode, and why others cannot be built."""
     modules, notes = {}, {}
     for contender in contenders:
@@ -142,55 +155,11 @@ def _build(
     return modules, notes
 
 
-class _Inputs:
-    """The same numbers in both layouts: inputs, and the gradients of outputs."""
-
-    def __init__(self, shape: Shape, dim: int, options: RunOptions) -> None:
-        size = (shape.length, shape.sentences, dim)
-        sets = [tuple(torch.randn(size, **options.tensor_options) for _ in range(2)) for _ in range(INPUT_SETS)]
-        self._sets = {
-            True: sets,
-            # a single sentence is the same memory in both
-            False: [tuple(x.transpose(0, 1).contiguous() for x in pair) for pair in sets],
-        }
-
-    def get(self, time_first: bool, run: int) -> tuple[Tensor, Tensor]:
-        pairs = self._sets[time_first]
-        return pairs[run % len(pairs)]
-
-
-def _rows(
-    passes: str,
-    shape: Shape,
-    modules: dict[Key, tuple[Peer, nn.Module]],
-    notes: dict[Key, str],
-    inputs: _Inputs,
-    settings: EfficiencySettings,
-    options: RunOptions,
-) -> list[ModuleRow]:
-    """Returns a row for each module, and one for each that is left out with a note."""
-    step = _forward if passes == FORWARD else _forward_and_backward
-    calls: dict[Key, Callable[[int], object]] = {
-        key: partial(step, module, contender.time_first, inputs)
-        for key, (contender, module) in modules.items()
-        if key not in notes
-    }
-    product = SquareProduct(options)
-    seconds, failed = _seconds({**calls, PRODUCT: product}, settings, options)
-    product_rate = product.operations / spread(seconds[PRODUCT]).median if PRODUCT in seconds else None
-    rows = []
-    for key in dict.fromkeys((*modules, *notes)):
-        time = peak = parameters = None
-        if key in seconds:
-            time = spread(seconds[key])
-            peak = peak_bytes_or_none(str(key), partial(calls[key], 0), options.torch_device)
-        if key in modules:
-            parameters = sum(x.numel() for x in modules[key][1].parameters())
-        runs, note = len(seconds.get(key, ())), {**notes, **failed}.get(key, "")
-        row = ModuleRow(*key, passes, shape.length, shape.sentences, runs, time, peak, parameters, product_rate, note)
-        rows.append(row)
-        say(f"  {key}: {f'{1000 * time.median:,.1f} ms' if time else note}")
-    return rows
+def _inputs(shape: Shape, dim: int, options: RunOptions) -> Inputs:
+    size = (shape.length, shape.sentences, dim)
+    sets = [tuple(torch.randn(size, **options.tensor_options) for _ in range(2)) for _ in range(INPUT_SETS)]
+    # a single sentence is the same memory in both layouts
+    return {True: sets, False: [tuple(x.transpose(0, 1).contiguous() for x in pair) for pair in sets]}
 
 
 def _seconds(
@@ -208,13 +177,13 @@ def _seconds(
 
 
 @torch.no_grad()
-def _forward(module: nn.Module, time_first: bool, inputs: _Inputs, run: int) -> object:
-    x, _ = inputs.get(time_first, run)
+def _forward(module: nn.Module, inputs: list[Pair], run: int) -> object:
+    x, _ = inputs[run % len(inputs)]
     return module(x)
 
 
-def _forward_and_backward(module: nn.Module, time_first: bool, inputs: _Inputs, run: int) -> object:
-    x, upstream = inputs.get(time_first, run)
+def _forward_and_backward(module: nn.Module, inputs: list[Pair], run: int) -> object:
+    x, upstream = inputs[run % len(inputs)]
     x = x.detach().requires_grad_()
     wanted = [x, *(p for p in module.parameters() if p.requires_grad)]
     return torch.autograd.grad(module(x), wanted, upstream, allow_unused=True)

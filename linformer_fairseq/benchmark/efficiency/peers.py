@@ -16,10 +16,20 @@ from torch import Tensor, nn
 
 from linformer_fairseq.modules import LinformerMultiheadAttention
 
-from .sizes import Sizes
-
 WINDOW = 256
 """Tokens of a window of Longformer and of local attention."""
+
+
+class Sizes(NamedTuple):
+    """Sizes of self-attention over sentences that are all equally long."""
+
+    dim: int
+    """C, the model width."""
+    heads: int
+    length: int
+    """n, tokens of a sentence; a module that has positions has this many."""
+    k: int
+    """Slots, for a module that has them."""
 
 
 class NotInstalledError(ImportError):
@@ -41,7 +51,7 @@ class Peer(NamedTuple):
     adopt: Callable[[nn.Module, LinformerMultiheadAttention], None] | None = None
     """Gives a module the weights of ours, with which both compute the same; None where nothing corresponds to them.
 
-    It raises ValueError where ours has a bias other than zero that the module has no place for.
+    Biases of ours that the module has no place for have to be zero.
     """
 
     def build(self, sizes: Sizes) -> nn.Module:
@@ -51,6 +61,8 @@ class Peer(NamedTuple):
             NotInstalledError: its package cannot be imported.
             ValueError: it cannot have these sizes.
         """
+        if self.takes_k and sizes.k > sizes.length:
+            raise ValueError(f"k = {sizes.k} is larger than the length of {sizes.length:,} tokens")
         try:
             return self.make(sizes)
         except ImportError as error:
@@ -76,19 +88,13 @@ def _linformer(sizes: Sizes) -> nn.Module:
     """E and F that the heads share, applied after the linear layers of keys and values; an explicit softmax."""
     from linformer import LinformerSelfAttention
 
-    check_slots(sizes)
     return LinformerSelfAttention(sizes.dim, sizes.length, k=sizes.k, heads=sizes.heads)
 
 
 @torch.no_grad()
 def _adopt_linformer(module: nn.Module, ours: LinformerMultiheadAttention) -> None:
-    for theirs, linear in (
-        (module.to_q, ours.q_proj),
-        (module.to_k, ours.k_proj),
-        (module.to_v, ours.v_proj),
-        (module.to_out, ours.out_proj),
-    ):
-        _copy(theirs, linear)
+    for name in ("q", "k", "v", "out"):
+        _copy(getattr(module, f"to_{name}"), getattr(ours, f"{name}_proj"))
     module.proj_k.copy_(ours.key_projection.weight.t())
     module.proj_v.copy_(ours.value_projection.weight.t())
 
@@ -97,7 +103,6 @@ def _linformer_pytorch(sizes: Sizes) -> nn.Module:
     """One head after the other, each with linear layers of its own; E and F, which the heads share, have biases."""
     from linformer_pytorch import MHAttention
 
-    check_slots(sizes)
     return MHAttention(
         sizes.length,
         sizes.dim // sizes.heads,
@@ -117,7 +122,6 @@ def _linformer_pytorch(sizes: Sizes) -> nn.Module:
 @torch.no_grad()
 def _adopt_linformer_pytorch(module: nn.Module, ours: LinformerMultiheadAttention) -> None:
     for heads, linear in ((module.to_q, ours.q_proj), (module.to_k, ours.k_proj), (module.to_v, ours.v_proj)):
-        _check_no_bias(linear)
         for theirs, weight in zip(heads, linear.weight.chunk(len(heads)), strict=True):
             theirs.weight.copy_(weight)
     _copy(module.w_o, ours.out_proj)
@@ -131,7 +135,6 @@ def _fairseq_linformer(sizes: Sizes) -> nn.Module:
     """E and F that the heads share, before the linear layers of keys and values; an explicit softmax in float32."""
     from fairseq.examples.linformer.linformer_src.modules.multihead_linear_attention import MultiheadLinearAttention
 
-    check_slots(sizes)
     if sizes.length % sizes.k:
         raise ValueError(
             f"fairseq's Linformer takes a k that divides the length, not k = {sizes.k} for {sizes.length:,} tokens"
@@ -271,12 +274,6 @@ def _local(sizes: Sizes) -> nn.Module:
     )
 
 
-def check_slots(sizes: Sizes) -> None:
-    """Refuses more slots than tokens."""
-    if sizes.k > sizes.length:
-        raise ValueError(f"k = {sizes.k} is larger than the length of {sizes.length:,} tokens")
-
-
 def _check_multiple(name: str, sizes: Sizes, factor: int) -> None:
     if sizes.length % factor:
         raise ValueError(f"{name} takes multiples of {factor} tokens, not {sizes.length:,}")
@@ -284,15 +281,8 @@ def _check_multiple(name: str, sizes: Sizes, factor: int) -> None:
 
 def _copy(theirs: nn.Linear, ours: nn.Linear) -> None:
     theirs.weight.copy_(ours.weight)
-    if theirs.bias is None:
-        _check_no_bias(ours)
-    else:
+    if theirs.bias is not None:
         theirs.bias.copy_(ours.bias)
-
-
-def _check_no_bias(ours: nn.Linear) -> None:
-    if ours.bias is not None and ours.bias.any():
-        raise ValueError("the module has no such bias as ours; set ours to zero")
 
 
 @contextmanager

@@ -2,17 +2,18 @@
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.cli.files import read_json, write_text
 
+from ..options import fields_of
 from ..report import heading
-from ..rows import Row, fields_of, restore
+from ..rows import Row, restore
 from ..run_options import RunOptions
-from . import module_plots, module_tables, whole_plots, whole_tables
+from . import module_report, whole_report
 from .inference import InferenceRow
 from .model_size import ModelSizeRow
 from .module_grid import SLOW_RUNS, ModuleRow
@@ -30,7 +31,15 @@ ROWS: dict[str, type[Row]] = {
     TRAINING: TrainingRow,
 }
 """The rows of each part."""
-PICTURES = (*module_plots.FILES.values(), whole_plots.SIZES_FILE, whole_plots.INFERENCE_FILE)
+SECTIONS: dict[str, Callable[[Sequence[Any], EfficiencySettings, Path], list[str]]] = {
+    MODULES: module_report.grid,
+    EQUAL: module_report.equal,
+    SIZES: whole_report.sizes,
+    INFERENCE: whole_report.inference,
+    TRAINING: whole_report.training,
+}
+"""What each part adds to the report, beside the pictures that it draws into the folder."""
+PICTURES = (*module_report.FILES.values(), whole_report.SIZES_FILE, whole_report.INFERENCE_FILE)
 
 
 def write(folder: Path, parts: Sequence[str]) -> None:
@@ -54,37 +63,19 @@ def write(folder: Path, parts: Sequence[str]) -> None:
             rows[part] += [restore(ROWS[part], facts) for facts in block]
     for name in (*map(TABLE.format, PARTS), *PICTURES):  # an earlier report may have had more parts
         (folder / name).unlink(missing_ok=True)
-    for part in PARTS:
-        if rows[part]:
-            write_text(folder / TABLE.format(part), _csv([row.facts() for row in rows[part]]))
-    if rows[MODULES]:
-        module_plots.draw(rows[MODULES], settings, folder)
-    if rows[SIZES]:
-        whole_plots.sizes(rows[SIZES], folder)
-    if rows[INFERENCE]:
-        whole_plots.inference(rows[INFERENCE], folder)
-    write_text(folder / FILE_NAME, _text(rows, settings, options, asked["packages"]))
-
-
-def _text(
-    rows: dict[str, list[Any]], settings: EfficiencySettings, options: RunOptions, packages: dict[str, str | None]
-) -> str:
-    """Returns the report as Markdown."""
-    parts = [
+    packages = ", ".join(f"{name} {number or 'not installed'}" for name, number in asked["packages"].items())
+    text = [
         *heading("Efficiency of Linformer attention", options),
         f"Attention modules that take longer than {settings.slow:g} s run {SLOW_RUNS} times; what takes longer than "
         f"{settings.time_limit:g} s (a whole model: {settings.whole_time_limit:g} s) is left out.",
-        "Other packages: "
-        + ", ".join(f"{name} {number or 'not installed'}" for name, number in packages.items())
-        + ".",
-        *module_tables.grid(rows[MODULES], settings),
-        *module_tables.equal(rows[EQUAL]),
-        *whole_tables.sizes(rows[SIZES]),
-        *whole_tables.inference(rows[INFERENCE], settings),
-        *whole_tables.training(rows[TRAINING], settings),
-        *module_tables.left_out([*rows[MODULES], *rows[EQUAL]]),
+        f"Other packages: {packages}.",
     ]
-    return "\n\n".join(parts) + "\n"
+    for part in PARTS:
+        if rows[part]:
+            write_text(folder / TABLE.format(part), _csv([row.facts() for row in rows[part]]))
+            text += SECTIONS[part](rows[part], settings, folder)
+    text += module_report.left_out([*rows[MODULES], *rows[EQUAL]])
+    write_text(folder / FILE_NAME, "\n\n".join(text) + "\n")
 
 
 def _csv(facts: Sequence[dict[str, Any]]) -> str:

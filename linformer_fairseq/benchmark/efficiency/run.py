@@ -26,11 +26,9 @@ def run(options: RunOptions, settings: EfficiencySettings) -> None:
     Raises:
         UserError: no length fits into the batches of inference, or there are no results to report.
     """
-    if settings.report_only:
-        report.write(options.out, settings.parts)
-    else:
+    if not settings.report_only:
         _measure(options, settings)
-        report.write(options.out, settings.parts)
+    report.write(options.out, settings.parts)
     say(f"{options.out / report.FILE_NAME} is written")
 
 
@@ -54,16 +52,10 @@ def _measure(options: RunOptions, settings: EfficiencySettings) -> None:
 def _blocks(part: str, options: RunOptions, settings: EfficiencySettings) -> Iterator[Block]:
     """Yields what a part consists of, from short sentences to long ones."""
     whole = dataclasses.replace(options, repeats=settings.whole_repeats, warm_up=min(1, options.warm_up))
-    if part == MODULES:
-        for shape in module_grid.shapes(settings):
+    if part in (MODULES, EQUAL):
+        shapes_of_part = module_grid.shapes if part == MODULES else module_grid.equal_shapes
+        for shape in shapes_of_part(settings):
             yield f"{part}, {shape.length} tokens", partial(module_grid.measure, shape, settings, options)
-    elif part == EQUAL:
-        for shape in module_grid.equal_shapes(settings):
-            # other ks at other lengths, from which nothing follows
-            yield (
-                f"{part}, {shape.length} tokens",
-                lambda before, shape=shape: module_grid.measure(shape, settings, options, ()),
-            )
     elif part == SIZES:
         yield part, lambda before: model_size.measure(settings, options)
     elif part == INFERENCE:

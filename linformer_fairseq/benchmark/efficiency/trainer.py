@@ -1,7 +1,5 @@
 """A model with what fairseq-train gives it."""
 
-from contextlib import AbstractContextManager, nullcontext
-
 import torch
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
 from fairseq.dataclass.configs import FairseqConfig
@@ -62,10 +60,7 @@ class Trainer:
         self._optimizer.zero_grad()
 
     def _criterion(self, model: TransformerModelBase, sample: Sample) -> tuple[Tensor, int, dict]:
-        with self._autocast():
-            return self._loss(model, sample)
-
-    def _autocast(self) -> AbstractContextManager:
         if self._precision == torch.float32:
-            return nullcontext()
-        return torch.autocast(self._device.type, dtype=self._precision)
+            return self._loss(model, sample)
+        with torch.autocast(self._device.type, dtype=self._precision):
+            return self._loss(model, sample)

@@ -6,18 +6,17 @@ from functools import partial
 from typing import Any
 
 import torch
-from fairseq.tasks.translation import TranslationTask
 
 from linformer_fairseq.cli.progress import say
 
-from ..memory import peak_bytes_or_none, release
-from ..rows import Row
+from ..memory import release
+from ..models import build, contenders
+from ..rows import TimedRow
 from ..run_options import RunOptions
-from ..timing import Spread, spread, take_turns, too_long
-from .batches import Batches, equally_long, wmt_like
+from ..timing import Spread, Timings, spread, take_turns, too_long, with_peaks
+from .batches import Sample, equally_long, wmt_like
 from .settings import EfficiencySettings
 from .trainer import Trainer
-from .whole_models import contenders
 
 WMT_LIKE = "WMT-like"
 POSITIONS = 1024
@@ -25,7 +24,7 @@ POSITIONS = 1024
 
 
 @dataclass(frozen=True)
-class TrainingRow(Row):
+class TrainingRow(TimedRow):
     """One model, trained on one kind of batches."""
 
     model: str
@@ -47,7 +46,6 @@ class TrainingRow(Row):
     peak_bytes: int | None
     """Peak memory of a step on the largest batch, beyond weights and Adam's means."""
     note: str = ""
-    """Why there is no time."""
 
     @property
     def kind(self) -> str:
@@ -88,62 +86,49 @@ def measure(
     """
     say(f"training, {describe(length)} ...")
     device, limit = options.torch_device, settings.whole_time_limit
-    task = settings.model.task()
-    batches = _batches(length, settings, task, options)
+    task, max_tokens = settings.model.task(), settings.max_tokens
+    words = task.source_dictionary
+    if length is None:
+        batches = wmt_like(max_tokens, settings.batches, words, options.seed, device)
+    else:
+        batches = equally_long(length, max_tokens, words, options.seed, device)
     # a processor gains nothing from fairseq's mixed precision
     precision = options.torch_dtype if device.type == "cuda" else torch.float32
-    trainers = _trainers(batches.longest, task, settings, device, precision)
-    notes = {row.model: row.note for row in before if row.note == too_long(limit)}
-    calls = {name: partial(_step, trainer, batches) for name, trainer in trainers.items() if name not in notes}
+    positions = max(POSITIONS, batches.longest, settings.largest_model_k)
+    trainers = {
+        name: Trainer(build(flags, settings.model, task, positions).to(device), task, precision)
+        for name, flags in contenders(settings.model_k).items()
+    }
+    slow = {row.model: row.note for row in before if row.note == too_long(limit)}
+    calls = {name: partial(_step, trainer, batches.samples) for name, trainer in trainers.items() if name not in slow}
     steps = len(batches.samples)
     seconds, dropped = take_turns(calls, options.runs * steps, device, limit)
-    notes |= dropped
-    rows = []
-    for name, trainer in trainers.items():
-        time = peak = None
-        if name in seconds:
-            passes = [sum(seconds[name][run * steps : (run + 1) * steps]) for run in range(options.runs)]
-            time = spread(passes[options.warm_up :])
-            trainer.zero_grad()  # the gradients are part of the step
-            peak = peak_bytes_or_none(name, partial(trainer.step, batches.largest), device)
-        row = TrainingRow(
-            name,
-            length,
-            batches.longest,
-            str(precision).removeprefix("torch."),
-            steps,
-            batches.sentences,
-            batches.source_tokens,
-            batches.target_tokens,
-            batches.padding,
-            time,
-            peak,
-            notes.get(name, ""),
-        )
-        rows.append(row)
-        speed = row.tokens_per_second
-        say(f"  {name}: {f'{speed.median:,.0f} tokens/s' if speed else row.note}")
-    del trainers, calls
+    spreads = {}
+    for name, times in seconds.items():
+        passes = [sum(times[run * steps : (run + 1) * steps]) for run in range(options.runs)]
+        spreads[name] = spread(passes[options.warm_up :])
+    largest = {name: partial(_step, trainer, [batches.largest]) for name, trainer in trainers.items()}
+    for trainer in trainers.values():
+        trainer.zero_grad()  # the gradients are part of the step
+    tokens = batches.target_tokens
+    measured = with_peaks(
+        Timings(spreads, slow | dropped), largest, device, lambda time: f"{tokens / time.median:,.0f} tokens/s"
+    )
+    facts = (
+        length,
+        batches.longest,
+        str(precision).removeprefix("torch."),
+        steps,
+        batches.sentences,
+        batches.source_tokens,
+        batches.target_tokens,
+        batches.padding,
+    )
+    rows = [TrainingRow(name, *facts, *measured[name]) for name in trainers]
+    del trainers, trainer, calls, largest
     release(device)
     return rows
 
 
-def _batches(length: int | None, settings: EfficiencySettings, task: TranslationTask, options: RunOptions) -> Batches:
-    words, device = task.source_dictionary, options.torch_device
-    if length is None:
-        return wmt_like(settings.max_tokens, settings.batches, words, options.seed, device)
-    return equally_long(length, settings.max_tokens, words, options.seed, device)
-
-
-def _trainers(
-    longest: int, task: TranslationTask, settings: EfficiencySettings, device: torch.device, precision: torch.dtype
-) -> dict[str, Trainer]:
-    positions = max(POSITIONS, longest, settings.largest_model_k)
-    return {
-        contender.name: Trainer(contender.build(settings.model, task, positions).to(device), task, precision)
-        for contender in contenders(settings.model_k, None)
-    }
-
-
-def _step(trainer: Trainer, batches: Batches, run: int) -> object:
-    return trainer.step(batches.samples[run % len(batches.samples)])
+def _step(trainer: Trainer, samples: Sequence[Sample], run: int) -> object:
+    return trainer.step(samples[run % len(samples)])

@@ -10,7 +10,7 @@ from .peers import PEERS
 
 MEASURED = ("modules", "models", "benchmark")
 """The folders whose code decides on the times."""
-NOT_MEASURED = ("causal/*.py", "arguments.py", "report.py", "*tables.py", "*plots.py")
+NOT_MEASURED = ("causal/*.py", "arguments.py", "options.py", "settings.py", "*report.py", "plots.py")
 """The benchmark's files that do not: another benchmark, the command line, and what only shows results."""
 
 

@@ -7,15 +7,11 @@ from collections.abc import Iterator, Set
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ..pairs import Pair
+from ..texts import Pair
 
 
 class Dataset(ABC):
-    """A parallel text, and all that the recipe and its report need to know about it.
-
-    A subclass is a frozen dataclass whose fields are what the user can choose. It stands in a file of its own and in
-    `DATASETS`.
-    """
+    """A parallel text. A subclass is a frozen dataclass, whose fields the user can choose, and stands in `DATASETS`."""
 
     flag: ClassVar[str] = ""
     """The option that asks for it; empty for the dataset that is taken when nothing is asked for."""
@@ -49,16 +45,13 @@ class Dataset(ABC):
     def pairs(
         self, langs: tuple[str, str], archives: Path, work: Path, dropped: Counter[str]
     ) -> Iterator[tuple[str, Pair]]:
-        """Yields every sentence pair with its split, one of `texts.SPLITS`; the pairs of a split keep their order.
+        """Yields every sentence pair with its split, the pairs of a split in order, or raises UserError for bad text.
 
         Args:
             langs: source and target.
             archives: a folder, made where need be, for what is fetched; it stays when something fails.
             work: an empty folder for everything else, removed afterwards.
             dropped: counts training pairs that cannot be read, by reason.
-
-        Raises:
-            UserError: the text is missing, damaged, or no translation of its partner.
         """
 
     @abstractmethod

@@ -10,8 +10,7 @@ from typing import Any
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.cli.files import sha256_of
 
-from ..pairs import Pair
-from ..texts import SPLITS, find_text, read_parallel
+from ..texts import SPLITS, Pair, find_text, read_parallel
 from .base import Dataset
 
 

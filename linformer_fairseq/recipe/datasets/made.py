@@ -10,8 +10,7 @@ from typing import Any
 from linformer_fairseq.cli.arguments import count
 
 from ..corpus import make_corpus
-from ..pairs import Pair
-from ..texts import SPLITS
+from ..texts import SPLITS, Pair
 from .base import Dataset
 
 

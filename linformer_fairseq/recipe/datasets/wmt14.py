@@ -12,9 +12,8 @@ from urllib.parse import urlsplit
 from linformer_fairseq.cli.progress import bar, say
 
 from ..archives import extract, read_sgm
-from ..download import SourceError, fetch, forget, verify
-from ..pairs import Pair
-from ..texts import count_lines, read_lines
+from ..download import SourceError, fetch, remember, verify
+from ..texts import Pair, count_lines, read_lines
 from .base import Dataset
 
 NEWSTEST2013 = "newstest2013"
@@ -24,10 +23,9 @@ RECORD = "SHA256SUMS"
 
 
 class Archive(NamedTuple):
-    """An archive of the server, with the size in bytes and the digest of the official one where they are published."""
+    """An archive of the server, with the digest of the official one where it is published."""
 
     path: str
-    size: int | None = None
     sha256: str | None = None
 
     @property
@@ -35,20 +33,17 @@ class Archive(NamedTuple):
         return self.path.rpartition("/")[2]
 
 
-# Sizes and digests as TensorFlow Datasets publishes them (url_checksums/wmt14_translate.txt); none are of the last two
+# Digests as TensorFlow Datasets publishes them (url_checksums/wmt14_translate.txt); none are of the last two
 EUROPARL = Archive(
     "wmt13/training-parallel-europarl-v7.tgz",
-    657_632_379,
     "0224c7c710c8a063dfd893b0cc0830202d61f4c75c17eb8e31836103d27d96e7",
 )
 COMMON_CRAWL = Archive(
     "wmt13/training-parallel-commoncrawl.tgz",
-    918_311_367,
     "c7a74e2ea01ac6c920123108627e35278d4ccb5701e15428ffa34de86fa3a9e5",
 )
 NEWS_COMMENTARY = Archive(
     "wmt14/training-parallel-nc-v9.tgz",
-    80_418_416,
     "cb8953f292298e6877ae433c98912b927cb0766b303f4540512ddd286c748485",
 )
 DEV = Archive("wmt14/dev.tgz")
@@ -124,12 +119,7 @@ class Wmt14(Dataset):
     def held_out(
         self, split: str, archive: Path, members: tuple[str, str], work: Path, read: Callable[[Path], list[str]]
     ) -> Iterator[tuple[str, Pair]]:
-        """Yields the pairs of the validation or the test set.
-
-        Args:
-            members: the files in the archive, source and target.
-            read: returns the lines of one.
-        """
+        """Yields the pairs of the validation or the test set, whose two sides are `members` of the archive."""
         files = {member: work / Path(member).name for member in members}
         extract(archive, files)
         sides = [read(path) for path in files.values()]
@@ -143,8 +133,7 @@ class Wmt14(Dataset):
         yield from ((split, pair) for pair in zip(*sides, strict=True))
 
     def download(self, folder: Path) -> None:
-        """Fetches what is not there yet. From statmt.org, archives must have their published sizes and digests, also
-        those that were there.
+        """Fetches what is not there yet. From statmt.org, all archives must have their published digests.
 
         The digest of an archive is recorded in `folder` when it is fetched or first seen, and holds until it is
         fetched again.
@@ -152,14 +141,13 @@ class Wmt14(Dataset):
         folder.mkdir(exist_ok=True)
         for archive in (*TRAINING, DEV, TEST):
             path = folder / archive.name
-            size, sha256 = (archive.size, archive.sha256) if self.is_official else (None, None)
+            sha256 = archive.sha256 if self.is_official else None
             if path.exists():
                 verify(path, folder / RECORD, sha256)
             else:
                 say(f"Fetching {archive.path} from {self.server} ...")
-                fetch(f"{self.server}/{archive.path}", path, sha256, size)
-                forget(path.name, folder / RECORD)
-                verify(path, folder / RECORD)
+                fetch(f"{self.server}/{archive.path}", path, sha256)
+                remember(path, folder / RECORD)
 
 
 def _training_pairs(

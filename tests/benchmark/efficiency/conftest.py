@@ -1,15 +1,14 @@
 """Sizes at which modules and whole models take seconds."""
 
-import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from linformer_fairseq.benchmark.efficiency import machine_peak
-from linformer_fairseq.benchmark.efficiency.arguments import SMOKE
-from linformer_fairseq.benchmark.efficiency.settings import PARTS, EfficiencySettings
+from linformer_fairseq.benchmark.efficiency.settings import SMOKE, EfficiencySettings
 from linformer_fairseq.benchmark.models import ModelSizes
+from linformer_fairseq.benchmark.options import fields_of
 from linformer_fairseq.benchmark.run_options import RunOptions
 
 
@@ -23,10 +22,7 @@ def _small_matrices() -> Iterator[None]:
 
 @pytest.fixture
 def settings() -> EfficiencySettings:
-    fields = {field.name for field in dataclasses.fields(EfficiencySettings)}
-    tiny = {name: value for name, value in SMOKE.items() if name in fields}
-    limits = {"time_limit": 60.0, "slow": 60.0, "whole_time_limit": 60.0}
-    return EfficiencySettings(**{**tiny, **limits, "parts": PARTS, "report_only": False, "dim": 16, "heads": 2})
+    return EfficiencySettings(**{**fields_of(EfficiencySettings, SMOKE), "slow": 60.0, "dim": 16, "heads": 2})
 
 
 @pytest.fixture
@@ -36,4 +32,4 @@ def sizes(settings: EfficiencySettings) -> ModelSizes:
 
 @pytest.fixture
 def options(tmp_path: Path) -> RunOptions:
-    return RunOptions("", tmp_path, "cpu", "float32", threads=1, repeats=2, warm_up=1, seed=1)
+    return RunOptions(command="", out=tmp_path, threads=1, repeats=2, warm_up=1)

@@ -11,9 +11,8 @@ from linformer_fairseq.benchmark import memory
 from linformer_fairseq.benchmark.efficiency import inference
 from linformer_fairseq.benchmark.efficiency.inference import PARTS, InferenceRow, measure
 from linformer_fairseq.benchmark.efficiency.settings import EfficiencySettings
-from linformer_fairseq.benchmark.efficiency.whole_models import contenders
 from linformer_fairseq.benchmark.forward import ENCODER, WHOLE, WITHOUT_WEIGHTS, forward, forward_call, shapes
-from linformer_fairseq.benchmark.models import TRANSFORMER, ModelSizes
+from linformer_fairseq.benchmark.models import TRANSFORMER, ModelSizes, build, contenders
 from linformer_fairseq.benchmark.run_options import RunOptions
 from linformer_fairseq.benchmark.timing import too_long
 
@@ -114,7 +113,8 @@ def test_shared_mask_changes_no_output(settings: EfficiencySettings, options: Ru
 @torch.no_grad()
 @pytest.mark.parametrize("number", range(3))
 def test_parts(number: int, sizes: ModelSizes) -> None:
-    model = contenders((4,), 8)[number].build(sizes, sizes.task(), 16).eval()
+    flags = list(contenders((4,), 8).values())[number]
+    model = build(flags, sizes, sizes.task(), 16).eval()
     tokens = torch.randint(4, 20, (2, 8))
     assert forward(ENCODER, model, tokens)["encoder_out"][0].shape == (8, 2, 16)
     logits, extra = forward(WHOLE, model, tokens)
@@ -125,7 +125,3 @@ def test_parts(number: int, sizes: ModelSizes) -> None:
     torch.testing.assert_close(fewer, logits)
     with pytest.raises(ValueError, match="decoder alone"):
         forward("decoder alone", model, tokens)
-
-
-def test_shapes() -> None:
-    assert shapes(1024, (256, 1024, 2048)) == [(256, 4), (1024, 1)]

@@ -7,10 +7,9 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from linformer_fairseq.benchmark.efficiency import machine_peak
 from linformer_fairseq.benchmark.efficiency.contenders import CONTENDERS, OURS
 from linformer_fairseq.benchmark.efficiency.machine_peak import SquareProduct, linformer_operations
-from linformer_fairseq.benchmark.efficiency.sizes import Sizes
+from linformer_fairseq.benchmark.efficiency.peers import Sizes
 from linformer_fairseq.benchmark.run_options import RunOptions
 
 
@@ -23,20 +22,10 @@ def _products_one_by_one() -> Iterator[None]:
     torch.backends.cuda.enable_flash_sdp(before)
 
 
-every_size = pytest.mark.parametrize(
-    ("sizes", "sentences"),
-    [
-        (Sizes(16, 2, 24, 6), 1),
-        (Sizes(16, 2, 24, 6), 3),
-        (Sizes(32, 1, 5, 1), 2),
-        (Sizes(16, 4, 24, 23), 1),
-        (Sizes(16, 4, 24, 24), 3),
-    ],
-)
-
-
 @pytest.mark.usefixtures("_products_one_by_one")
-@every_size
+@pytest.mark.parametrize(
+    ("sizes", "sentences"), [(Sizes(16, 2, 24, 6), 3), (Sizes(32, 1, 5, 1), 2), (Sizes(16, 4, 24, 24), 1)]
+)
 def test_our_module_takes_as_many_operations(sizes: Sizes, sentences: int) -> None:
     module = next(contender for contender in CONTENDERS if contender.name == OURS).build(sizes).eval()
     with FlopCounterMode(display=False) as counter, torch.no_grad():
@@ -44,10 +33,8 @@ def test_our_module_takes_as_many_operations(sizes: Sizes, sentences: int) -> No
     assert linformer_operations(sizes, sentences) == counter.get_total_flops()
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_operations_of_a_square_product(dtype: str, options: RunOptions, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(machine_peak.SIDES, "cpu", 64)
-    product = SquareProduct(dataclasses.replace(options, dtype=dtype))
+def test_operations_of_a_square_product(options: RunOptions) -> None:
+    product = SquareProduct(dataclasses.replace(options, dtype="bfloat16"))
     with FlopCounterMode(display=False) as counter:
-        assert product(0).dtype == getattr(torch, dtype)
+        assert product(0).dtype == torch.bfloat16
     assert product.operations == counter.get_total_flops()

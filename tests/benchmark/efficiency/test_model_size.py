@@ -6,20 +6,19 @@ import pytest
 
 from linformer_fairseq.benchmark.efficiency.model_size import ModelSizeRow, measure
 from linformer_fairseq.benchmark.efficiency.settings import EfficiencySettings
-from linformer_fairseq.benchmark.efficiency.whole_models import linformer, transformer
-from linformer_fairseq.benchmark.models import TRANSFORMER
+from linformer_fairseq.benchmark.models import TRANSFORMER, build, linformer_flags
 from linformer_fairseq.benchmark.run_options import RunOptions
 from linformer_fairseq.models.layers import FAST_PATH_PARAMETERS
 
 K = 4
-CONTENDERS = {
-    TRANSFORMER: transformer(),
-    "Linformer, k = 2": linformer(2),
-    "Linformer, k = 4": linformer(K),
-    "Linformer, k = 4, sharing none": linformer(K, sharing="none"),
-    "Linformer, k = 4, sharing key-value": linformer(K, sharing="key-value"),
-    "Linformer, k = 4, sharing layerwise": linformer(K, sharing="layerwise"),
-    "Linformer, k = 4, mean-pool": linformer(K, projection="mean-pool"),
+FLAGS = {
+    TRANSFORMER: {},
+    "Linformer, k = 2": linformer_flags(2),
+    "Linformer, k = 4": linformer_flags(K),
+    "Linformer, k = 4, sharing none": linformer_flags(K, sharing="none"),
+    "Linformer, k = 4, sharing key-value": linformer_flags(K, sharing="key-value"),
+    "Linformer, k = 4, sharing layerwise": linformer_flags(K, sharing="layerwise"),
+    "Linformer, k = 4, mean-pool": linformer_flags(K, projection="mean-pool"),
 }
 
 
@@ -35,7 +34,7 @@ def by_name(rows: list[ModelSizeRow], positions: int) -> dict[str, ModelSizeRow]
 
 def test_counts_are_those_of_real_models(settings: EfficiencySettings, options: RunOptions) -> None:
     rows = measure(settings, options)
-    assert [(row.positions, row.model) for row in rows] == [(n, name) for n in (3, 8) for name in CONTENDERS]
+    assert [(row.positions, row.model) for row in rows] == [(n, name) for n in (3, 8) for name in FLAGS]
     assert [(row.k, row.sharing, row.projection) for row in rows[:4]] == [
         (None, None, None),
         (2, "headwise", "linear"),
@@ -48,7 +47,7 @@ def test_counts_are_those_of_real_models(settings: EfficiencySettings, options: 
         assert (row.parameters is None) == (row.projection_parameters is None) == (row.bytes is None) == impossible
         assert row.facts()["model"] == row.model
     for name, row in by_name(rows, 8).items():
-        model = CONTENDERS[name].build(settings.model, settings.model.task(), 8)
+        model = build(FLAGS[name], settings.model, settings.model.task(), 8)
         assert not any(x.is_meta for x in model.parameters())
         assert row.parameters == sum(x.numel() for x in model.parameters())
         assert row.bytes == sum(x.nbytes for x in model.parameters())
@@ -66,7 +65,7 @@ def test_projections_by_formula(settings: EfficiencySettings, options: RunOption
         2 * K * n,
         0,
     ]
-    baseline = transformer().build(settings.model, settings.model.task(), n)
+    baseline = build({}, settings.model, settings.model.task(), n)
     # fairseq 0.12.2 keeps copies of its encoder's weights, which ours does without
     copies = sum(x.numel() for name, x in baseline.named_parameters() if name.endswith(FAST_PATH_PARAMETERS))
     without = rows.pop(TRANSFORMER).parameters - copies
@@ -82,9 +81,3 @@ def test_bytes_follow_the_type_and_take_no_memory(settings: EfficiencySettings, 
     )
     assert half.parameters == whole.parameters
     assert whole.bytes == 2 * half.bytes > 2**41
-
-
-def test_a_linformer_is_slots_alone_unless_it_is_named_otherwise() -> None:
-    """Whatever the models' defaults are."""
-    flags = linformer(K, "encoder,cross,decoder").flags
-    assert (flags["linformer_projection"], flags["linformer_window"]) == ("linear", 0)

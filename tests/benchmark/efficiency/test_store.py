@@ -11,7 +11,6 @@ from linformer_fairseq.benchmark.efficiency.module_grid import ModuleRow
 from linformer_fairseq.benchmark.efficiency.store import Store
 from linformer_fairseq.benchmark.efficiency.training import TrainingRow
 from linformer_fairseq.benchmark.timing import Spread
-from linformer_fairseq.cli.errors import UserError
 
 ASKED = {"lengths": [8, 16], "dim": 4, "time_limit": 1.5}
 TIME = Spread(0.2, 0.1, 1 / 3)
@@ -53,16 +52,6 @@ def test_rows_come_back_as_they_were(path: Path) -> None:
     assert [entry.name for entry in path.parent.iterdir()] == [path.name]
 
 
-@pytest.mark.parametrize("change", [{"lengths": [8]}, {"dim": 5}, {"time_limit": None}, {"more": 1}])
-def test_what_was_measured_for_anything_else_is_forgotten(change: dict, path: Path) -> None:
-    first, second = ROWS[:2]
-    Store(path, ASKED).rows("block", ModuleRow, lambda: [first])
-    other = Store(path, {**ASKED, **change})
-    assert other.rows("block", ModuleRow, lambda: [second]) == [second]
-    written = json.loads(path.read_text(encoding="utf-8"))
-    assert written == {"asked": {**ASKED, **change}, "blocks": {"block": [second.facts()]}}
-
-
 def test_interruption_loses_the_block_it_falls_on_alone(path: Path) -> None:
     def interrupted() -> list:
         raise KeyboardInterrupt
@@ -75,19 +64,3 @@ def test_interruption_loses_the_block_it_falls_on_alone(path: Path) -> None:
     again = Store(path, ASKED)
     assert again.rows("first", ModuleRow, never) == [first]
     assert again.rows("second", ModuleRow, lambda: [second]) == [second]
-
-
-def test_what_else_there_is_to_say_does_not_matter_later(path: Path) -> None:
-    store = Store(path, ASKED)
-    row = ROWS[0]
-    store.rows("block", ModuleRow, lambda: [row])
-    store.write(command="some")
-    written = json.loads(path.read_text(encoding="utf-8"))
-    assert written == {"asked": ASKED, "command": "some", "blocks": {"block": [row.facts()]}}
-    assert Store(path, ASKED).rows("block", ModuleRow, never) == [row]
-
-
-def test_damaged_file_is_told(path: Path) -> None:
-    path.write_text('{"asked": ', encoding="utf-8")
-    with pytest.raises(UserError, match="damaged"):
-        Store(path, ASKED)

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from linformer_fairseq.benchmark.efficiency import module_plots
+from linformer_fairseq.benchmark.efficiency import module_report
 from linformer_fairseq.benchmark.efficiency.contenders import CONTENDERS, EAGER
 from linformer_fairseq.benchmark.efficiency.module_grid import BACKWARD, FORWARD, ModuleRow
+from linformer_fairseq.benchmark.efficiency.module_report import PEAK, SECONDS, slope
 from linformer_fairseq.benchmark.efficiency.settings import EfficiencySettings
-from linformer_fairseq.benchmark.efficiency.slope import PEAK, SECONDS, slope
 from linformer_fairseq.benchmark.timing import Spread
 
 MORE = [*CONTENDERS, *(CONTENDERS[-1]._replace(name=f"another {number}") for number in range(50))]
@@ -22,7 +22,7 @@ def row(name: str, length: int, seconds: float | None, peak: int | None = None, 
 
 def test_styles_do_not_run_out() -> None:
     names = [contender.name for contender in MORE]
-    styles = module_plots.styles(names)
+    styles = module_report.styles(names)
     assert list(styles)[: len(names)] == names
     looks = [(style["marker"], style["color"], style.get("linestyle")) for style in styles.values()]
     assert len(set(looks)) == len(names)
@@ -31,10 +31,10 @@ def test_styles_do_not_run_out() -> None:
 def test_fifty_more_contenders_are_drawn(
     settings: EfficiencySettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module_plots, "CONTENDERS", MORE)
+    monkeypatch.setattr(module_report, "CONTENDERS", MORE)
     rows = [row(contender.name, n, n / 1e3, n) for contender in MORE for n in (256, 512)]
-    module_plots.draw([*rows, *(dataclasses.replace(x, passes=BACKWARD) for x in rows)], settings, tmp_path)
-    assert {path.name for path in tmp_path.iterdir()} == set(module_plots.FILES.values())
+    module_report.draw([*rows, *(dataclasses.replace(x, passes=BACKWARD) for x in rows)], settings, tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == set(module_report.FILES.values())
 
 
 @pytest.mark.parametrize("power", [1, 2])
