@@ -1,10 +1,15 @@
 """Scores of translations, and how certain a difference between two translations of a test set is."""
 
+import logging
+import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy
 from sacrebleu.metrics import BLEU, CHRF
+from sacrebleu.significance import PairedTest
 from sacremoses import MosesTokenizer
 
 from linformer_fairseq.cli.errors import UserError
@@ -79,43 +84,49 @@ def compare(
         baseline, system, references: plain text, a sentence an entry, line by line of the same source.
         language: of all three.
         samples: resamples of the test set.
-        seed: of the resampling.
+        seed: of the resampling, from 1 on (sacreBLEU takes 0 for "none").
 
     Returns:
         `difference`: BLEU of the system minus BLEU of the baseline. `low` and `high`: the middle 95 % of that
-        difference over the resamples. `p_value`: of a difference of this size by the choice of sentences, as sacreBLEU
-        has it; 1 where there is no difference, which sacreBLEU calls significant.
+        difference over the resamples. `p_value`: sacreBLEU's, of a difference of this size by the choice of
+        sentences; 1 where there is no difference, which sacreBLEU calls significant.
 
     Raises:
         UserError: nothing to compare, or unequal numbers of lines.
+        ValueError: no samples, or a seed below 1.
     """
+    if samples < 1 or seed < 1:
+        raise ValueError(f"samples and seed must be 1 or more, not {samples} and {seed}")
     for hypotheses in (baseline, system):
         _check_lengths(hypotheses, references)
     bleu = BLEU(trg_lang=language, force=True)
-    counts = [sentence_counts(bleu, hypotheses, references) for hypotheses in (baseline, system)]
-    before, after = (bleu_of_counts(bleu, side.sum(0)) for side in counts)
-    difference = after - before
-    resampled_before, resampled_after = (resampled(bleu, side, samples, seed) for side in counts)
-    differences = resampled_after - resampled_before
-    low, high = middle(differences)
+    with _sacrebleu(seed):
+        systems = [("baseline", baseline), ("system", system)]
+        _, results = PairedTest(systems, {"BLEU": bleu}, [references], test_type="bs", n_samples=samples)()
+    before, after = results["BLEU"]
+    difference = after.score - before.score
+    low, high = _interval(bleu, baseline, system, references, samples, seed)
     return {
         "difference": round(difference, 2),
-        "p_value": round(_p_value(differences, difference), 4) if difference else 1.0,
+        "p_value": round(after.p_value, 4) if difference else 1.0,
         "low": round(low, 2),
         "high": round(high, 2),
     }
 
 
-def _p_value(resamples: numpy.ndarray, difference: float) -> float:
-    sizes = numpy.abs(resamples)
-    as_large = int((sizes - sizes.mean() > abs(difference)).sum())
-    return (as_large + 1) / (len(sizes) + 1)
+def _interval(
+    bleu: BLEU, baseline: list[str], system: list[str], references: list[str], samples: int, seed: int
+) -> tuple[float, float]:
+    """The middle 95 % of the difference over the resamples that sacreBLEU draws; it does not report that itself."""
+    counts = [sentence_counts(bleu, hypotheses, references) for hypotheses in (baseline, system)]
+    before, after = (resampled(bleu, side, samples, seed) for side in counts)
+    return middle(after - before)
 
 
 def resampled(bleu: BLEU, counts: numpy.ndarray, samples: int = SAMPLES, seed: int = SEED) -> numpy.ndarray:
     """BLEU of resamples of the sentences that have these counts, (samples,).
 
-    The same seed draws the same sentences, those that sacreBLEU draws.
+    The same seed draws the same sentences, those that sacreBLEU draws for its p-value.
     """
     draws = numpy.random.default_rng(seed).choice(len(counts), size=(samples, len(counts)), replace=True)
     return numpy.array([bleu_of_counts(bleu, counts[draw].sum(0)) for draw in draws])
@@ -142,6 +153,23 @@ def bleu_of_counts(bleu: BLEU, counts: numpy.ndarray) -> float:
     sys_len, ref_len, *rest = counts.tolist()
     orders = bleu.max_ngram_order
     return bleu.compute_bleu(rest[:orders], rest[orders:], sys_len, ref_len, bleu.smooth_method).score
+
+
+@contextmanager
+def _sacrebleu(seed: int) -> Iterator[None]:
+    """Sets sacreBLEU's seed, which it takes from an environment variable alone, and silences its log."""
+    name, logger = "SACREBLEU_SEED", logging.getLogger("sacrebleu")
+    before, level = os.environ.get(name), logger.level
+    os.environ[name] = str(seed)
+    logger.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
 
 
 def _check_lengths(hypotheses: list[str], references: list[str]) -> None:

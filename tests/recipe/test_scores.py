@@ -1,15 +1,16 @@
 """Scores of translations, against counts made by hand and against a bootstrap that knows no shortcut."""
 
+import logging
 import math
+import os
 import random
 
 import numpy
 import pytest
 from sacrebleu.metrics import BLEU
-from sacrebleu.significance import PairedTest
 
 from linformer_fairseq.cli.errors import UserError
-from linformer_fairseq.recipe.scores import SEED, compare, score, split_compounds
+from linformer_fairseq.recipe.scores import compare, score, split_compounds
 
 REFERENCES = [
     "Die Landes-Regierung plant heute nichts.",
@@ -103,6 +104,8 @@ def test_what_cannot_be_scored() -> None:
             compare(baseline, system, ["a"], "de")
     with pytest.raises(UserError, match="no translation"):
         score([], [], "de")
+    with pytest.raises(ValueError, match="samples and seed must be 1 or more, not 1000 and 0"):
+        compare(["a"], ["a"], ["a"], "de", seed=0)
 
 
 def sentences(number: int, noise: float, seed: int) -> tuple[list[str], list[str]]:
@@ -136,8 +139,18 @@ def test_clearly_worse_and_clearly_better_system() -> None:
     )
 
 
-def test_bootstrap_is_the_naive_one() -> None:
-    """Interval and p-value from scores of resampled texts, drawn alike, and sacreBLEU's own p-value."""
+def test_systems_that_are_hard_to_tell_apart() -> None:
+    references, one = sentences(40, 0.2, seed=3)
+    _, other = sentences(40, 0.201, seed=3)
+    found = compare(one, other, references, "de")
+    assert found["difference"] != 0
+    assert found["low"] < 0 < found["high"]
+    assert found["p_value"] > 0.1
+
+
+@pytest.mark.parametrize("seed", [1, 12345])
+def test_bootstrap_is_the_naive_one(seed: int) -> None:
+    """Interval and p-value from scores of resampled texts, drawn alike."""
     samples = 80
     references, baseline = sentences(12, 0.3, seed=4)
     _, system = sentences(12, 0.2, seed=4)
@@ -145,13 +158,14 @@ def test_bootstrap_is_the_naive_one() -> None:
     def bleu(lines: list[str], indices: numpy.ndarray) -> float:
         return BLEU().corpus_score([lines[i] for i in indices], [[references[i] for i in indices]]).score
 
-    draws = numpy.random.default_rng(SEED).choice(12, size=(samples, 12), replace=True)
+    draws = numpy.random.default_rng(seed).choice(12, size=(samples, 12), replace=True)
     differences = sorted(bleu(system, draw) - bleu(baseline, draw) for draw in draws)
-    systems = [("baseline", baseline), ("system", system)]
-    _, own = PairedTest(systems, {"BLEU": BLEU()}, [references], test_type="bs", n_samples=samples)()
-    assert compare(baseline, system, references, "de", samples) == {
-        "difference": round(own["BLEU"][1].score - own["BLEU"][0].score, 2),
-        "p_value": round(own["BLEU"][1].p_value, 4),
+    real = bleu(system, numpy.arange(12)) - bleu(baseline, numpy.arange(12))
+    sizes = numpy.abs(differences)
+    as_large = int((sizes - sizes.mean() > abs(real)).sum())
+    assert compare(baseline, system, references, "de", samples, seed) == {
+        "difference": round(real, 2),
+        "p_value": round((as_large + 1) / (samples + 1), 4),
         "low": round(differences[2], 2),  # a fortieth of 80 lie below, and as many above
         "high": round(differences[-3], 2),
     }
@@ -164,3 +178,19 @@ def test_difference_is_that_of_the_scores_and_the_seed_decides() -> None:
     assert first == again != other
     scores = [score(lines, references, "de")["bleu"] for lines in (baseline, system)]
     assert first["difference"] == other["difference"] == pytest.approx(scores[1] - scores[0], abs=0.011)
+
+
+def test_comparing_says_nothing_and_changes_nothing(
+    capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SACREBLEU_SEED", "3")
+    caplog.set_level(logging.INFO)
+    lines = [f"{line} ." for line in REFERENCES * 40]  # sacreBLEU warns of a hundred such lines
+    compare(lines, lines, lines, "de", samples=5)
+    assert (capfd.readouterr(), caplog.messages) == (("", ""), [])
+    assert os.environ["SACREBLEU_SEED"] == "3"
+    logging.getLogger("sacrebleu").info("heard")
+    assert caplog.messages == ["heard"]
+    monkeypatch.delenv("SACREBLEU_SEED")
+    compare(lines, lines, lines, "de", samples=5)
+    assert "SACREBLEU_SEED" not in os.environ
