@@ -120,12 +120,13 @@ class TwoLevelAttention(SourceAttention[Levels]):
             windows = even_windows(len(key), lengths, k**2)
             key, value, lengths = window_means(key, windows), window_means(value, windows), lengths.clamp(max=k**2)
         windows = even_windows(len(key), lengths, k)
+        keys, values = self._by_head(self.k_proj, key), self._by_head(self.v_proj, value)
         if len(key) <= k:  # every window is a token
-            keys, values = (self._by_head(*pair).permute(1, 2, 0, 3) for pair in self._linears(key, value))
+            keys, values = keys.permute(1, 2, 0, 3), values.permute(1, 2, 0, 3)
             windows = Windows(windows.of_tokens, windows.sizes[:, :0])
         else:
             matrix = windows.mean_matrix(key.dtype)
-            keys, values = (_with_means(matrix, self._by_head(*pair)) for pair in self._linears(key, value))
+            keys, values = _with_means(matrix, keys), _with_means(matrix, values)
         return Levels(keys, values, *windows, mask, lengths)
 
     def attend_to(
@@ -162,9 +163,6 @@ class TwoLevelAttention(SourceAttention[Levels]):
             weights = share_evenly(weights, even_windows(longest, sentence_lengths(padding_mask), weights.size(3)))
         weights = F.pad(weights, (0, n - longest)).transpose(0, 1)
         return weights if by_head else weights.mean(0)
-
-    def _linears(self, key: Tensor, value: Tensor) -> tuple[tuple[nn.Module, Tensor], tuple[nn.Module, Tensor]]:
-        return (self.k_proj, key), (self.v_proj, value)
 
     def _by_head(self, linear: nn.Module, x: Tensor) -> Tensor:
         """(n, B, D) to (n, B, H, d)."""
