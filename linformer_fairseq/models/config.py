@@ -1,37 +1,39 @@
 """The flags of the architectures, and the attention that they describe."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import partial
 from types import UnionType
-from typing import Any, Optional, TypeVar, Union, get_args
+from typing import Any, ClassVar, Optional, TypeVar, Union, get_args
 
-from fairseq.dataclass import FairseqDataclass
+from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 
 from linformer_fairseq.modules import CAUSAL_KINDS, KINDS, ProjectedAttention
 from linformer_fairseq.modules.registry import DEFAULT_KIND, Kind, LayerShapes, causal_kind, flag_of
 
 PLACES = ("encoder", "cross", "decoder")
-_NAMES = {"cross": "cross-attention", "decoder": "the decoder's self-attention"}
+_PLACE_NAMES = {"cross": "cross-attention", "decoder": "the decoder's self-attention"}
 
 AttentionBuilder = Callable[..., ProjectedAttention]
 """Builds the attention of a layer from the arguments that fairseq passes."""
-Config = TypeVar("Config", bound=type)
+Config = TypeVar("Config", bound="type[AttentionConfig]")
 
 
-def with_options_of(kinds: Iterable[Kind], defaults: Mapping[str, Any]) -> Callable[[Config], Config]:
-    """Adds the options of kinds of attention to a class that is about to become a dataclass.
+def with_options_of(kinds: Collection[Kind], defaults: Mapping[str, Any]) -> Callable[[Config], Config]:
+    """Adds the options of kinds of attention to a subclass of `AttentionConfig` that is about to become a dataclass.
 
     Args:
         defaults: by name, where they differ from the kind's own.
     """
 
     def add(config: Config) -> Config:
+        config.kinds = tuple(kinds)
         for kind in kinds:
             for option in fields(kind.options):
                 # fairseq's parser knows Optional[int], but not int | None
                 typed = Union[get_args(option.type)] if isinstance(option.type, UnionType) else option.type  # noqa: UP007
-                config.__annotations__[option.name] = typed
+                choices = option.metadata.get("choices")
+                config.__annotations__[option.name] = ChoiceEnum(choices) if choices else typed
                 default = defaults.get(option.name, option.default)
                 setattr(config, option.name, field(default=default, metadata=option.metadata))
         return config
@@ -46,9 +48,12 @@ class AttentionConfig(FairseqDataclass):
     The values come as a user typed them; `from_namespace` refuses what no model can be built from.
     """
 
+    kinds: ClassVar[tuple[Kind, ...]]
+    """All kinds whose options these flags set."""
+
     linformer_k: str = field(
         default="64",
-        metadata={"help": "projected dimension k, one value or one a layer, e.g. 128,64,64,32,32,32"},
+        metadata={"help": "projected dimension k, one value or one per layer, e.g. 128,64,64,32,32,32"},
     )
 
     @classmethod
@@ -67,13 +72,14 @@ class AttentionConfig(FairseqDataclass):
         for kind in self.kinds:
             kind.options_from(self).validate()
 
-    @property
-    def kinds(self) -> list[Kind]:
-        """All kinds whose options these flags set."""
-        raise NotImplementedError
-
     def attention(
-        self, place: str, num_layers: int, num_heads: int, max_positions: int, kept: str | None = None
+        self,
+        place: str,
+        num_layers: int,
+        num_heads: int,
+        max_positions: int,
+        kept: str | None = None,
+        scalar_noise: bool = False,
     ) -> list[AttentionBuilder]:
         """The attention of every layer of a place.
 
@@ -83,6 +89,7 @@ class AttentionConfig(FairseqDataclass):
             max_positions: N, the longest source, or target for "decoder".
             kept: the layers kept of a deeper model ("0,2,4", fairseq's `--encoder-layers-to-keep`); a list with a k
                 for each layer of that model is cut in the same way.
+            scalar_noise: whether `--quant-noise-scalar` is on.
 
         Raises:
             ValueError: a k that is no number, below 1 or above N, a list that does not fit the layers, or options that
@@ -92,7 +99,7 @@ class AttentionConfig(FairseqDataclass):
         longest = "--max-target-positions" if place == "decoder" else "--max-source-positions"
         dims = _projected_dims(flag, _listed(text), advice, num_layers, longest, max_positions, kept)
         kind = self.kind_of(place)
-        layers = LayerShapes(dims, num_heads, max_positions, flag, advice)
+        layers = LayerShapes(dims, num_heads, max_positions, flag, advice, scalar_noise)
         return [partial(kind.attention, **arguments) for arguments in kind.options_from(self).arguments(layers)]
 
     def kind_of(self, place: str) -> Kind:
@@ -108,10 +115,6 @@ class AttentionConfig(FairseqDataclass):
 @with_options_of(CAUSAL_KINDS.values(), defaults=KINDS[DEFAULT_KIND].defaults)
 class LanguageModelAttentionConfig(AttentionConfig):
     """The flags of the causal self-attention of a language model."""
-
-    @property
-    def kinds(self) -> list[Kind]:
-        return list(CAUSAL_KINDS.values())
 
     def kind_of(self, place: str) -> Kind:
         return causal_kind(DEFAULT_KIND)
@@ -137,14 +140,13 @@ class LinformerConfig(AttentionConfig):
     linformer_attention: str = field(
         default="encoder,cross",
         metadata={
-            "help": "which attention is projected, any of encoder,cross,decoder: self-attention of the encoder, "
+            "help": "which attention is of linear cost, any of encoder,cross,decoder: self-attention of the encoder, "
             "cross-attention and causal self-attention of the decoder"
         },
     )
-    linformer_projection: str = field(
+    linformer_projection: ChoiceEnum(tuple(KINDS)) = field(  # type: ignore[valid-type]
         default=DEFAULT_KIND,
         metadata={
-            "choices": tuple(KINDS),
             "help": f"kind of attention: {_described(KINDS.values())}; the decoder's self-attention has linear "
             "projections, where the kind has no causal form of its own",
         },
@@ -152,8 +154,13 @@ class LinformerConfig(AttentionConfig):
 
     @property
     def places(self) -> set[str]:
-        """The attentions that are projected."""
+        """The places whose attention is not fairseq's full attention."""
         return {place.strip() for place in _listed(self.linformer_attention).split(",")}
+
+    @property
+    def used_options(self) -> set[str]:
+        """The names of the options that the kinds of attention at these places have."""
+        return {option.name for place in self.places for option in fields(self.kind_of(place).options)}
 
     def validate(self) -> None:
         for place in sorted(self.places - set(PLACES)):
@@ -164,15 +171,10 @@ class LinformerConfig(AttentionConfig):
         for place, k in (("cross", self.linformer_cross_k), ("decoder", self.linformer_decoder_k)):
             if k is not None and place not in self.places:
                 raise ValueError(f"--linformer-{place}-k needs {place} among --linformer-attention")
-        used = {option.name for place in self.places for option in fields(self.kind_of(place).options)}
         for option in fields(self):
             needs, value = option.metadata.get("needs"), getattr(self, option.name)
-            if needs and option.name not in used and value and value != option.default:
+            if needs and option.name not in self.used_options and value and value != option.default:
                 raise ValueError(f"{flag_of(option.name)} {value} needs {needs}")
-
-    @property
-    def kinds(self) -> list[Kind]:
-        return [*KINDS.values(), *CAUSAL_KINDS.values()]
 
     def kind_of(self, place: str) -> Kind:
         name = self.linformer_projection
@@ -185,7 +187,7 @@ class LinformerConfig(AttentionConfig):
         flag, k = f"--linformer-{place}-k", own[place]
         if k is not None:
             return flag, k, ""
-        return "--linformer-k", self.linformer_k, f", or another {flag} for {_NAMES[place]}"
+        return "--linformer-k", self.linformer_k, f", or another {flag} for {_PLACE_NAMES[place]}"
 
 
 def flag_defaults(config: type[AttentionConfig]) -> dict[str, Any]:
@@ -223,6 +225,6 @@ def _projected_dims(
         dims = [dims[layer] for layer in layers]
     if len(dims) != num_layers:
         raise ValueError(
-            f"{flag} {text} gives {len(dims)} values for {num_layers} layers; give one, or one a layer{advice}"
+            f"{flag} {text} gives {len(dims)} values for {num_layers} layers; give one, or one per layer{advice}"
         )
     return tuple(dims)

@@ -5,12 +5,12 @@ from fairseq.models.transformer import TransformerConfig, TransformerDecoderBase
 from torch import Tensor, nn
 
 from linformer_fairseq.models.config import AttentionBuilder
-from linformer_fairseq.models.layers import LinformerDecoderLayer, name_dropout, share_source, wrap_layer
+from linformer_fairseq.models.layers import LinformerDecoderLayer, keep_dropout_names, share_source, wrap_layer
 from linformer_fairseq.models.right_padding import restore_padding
 
 NO_LAYER = -1
-"""As `alignment_layer`: no attention weights. Over tokens they are a (T, n) matrix a head, which would cost as much as
-full attention."""
+"""As `alignment_layer`: no layer's attention weights, whose (T, n) matrix per head would cost as much as full
+attention."""
 
 
 class LinformerTransformerDecoder(TransformerDecoderBase):
@@ -19,7 +19,7 @@ class LinformerTransformerDecoder(TransformerDecoderBase):
 
     Args:
         cross: builds the cross-attention of each layer; None for full attention.
-        own: builds the causal self-attention of each layer; None for full attention.
+        self_attention: builds the causal self-attention of each layer; None for full attention.
     """
 
     def __init__(
@@ -28,24 +28,24 @@ class LinformerTransformerDecoder(TransformerDecoderBase):
         dictionary: Dictionary,
         embed_tokens: nn.Embedding,
         cross: list[AttentionBuilder] | None,
-        own: list[AttentionBuilder] | None,
+        self_attention: list[AttentionBuilder] | None,
         no_encoder_attn: bool = False,
     ) -> None:
         full = [None] * cfg.decoder.layers
-        self.layer_attention = zip(cross or full, own or full, strict=True)
+        self.layer_attention = zip(cross or full, self_attention or full, strict=True)
         super().__init__(cfg, dictionary, embed_tokens, no_encoder_attn)
         del self.layer_attention
-        self.is_causal_by_itself = own is not None
+        self.is_causal_by_itself = self_attention is not None
         self.trains_alignments = False
         """Whether the criterion may read the last layer's weights."""
         self.source_cache = share_source(self)
-        name_dropout(self, "TransformerDecoder")
+        keep_dropout_names(self, "TransformerDecoder")
 
     def build_decoder_layer(self, cfg: TransformerConfig, no_encoder_attn: bool = False) -> nn.Module:
         return wrap_layer(LinformerDecoderLayer(cfg, *next(self.layer_attention), no_encoder_attn), cfg)
 
     def buffered_future_mask(self, tensor: Tensor) -> Tensor | None:
-        """None where self-attention is ours: it hides the future by itself, without a (T, T) tensor."""
+        """None where self-attention hides the future by itself, without a (T, T) tensor."""
         return None if self.is_causal_by_itself else super().buffered_future_mask(tensor)
 
     def extract_features(
@@ -58,7 +58,7 @@ class LinformerTransformerDecoder(TransformerDecoderBase):
         alignment_heads: int | None = None,
     ) -> tuple[Tensor, dict[str, list[Tensor | None]]]:
         if full_context_alignment and self.is_causal_by_itself:
-            raise ValueError("full_context_alignment needs a decoder whose self-attention is whole, not projected")
+            raise ValueError("full_context_alignment needs a decoder with full self-attention")
         if self.is_causal_by_itself and _has_padding_before_tokens(prev_output_tokens, self.padding_idx):
             raise ValueError("targets padded on the left are not supported; pad them on the right")
         if self.training and alignment_layer is None and not self.trains_alignments:

@@ -5,7 +5,7 @@ from fairseq.models.transformer import TransformerConfig, TransformerEncoderBase
 from torch import Tensor, nn
 
 from linformer_fairseq.models.config import AttentionBuilder
-from linformer_fairseq.models.layers import LinformerEncoderLayer, name_dropout, wrap_layer
+from linformer_fairseq.models.layers import LinformerEncoderLayer, keep_dropout_names, wrap_layer
 from linformer_fairseq.models.right_padding import right_padding_order
 
 
@@ -28,7 +28,7 @@ class LinformerTransformerEncoder(TransformerEncoderBase):
         self.layer_attention = iter(attention or full)
         super().__init__(cfg, dictionary, embed_tokens)
         del self.layer_attention
-        name_dropout(self, "TransformerEncoder")
+        keep_dropout_names(self, "TransformerEncoder")
 
     def build_encoder_layer(self, cfg: TransformerConfig) -> nn.Module:
         return wrap_layer(LinformerEncoderLayer(cfg, next(self.layer_attention), self.return_fc), cfg)

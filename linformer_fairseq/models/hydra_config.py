@@ -10,6 +10,7 @@ import yaml
 
 from linformer_fairseq.models.config import LanguageModelAttentionConfig, default_flags, flag_defaults
 from linformer_fairseq.models.linformer_transformer import ARCHITECTURES
+from linformer_fairseq.modules import KINDS
 
 FOLDER = Path(__file__).parents[1] / "config" / "model"
 LANGUAGE_MODEL = "linformer_transformer_lm"
@@ -23,12 +24,12 @@ _FOOTER = "base_layers: 0  # read from here by fairseq's trainer\n"
 
 def configurations() -> dict[str, str]:
     """The text of every configuration file by the name of its architecture."""
-    files = {
-        arch: _text(
-            arch, default_flags(linformer_projection=kind), "common.user_dir=linformer_fairseq", "encoder_layers"
-        )
-        for arch, kind in ARCHITECTURES.items()
-    }
+    # left out, so that the architecture fills them in for the kind that the command line chooses
+    of_kinds = {option for kind in KINDS.values() for option in kind.defaults}
+    files = {}
+    for arch, kind in ARCHITECTURES.items():
+        flags = {name: value for name, value in default_flags(kind).items() if name not in of_kinds}
+        files[arch] = _text(arch, flags, "common.user_dir=linformer_fairseq", "encoder_layers")
     lm = _text(LANGUAGE_MODEL, flag_defaults(LanguageModelAttentionConfig), "task=language_modeling", "decoder_layers")
     return {**files, LANGUAGE_MODEL: lm}
 

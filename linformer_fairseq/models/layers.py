@@ -1,4 +1,4 @@
-"""Transformer layers whose attention may be of one of our kinds."""
+"""Transformer layers whose attention may be of any registered kind."""
 
 from typing import Any, TypeVar
 
@@ -33,7 +33,7 @@ class LinformerEncoderLayer(TransformerEncoderLayerBase):
         self.attention = attention
         super().__init__(cfg, return_fc)
         del self.attention
-        name_dropout(self, "TransformerEncoderLayerBase")
+        keep_dropout_names(self, "TransformerEncoderLayerBase")
         for name in FAST_PATH_PARAMETERS:
             if hasattr(self, name):
                 delattr(self, name)
@@ -51,21 +51,21 @@ class LinformerEncoderLayer(TransformerEncoderLayerBase):
 
 
 class LinformerDecoderLayer(TransformerDecoderLayerBase):
-    """Decoder layer whose cross-attention and causal self-attention are built by `cross` and `own`, or fairseq's where
-    these are None."""
+    """Decoder layer whose cross-attention and causal self-attention are built by `cross` and `self_attention`, or
+    fairseq's where these are None."""
 
     def __init__(
         self,
         cfg: TransformerConfig,
         cross: AttentionBuilder | None,
-        own: AttentionBuilder | None,
+        self_attention: AttentionBuilder | None,
         no_encoder_attn: bool = False,
     ) -> None:
-        self.attention = {"cross": cross, "self": own}
+        self.attention = {"cross": cross, "self": self_attention}
         super().__init__(cfg, no_encoder_attn)
         del self.attention
         self.need_attn = False  # the decoder asks the one layer whose weights it returns; fairseq's layers compute all
-        name_dropout(self, "TransformerDecoderLayerBase")
+        keep_dropout_names(self, "TransformerDecoderLayerBase")
 
     def build_self_attention(
         self, embed_dim: int, cfg: TransformerConfig, add_bias_kv: bool = False, add_zero_attn: bool = False
@@ -115,7 +115,7 @@ def _build(
     )
 
 
-def name_dropout(module: nn.Module, name: str) -> None:
+def keep_dropout_names(module: nn.Module, name: str) -> None:
     """Gives a subclass's dropout the name of fairseq's class, by which `--retain-dropout-modules` knows it."""
     for child in module.children():
         if isinstance(child, FairseqDropout):

@@ -60,8 +60,8 @@ class LinformerTransformerModel(ChecksProjections, TransformerModel):
         return model
 
     def set_beam_size(self, beam_size: int) -> None:
-        """Tells cross-attention the width of fairseq's search, so that it keeps its keys once a sentence and not once a
-        hypothesis."""
+        """Tells cross-attention the width of fairseq's search, so that it keeps its keys once per sentence and not once
+        per hypothesis."""
         for module in self.modules():
             if isinstance(module, ProjectedAttention):
                 module.set_beam_size(beam_size)
@@ -78,8 +78,10 @@ class LinformerTransformerModel(ChecksProjections, TransformerModel):
         cls, cfg: TransformerConfig, tgt_dict: Dictionary, embed_tokens: nn.Embedding
     ) -> LinformerTransformerDecoder:
         with one_sentence():
-            cross, own = _attention(cfg, "cross"), _attention(cfg, "decoder")
-            return LinformerTransformerDecoder(cfg, tgt_dict, embed_tokens, cross, own, cfg.no_cross_attention)
+            cross, self_attention = _attention(cfg, "cross"), _attention(cfg, "decoder")
+            return LinformerTransformerDecoder(
+                cfg, tgt_dict, embed_tokens, cross, self_attention, cfg.no_cross_attention
+            )
 
 
 def _namespace(args: Namespace | DictConfig, resolve: bool = False) -> Namespace:
@@ -95,13 +97,10 @@ def _attention(cfg: TransformerConfig, place: str) -> list[AttentionBuilder] | N
     config = LinformerConfig.from_namespace(cfg)
     if place not in config.places:
         return None
-    if cfg.quant_noise.scalar > 0 and config.linformer_sharing == "none":
-        raise ValueError("--quant-noise-scalar needs another --linformer-sharing than none")
-    if cfg.quant_noise.scalar > 0 and place == "decoder":
-        raise ValueError("--quant-noise-scalar does not go with decoder in --linformer-attention; leave one out")
     side = cfg.encoder if place == "encoder" else cfg.decoder
     longest = cfg.max_target_positions if place == "decoder" else cfg.max_source_positions
-    return config.attention(place, side.layers, side.attention_heads, longest, side.layers_to_keep)
+    scalar_noise = cfg.quant_noise.scalar > 0
+    return config.attention(place, side.layers, side.attention_heads, longest, side.layers_to_keep, scalar_noise)
 
 
 def _with_defaults_of(kind: str, architecture: Callable[[Namespace], None]) -> Callable[[Namespace | DictConfig], None]:

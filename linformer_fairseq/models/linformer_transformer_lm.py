@@ -48,21 +48,20 @@ class LinformerTransformerLanguageModel(ChecksProjections, TransformerLanguageMo
     def build_model(cls, args: Namespace | DictConfig, task: FairseqTask) -> "LinformerTransformerLanguageModel":
         with one_sentence():
             config = LanguageModelAttentionConfig.from_namespace(args)
-            if args.quant_noise_scalar > 0:
-                raise ValueError("--quant-noise-scalar does not go with causal Linformer attention; leave it out")
             # fairseq builds embeddings and decoder in one; its embeddings are kept, its decoder gives way to ours, at
             # the cost of twice the memory while the model is built
             embed_tokens = super().build_model(args, task).decoder.embed_tokens
             cfg = TransformerConfig.from_namespace(args)
             layers, heads = cfg.decoder.layers, cfg.decoder.attention_heads
             kept = cfg.decoder.layers_to_keep
-            attention = config.attention("decoder", layers, heads, cfg.max_target_positions, kept)
+            scalar_noise = cfg.quant_noise.scalar > 0
+            attention = config.attention("decoder", layers, heads, cfg.max_target_positions, kept, scalar_noise)
             decoder = LinformerTransformerDecoder(
                 cfg,
                 task.target_dictionary,
                 embed_tokens,
                 cross=None,
-                own=attention,
+                self_attention=attention,
                 no_encoder_attn=True,
             )
             return cls(decoder)

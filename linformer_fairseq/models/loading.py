@@ -1,6 +1,7 @@
 """Loading checkpoints into models that have projections."""
 
 import logging
+import re
 from argparse import Namespace
 from typing import Any
 
@@ -13,6 +14,9 @@ from torch import Tensor
 from linformer_fairseq.models.errors import one_sentence
 
 logger = logging.getLogger(__name__)
+
+_OWN_WEIGHT = re.compile(r"(?:self|encoder)_attn\.(?!(?:in|q|k|v|out)_proj|bias_[kv])")
+"""Names of weights in an attention that are none of fairseq's `MultiheadAttention`."""
 
 
 class ChecksProjections(BaseFairseqModel):
@@ -37,7 +41,9 @@ class ChecksProjections(BaseFairseqModel):
         state_dict = dict(prune_state_dict(state_dict, model_cfg))  # fairseq's `--encoder-layers-to-keep`
         own, found = projection_weights(self.state_dict()), projection_weights(state_dict)
         if own and not found:
-            logger.warning("the checkpoint has no Linformer projections: they start fresh")
+            logger.warning(
+                "the checkpoint has no projections (it is of full attention or two levels): E and F start fresh"
+            )
             state_dict.update(own)
         else:
             with one_sentence():
@@ -71,6 +77,5 @@ class ChecksProjections(BaseFairseqModel):
 
 
 def projection_weights(state_dict: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The entries of E and F in a model's state."""
-    endings = ("key_projection.weight", "value_projection.weight")
-    return {key: weight for key, weight in state_dict.items() if key.endswith(endings)}
+    """The entries of a model's state that its attention has beyond fairseq's, such as E and F."""
+    return {key: weight for key, weight in state_dict.items() if _OWN_WEIGHT.search(key)}

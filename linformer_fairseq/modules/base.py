@@ -35,7 +35,7 @@ class Call(NamedTuple):
 class ProjectedAttention(MultiheadAttention):
     """Base of all kinds of attention, a drop-in for fairseq's `MultiheadAttention` with its parameter names.
 
-    A kind overrides `attend`, and says in `accepts_future_mask` and `side` what it is for.
+    A kind overrides `attend`, and says in `causal` and `side` what it is for.
 
     Args:
         embed_dim, num_heads, kdim, vdim, dropout, bias, self_attention, encoder_decoder_attention, dictionary,
@@ -76,7 +76,7 @@ class ProjectedAttention(MultiheadAttention):
             "xformers_att_config": xformers_att_config is not None,
         }.items():
             if given:
-                raise ValueError(f"Linformer attention does not support {name}; leave it out")
+                raise ValueError(f"{type(self).__name__} does not support {name}; leave it out")
         super().__init__(
             embed_dim,
             num_heads,
@@ -134,18 +134,15 @@ class ProjectedAttention(MultiheadAttention):
             ValueError: for another `attn_mask`, `before_softmax`, an `incremental_state` that is neither of `static_kv`
                 nor of causal attention, `static_kv` in causal attention, keys longer than N, and keys of another batch.
         """
+        name = type(self).__name__
         if attn_mask is not None and not (self.causal and _is_future_mask(attn_mask, query.size(0))):
-            raise ValueError(
-                "causal Linformer attention supports no other attn_mask than the future mask"
-                if self.causal
-                else "Linformer attention does not support attn_mask: a slot mixes all positions"
-            )
+            raise ValueError(f"{name} supports no attn_mask{' but the future mask' if self.causal else ''}")
         if before_softmax:
-            raise ValueError("Linformer attention does not support before_softmax")
+            raise ValueError(f"{name} does not support before_softmax")
         if self.causal and static_kv:
-            raise ValueError("causal Linformer attention does not support static_kv, which is for cross-attention")
+            raise ValueError(f"{name} does not support static_kv, which is for cross-attention")
         if incremental_state is not None and not (self.causal or static_kv):
-            raise ValueError("Linformer attention does not support incremental_state without static_kv or causal")
+            raise ValueError(f"{name} does not support incremental_state without static_kv")
         need_weights = need_weights or need_head_weights
         return self.attend(
             Call(query, key, value, key_padding_mask, incremental_state, need_weights, need_head_weights)
@@ -206,12 +203,12 @@ class ProjectedAttention(MultiheadAttention):
             ValueError: keys of another batch than the queries', or tokens (padding may be there) beyond N.
         """
         if call.key is None and not self.self_attention:
-            raise ValueError("Linformer attention needs a key; only cached static keys can be left out")
+            raise ValueError(f"{type(self).__name__} needs a key; only cached static keys can be left out")
         key = call.query if call.key is None else call.key
         value = key if call.value is None else call.value
         if key.size(1) != call.query.size(1):
             raise ValueError(
-                f"Linformer attention needs keys for every sentence of the queries, not for {key.size(1)} of "
+                f"{type(self).__name__} needs keys for every sentence of the queries, not for {key.size(1)} of "
                 f"{call.query.size(1)}"
             )
         n, longest = key.size(0), max(0, self.max_positions - position)
@@ -220,7 +217,7 @@ class ProjectedAttention(MultiheadAttention):
             tokens = position + (n if mask is None else int(sentence_lengths(mask).max()))
             raise ValueError(
                 f"a {self.side} of {tokens} tokens is longer than the {self.max_positions} positions that the "
-                f"Linformer projection was built for; shorten it or train with a larger --max-{self.side}-positions"
+                f"attention was built for; shorten it or train with a larger --max-{self.side}-positions"
             )
         return key, value, mask
 

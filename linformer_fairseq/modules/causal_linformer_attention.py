@@ -25,7 +25,7 @@ class CausalOptions(LinearOptions):
         default=None,
         metadata={
             "help": "causal attention: how many of its k are the last tokens, attended to one by one, and not slots of "
-            "earlier ones (default: none with --linformer-projection linear, half with any other)",
+            "earlier ones",
             "needs": "decoder among --linformer-attention",
         },
     )
@@ -36,6 +36,8 @@ class CausalOptions(LinearOptions):
             raise ValueError(f"--linformer-window must be at least 0, not {self.linformer_window}")
 
     def arguments(self, layers: LayerShapes) -> list[dict[str, Any]]:
+        if layers.scalar_noise:
+            raise ValueError("--quant-noise-scalar does not go with causal Linformer attention; leave one of them out")
         windows = [self._window(k, layers.flag) for k in layers.projected_dims]
         slots = tuple(k - window for k, window in zip(layers.projected_dims, windows, strict=True))
         arguments = super().arguments(replace(layers, projected_dims=slots))

@@ -10,9 +10,8 @@ from torch import Tensor
 
 from linformer_fairseq.modules.base import ProjectedAttention
 from linformer_fairseq.modules.forward_cache import ForwardCache
-from linformer_fairseq.modules.ops.key_value_slots import key_value_slots
-from linformer_fairseq.modules.ops.padding import no_padding
-from linformer_fairseq.modules.ops.projected_scores import projected_scores_attention, projecting_scores_pays
+from linformer_fairseq.modules.key_value_slots import key_value_slots, projecting_scores_pays
+from linformer_fairseq.modules.ops.projected_scores import projected_scores_attention
 from linformer_fairseq.modules.ops.token_weights import weights_of_slots
 from linformer_fairseq.modules.projections import (
     INITS,
@@ -39,18 +38,20 @@ class SlotOptions(AttentionOptions):
         default="headwise",
         metadata={
             "choices": SHARINGS,
-            "help": "who shares a projection: none (E and F for every head), headwise (E and F a layer), "
-            "key-value (E = F, one a layer), layerwise (one for keys and values of all layers)",
+            "help": "who shares a projection: none (E and F for every head), headwise (E and F per layer), "
+            "key-value (E = F, one per layer), layerwise (one for keys and values of all layers)",
         },
     )
     linformer_freeze_projection: bool = field(
         default=False,
-        metadata={"help": "keep E and F as they start, or as the checkpoint has them"},
+        metadata={"help": "do not train E and F: keep them as initialised, or as the checkpoint has them"},
     )
 
     def arguments(self, layers: LayerShapes) -> list[dict[str, Any]]:
         """E and F of every layer, shared as asked for."""
         heads = layers.num_heads if self.linformer_sharing == "none" else None
+        if layers.scalar_noise and heads is not None:
+            raise ValueError("--quant-noise-scalar needs another --linformer-sharing than none")
 
         def build(k: int) -> Projection:
             projection = self.build_projection(k, layers.max_positions, heads)
@@ -80,7 +81,7 @@ class SlotOptions(AttentionOptions):
 
 @dataclass
 class LinearOptions(SlotOptions):
-    """How learned E and F start, and which slots take part."""
+    """How learned E and F are initialised, and which slots take part in the softmax."""
 
     projection = LinearProjection
 
@@ -88,15 +89,15 @@ class LinearOptions(SlotOptions):
         default="xavier",
         metadata={
             "choices": INITS,
-            "help": "start of the E and F of linear projections",
-            "needs": "--linformer-projection linear, as other kinds have starts of their own",
+            "help": "initialisation of the E and F of linear projections",
+            "needs": "--linformer-projection linear, as other kinds are initialised in their own way",
         },
     )
     linformer_mask_empty_slots: bool = field(
         default=False,
         metadata={
-            "help": "linear projections: slot c takes part from length c + 1 on, in causal attention once c + 1 tokens "
-            "are older than the window"
+            "help": "linear projections: slot c takes part in the softmax from length c + 1 on, in causal attention "
+            "once c + 1 tokens lie before the window"
         },
     )
 
@@ -138,7 +139,7 @@ class Slots(NamedTuple):
     values: Tensor
     """(B, H, s, d)."""
     padding_mask: Tensor | None
-    """(B, n or more), true at padded positions; None where there are none and nobody asks for weights."""
+    """(B, n or more), true at padded positions; None where there are none and no weights will be asked for."""
     lengths: Tensor
     """Tokens of each sentence, (B,)."""
 
@@ -149,7 +150,7 @@ class Slots(NamedTuple):
 @register_attention(
     "pooled-linear", PooledLinearOptions, "means of n/k neighbours plus a learned part that starts at zero"
 )
-@register_attention("linear", LinearOptions, "learned E and F: the paper's Linformer", defaults={"linformer_window": 0})
+@register_attention("linear", LinearOptions, "Linformer: learned E and F", defaults={"linformer_window": 0})
 class LinformerMultiheadAttention(SourceAttention[Slots]):
     r"""Linformer attention (Wang et al., 2020, equation 7), a drop-in for fairseq's `MultiheadAttention`.
 
@@ -200,7 +201,7 @@ class LinformerMultiheadAttention(SourceAttention[Slots]):
         if all({id(p) for p in layer.children() if isinstance(p, Projection)} == own for layer in layers):
             self.slot_cache = cache
 
-    def compress(self, source: Source, need_weights: bool) -> Slots:
+    def compress(self, source: Source) -> Slots:
         keys, values = key_value_slots(
             (self.key_projection, self.value_projection),
             (self.k_proj, self.v_proj),
@@ -210,10 +211,7 @@ class LinformerMultiheadAttention(SourceAttention[Slots]):
             source.lengths,
             self.slot_cache,
         )
-        mask = source.padding_mask
-        if mask is None and need_weights:
-            mask = no_padding(source.key)
-        return Slots(keys, values, mask, source.lengths)
+        return Slots(keys, values, source.padding_mask, source.lengths)
 
     def attend_to(
         self, query: Tensor, memory: Slots, need_weights: bool, by_head: bool

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from linformer_fairseq.modules.ops.sentence_products import apply_matrix
 from linformer_fairseq.modules.ops.windows import Windows, even_windows
 
 INITS = ("xavier", "normal", "identity")
@@ -31,7 +32,7 @@ class Projection(nn.Module):
     """
 
     weight: nn.Parameter
-    """What the kinds that learn have."""
+    """The matrix E, in the kinds that learn one."""
     masks_empty_slots = True
     """Whether slots that no token of a sentence fills are kept out of its softmax."""
     is_linear = True
@@ -74,6 +75,11 @@ class Projection(nn.Module):
     def multiplications(self, n: int) -> int:
         """How many multiplications the projection of one feature takes, for one sentence of padded length n."""
         return self.num_slots(n) * n
+
+    @property
+    def same_for_all_sentences(self) -> bool:
+        """Whether the matrix is one for sentences of every length, of which a shorter one uses the first columns."""
+        return False
 
     @property
     def groups(self) -> int:
@@ -124,23 +130,6 @@ def check_dims(projected_dim: int, max_positions: int) -> None:
         )
 
 
-def apply_matrix(matrix: Tensor, x: Tensor) -> Tensor:
-    """`matrix` (1 or B, G, s, n) times `x` (n, B, 1 or G, D), sentence by sentence and head by head: (B, G, s, D).
-
-    A matrix that sentences share is not copied for each of them, nor are features that heads share.
-    """
-    batch, groups = x.shape[1:3]
-    heads, slots, n = matrix.shape[1:]
-    x = x.permute(1, 2, 0, 3)  # (B, 1 or G, n, D)
-    if groups == 1:  # all heads in the rows of one product
-        rows = matrix.reshape(-1, heads * slots, n).expand(batch, -1, -1)
-        return torch.bmm(rows, x.squeeze(1)).view(batch, heads, slots, -1)
-    if heads == 1:  # they differ in their features alone
-        x = x.transpose(1, 2).flatten(2)
-        return torch.bmm(matrix.squeeze(1).expand(batch, -1, -1), x).unflatten(2, (groups, -1)).transpose(1, 2)
-    return torch.matmul(matrix, x)
-
-
 class LinearProjection(Projection):
     """Learned E of shape (k, N), or (H, k, N): slot c of a sentence of n tokens is `E[c, :n] @ x`.
 
@@ -164,7 +153,7 @@ class LinearProjection(Projection):
     ) -> None:
         super().__init__(projected_dim, max_positions, num_heads)
         if init not in INITS:
-            raise ValueError(f"unknown start {init!r} of the projection; choose one of {', '.join(INITS)}")
+            raise ValueError(f"unknown initialisation {init!r} of the projection; choose one of {', '.join(INITS)}")
         self.masks_empty_slots = mask_empty_slots
         self.weight = self._new_weight(projected_dim, max_positions)
         self.init = init
@@ -183,6 +172,10 @@ class LinearProjection(Projection):
 
     def matrix(self, n: int, lengths: Tensor, dtype: torch.dtype) -> Tensor:
         return self._columns(n).to(dtype)
+
+    @property
+    def same_for_all_sentences(self) -> bool:
+        return type(self) is LinearProjection  # a subclass may have another matrix
 
     def slots_to_fit(self, n: int) -> Tensor | None:
         return torch.arange(n) % self.projected_dim

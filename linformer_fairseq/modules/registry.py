@@ -27,6 +27,8 @@ class LayerShapes:
     """The flag that said the projected dimensions, for refusals."""
     advice: str = ""
     """How a refusal of the projected dimensions ends."""
+    scalar_noise: bool = False
+    """Whether fairseq's `--quant-noise-scalar` will fall on the model's weights."""
 
 
 @dataclass
@@ -73,7 +75,7 @@ class Kind:
     help: str
     """What it is, in the help of `--linformer-projection`."""
     defaults: Mapping[str, Any] = field(default_factory=dict)
-    """Values that other kinds' options take by default beside this kind."""
+    """Defaults for options of other kinds where this kind is chosen."""
 
     def options_from(self, settings: object) -> AttentionOptions:
         """Reads the options of this kind from the attributes of `settings`."""

@@ -8,9 +8,10 @@ from torch import Tensor
 
 from linformer_fairseq.modules.base import Call, IncrementalState, ProjectedAttention
 from linformer_fairseq.modules.cross_attention_cache import from_cache, reorder_cache, to_cache
+from linformer_fairseq.modules.key_value_slots import is_plain
 from linformer_fairseq.modules.ops.beams import deduplicate_beams, fold_beams, unfold_beam_weights, unfold_beams
 from linformer_fairseq.modules.ops.folded_attention import folded_attention, folding_pays
-from linformer_fairseq.modules.ops.padding import clear_padding, sentence_lengths
+from linformer_fairseq.modules.ops.padding import clear_padding, no_padding, sentence_lengths
 from linformer_fairseq.modules.ops.precision import softmax
 
 
@@ -22,7 +23,7 @@ class Source(NamedTuple):
     value: Tensor
     """(n, B, vdim), likewise; the same tensor where the keys are the values."""
     padding_mask: Tensor | None
-    """(B, n or more), true at padded positions; None where there are none."""
+    """(B, n or more), true at padded positions; None where there are none and no weights will be asked for."""
     lengths: Tensor
     """Tokens of each sentence, (B,)."""
 
@@ -48,8 +49,8 @@ class SourceAttention(ProjectedAttention, Generic[MemoryT]):
 
     memory_type: type[MemoryT]
 
-    def compress(self, source: Source, need_weights: bool) -> MemoryT:
-        """Makes the memory of a source; `need_weights` says whether attention weights may be asked for."""
+    def compress(self, source: Source) -> MemoryT:
+        """Makes the memory of a source."""
         raise NotImplementedError
 
     def attend_to(
@@ -74,7 +75,9 @@ class SourceAttention(ProjectedAttention, Generic[MemoryT]):
                 out = self.attend_without_memory(query, source)
                 if out is not None:
                     return out, None
-            memory = self.compress(source, need_weights or searching)  # every step may ask for weights
+            elif source.padding_mask is None:  # weights need its shape, and every step of a search may ask for them
+                source = source._replace(padding_mask=no_padding(source.key))
+            memory = self.compress(source)
             del source  # copies, where there is padding
             if incremental_state is not None:
                 rows = to_cache(memory._asdict(), query.size(1))
@@ -116,7 +119,8 @@ class SourceAttention(ProjectedAttention, Generic[MemoryT]):
 
     def folding_pays(self, query: Tensor, keys: int) -> bool:
         """Whether plain attention to this number of keys is faster with the linear layers folded into them."""
-        return folding_pays(query.size(0), keys, self.num_heads, self.q_proj, self.out_proj)
+        plain = is_plain(self.q_proj) and is_plain(self.out_proj)
+        return plain and folding_pays(query.size(0), keys, self.num_heads, self.embed_dim)
 
     def _source(self, call: Call) -> Source:
         """The source with zeros at padded positions, without padding beyond N, and in a search each sentence once."""

@@ -7,7 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from linformer_fairseq.modules.ops.padding import no_padding, sentence_lengths
+from linformer_fairseq.modules.ops.padding import sentence_lengths
+from linformer_fairseq.modules.ops.sentence_products import apply_matrix
 from linformer_fairseq.modules.ops.two_level import (
     TwoLevelSource,
     share_evenly,
@@ -15,7 +16,7 @@ from linformer_fairseq.modules.ops.two_level import (
     two_level_attention_with_weights,
 )
 from linformer_fairseq.modules.ops.windows import Windows, even_windows, window_means
-from linformer_fairseq.modules.projections import apply_matrix, check_dims
+from linformer_fairseq.modules.projections import check_dims
 from linformer_fairseq.modules.registry import AttentionOptions, LayerShapes, register_attention
 from linformer_fairseq.modules.source_attention import Source, SourceAttention
 
@@ -48,15 +49,15 @@ class Levels(NamedTuple):
     """
 
     keys: Tensor
-    """Of the s means and then of the n tokens, (B, H, s + n, d)."""
+    """Keys of the s means, followed by those of the n tokens, (B, H, s + n, d)."""
     values: Tensor
-    """(B, H, s + n, d), likewise."""
+    """Values in the same order, (B, H, s + n, d)."""
     windows: Tensor
     """The window of each token, (B, n)."""
     sizes: Tensor
     """The tokens of each window, (B, s)."""
     padding_mask: Tensor | None
-    """(B, n or more), true at padded positions; None where there are none and nobody asks for weights."""
+    """(B, n or more), true at padded positions; None where there are none and no weights will be asked for."""
     lengths: Tensor
     """Tokens of each sentence, (B,)."""
 
@@ -111,11 +112,8 @@ class TwoLevelAttention(SourceAttention[Levels]):
     def extra_repr(self) -> str:
         return f"k={self.projected_dim}, N={self.max_positions}, open_slots={self.open_slots}"
 
-    def compress(self, source: Source, need_weights: bool) -> Levels:
-        key, value, lengths, mask = source.key, source.value, source.lengths, source.padding_mask
-        if mask is None and need_weights:
-            mask = no_padding(key)
-        k = self.projected_dim
+    def compress(self, source: Source) -> Levels:
+        key, value, lengths, k = source.key, source.value, source.lengths, self.projected_dim
         if len(key) > k**2:
             windows = even_windows(len(key), lengths, k**2)
             key, value, lengths = window_means(key, windows), window_means(value, windows), lengths.clamp(max=k**2)
@@ -127,7 +125,7 @@ class TwoLevelAttention(SourceAttention[Levels]):
         else:
             matrix = windows.mean_matrix(key.dtype)
             keys, values = _with_means(matrix, keys), _with_means(matrix, values)
-        return Levels(keys, values, *windows, mask, lengths)
+        return Levels(keys, values, *windows, source.padding_mask, lengths)
 
     def attend_to(
         self, query: Tensor, memory: Levels, need_weights: bool, by_head: bool

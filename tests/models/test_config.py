@@ -158,7 +158,7 @@ def test_every_flag_has_a_help_text() -> None:
         ({"linformer_attention": "decoder", "quant_noise_pq": 0.1}, r"quantisation noise \(--quant-noise-pq\)"),
         (
             {"linformer_attention": "decoder", "quant_noise_scalar": 0.1},
-            "--quant-noise-scalar does not go with decoder",
+            "--quant-noise-scalar does not go with causal Linformer attention",
         ),
         (
             {"linformer_sharing": "none", "quant_noise_scalar": 0.1},
@@ -181,7 +181,7 @@ def test_every_flag_has_a_help_text() -> None:
         ({"linformer_init": "magic"}, "--linformer-init is one of xavier"),
         (
             {"linformer_init": "normal", "linformer_projection": "conv"},
-            "--linformer-init normal needs --linformer-projection linear, as other kinds have starts of their own",
+            "--linformer-init normal needs --linformer-projection linear, as other kinds",
         ),
         ({"linformer_k": "8,4", "linformer_sharing": "layerwise"}, "--linformer-sharing layerwise needs one"),
         (

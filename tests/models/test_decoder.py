@@ -149,7 +149,7 @@ def test_what_causal_attention_cannot_do_is_refused() -> None:
     target = batch(task, [sentence(task, 9, 2), sentence(task, 5, 3)], left_pad=True)["net_input"]["src_tokens"]
     with pytest.raises(ValueError, match="targets padded on the left are not supported; pad them on the right"):
         model.decoder(target, encoded)
-    with pytest.raises(ValueError, match="full_context_alignment needs a decoder whose self-attention is whole"):
+    with pytest.raises(ValueError, match="full_context_alignment needs a decoder with full self-attention"):
         model.decoder(target[:1], encoded, full_context_alignment=True)
 
 

@@ -224,5 +224,5 @@ def test_refuses_keys_of_another_length_and_other_masks_than_the_future() -> Non
         attention(x, x[:8], x[:8])
     hidden = torch.full((9, 9), -torch.inf)
     for mask in (hidden.isneginf().tril(), hidden.triu(2), hidden.triu(1) + 1, hidden[:4, :4].triu(1)):
-        with pytest.raises(ValueError, match="no other attn_mask than the future mask"):
+        with pytest.raises(ValueError, match="no attn_mask but the future mask"):
             attention(x, x, x, attn_mask=mask)

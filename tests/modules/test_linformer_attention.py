@@ -39,6 +39,14 @@ def test_folding_comes_before_projected_scores(monkeypatch: pytest.MonkeyPatch) 
     attention(x, x, x, need_weights=False)
 
 
+def test_layers_that_do_more_are_called_and_not_folded() -> None:
+    attention = make_attention(k=2, n=64, embed_dim=16)
+    query = torch.randn(64, 2, 16, dtype=torch.float64)
+    assert attention.folding_pays(query, 2)
+    attention.out_proj.register_forward_hook(lambda *_: None)
+    assert not attention.folding_pays(query, 2)
+
+
 def test_short_sources_take_projected_scores_but_a_search_keeps_slots(monkeypatch: pytest.MonkeyPatch) -> None:
     attention = make_attention(k=20, encoder_decoder_attention=True)
     x = torch.randn(5, 1, 8, dtype=torch.float64)

@@ -97,8 +97,8 @@ def test_refuses_an_impossible_k(kind: str, k: int, sentence: str) -> None:
         PROJECTIONS[kind](k, 64)
 
 
-def test_refuses_an_unknown_start() -> None:
-    with pytest.raises(ValueError, match="unknown start 'magic'"):
+def test_refuses_an_unknown_initialisation() -> None:
+    with pytest.raises(ValueError, match="unknown initialisation 'magic'"):
         LinearProjection(4, 8, init="magic")
 
 

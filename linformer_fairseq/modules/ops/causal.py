@@ -18,8 +18,8 @@ enter its slots. Slots and tokens share one softmax, and up to w tokens this is 
 
 A token that leaves the window is what enters the sums, so that the state grows by w keys and values and no more.
 
-Shapes: T tokens, B the batch, H heads, d features a head, k slots, w tokens of the window, G = 1 where the heads share
-E and F and H where they do not; m chunks of c tokens.
+Shapes: T tokens, B the batch, H heads, d features per head, k slots, w tokens of the window, G = 1 where the heads
+share E and F and H where they do not; m chunks of c tokens.
 """
 
 import math

@@ -8,7 +8,7 @@ respect to its rows, so that both share all of their parts. Within a chunk of c 
 stands; the tokens before the chunk enter through the sum A = Σ_j t_j m_jᵀ, (d, k).
 
 Shapes: m chunks of c tokens; X = H B heads and sentences, heads first; G = 1 where they share a matrix and H where
-every head has its own; d features a head, k slots. All tensors are contiguous.
+every head has its own; d features per head, k slots. All tensors are contiguous.
 """
 
 from typing import Any
@@ -42,9 +42,9 @@ def slots_to_tokens(
 
 
 class _MaskedProduct(torch.autograd.Function):
-    """Either product.
+    """Computes one of the two products above, with a gradient of its own.
 
-    Its gradient computes blocks and sums again, as those of a long text take as much memory as rows and tokens. The
+    The gradient computes blocks and sums again, as those of a long text take as much memory as rows and tokens. The
     block of a single chunk is kept.
     """
 

@@ -14,30 +14,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from linformer_fairseq.modules.ops.key_value_slots import Linears, Pair, is_plain, slot_multiplications
-from linformer_fairseq.modules.projections import LinearProjection
-
-
-def projecting_scores_pays(
-    projections: Pair, linears: Linears, queries: int, heads: int, n: int, same_tokens: bool
-) -> bool:
-    """Whether a sentence of padded length n takes fewer multiplications with its scores projected than with slots, in
-    their cheaper order.
-
-    On a processor it is faster then, too. Only for a matrix that all sentences and heads share.
-
-    Args:
-        same_tokens: the keys are the values too.
-    """
-    keys = projections[0]
-    shared = type(keys) is LinearProjection and keys.num_heads is None
-    if not (shared and all(map(is_plain, linears))):
-        return False
-    slots, width = keys.num_slots(n), linears[0].out_features
-    by_slots = min(slot_multiplications(projections, linears, n, same_tokens)) + 2 * queries * slots * width
-    by_scores = sum(n * linear.in_features * width for linear in linears) + 2 * queries * n * (width + heads * slots)
-    return by_scores < by_slots
-
 
 def projected_scores_attention(
     query: Tensor,

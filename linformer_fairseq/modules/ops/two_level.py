@@ -9,7 +9,7 @@ A slot is the mean of a window of w neighbouring tokens. To a query it stands fo
 The best slots are where a query's attention is; what it leaves on the others enters as their means. Where no slot has
 more than one token, or all are opened, this is full attention.
 
-Two forms of the same sum, of which `in_tiles_pays` chooses one:
+Two forms of the same sum, of which `tiling_pays` chooses one:
 
     dense       all scores of tokens, those of closed slots masked: T (k + n) d multiplications, T x (k + n) scores and
                 probabilities, the fastest for short sources, and where a large part of the slots is opened
@@ -18,7 +18,7 @@ Two forms of the same sum, of which `in_tiles_pays` chooses one:
 
 Weights over tokens, where they are asked for, are a T x n matrix themselves.
 
-Shapes: T queries, n tokens, B the batch, H heads, d features a head, s <= k slots, m opened slots of a query.
+Shapes: T queries, n tokens, B the batch, H heads, d features per head, s <= k slots, m opened slots of a query.
 """
 
 from typing import NamedTuple
@@ -30,29 +30,29 @@ from torch import Tensor
 from linformer_fairseq.modules.ops.precision import at_least_float32, softmax
 from linformer_fairseq.modules.ops.windows import Windows
 
-TILED_TOKENS = 384
+MIN_TILED_TOKENS = 384
 """The shortest source for which tiles are faster: the two are even there at k = 32 and 64."""
-FEW = 4
-"""Slots that are found faster one after the other than by sorting."""
+MAX_ARGMAX_SLOTS = 4
+"""Up to so many opened slots are found faster one after the other than by sorting."""
 
 
 class TwoLevelSource(NamedTuple):
     """The keys and values of slots and tokens."""
 
     keys: Tensor
-    """Of the slots and then of the tokens, (B, H, s + n, d)."""
+    """Keys of the slots, followed by those of the tokens, (B, H, s + n, d)."""
     values: Tensor
-    """(B, H, s + n, d), likewise."""
+    """Values in the same order, (B, H, s + n, d)."""
     windows: Windows
 
     @property
     def slots(self) -> int:
-        """s."""
+        """The number of slots, s."""
         return self.windows.sizes.size(1)
 
     @property
     def tokens(self) -> int:
-        """n."""
+        """The number of tokens, n."""
         return self.windows.of_tokens.size(1)
 
 
@@ -63,7 +63,7 @@ def two_level_attention(query: Tensor, source: TwoLevelSource, opened: int, drop
         opened: m.
         dropout: the share of probabilities that are dropped.
     """
-    if in_tiles_pays(source.tokens, source.slots, opened):
+    if tiling_pays(source.tokens, source.slots, opened):
         return _in_tiles(query, source, opened, dropout)
     out, _ = _dense(query, source, opened, dropout)
     return out
@@ -87,9 +87,9 @@ def share_evenly(weights: Tensor, windows: Windows) -> Tensor:
     return shares.gather(3, windows.of_tokens[:, None, None].expand(*weights.shape[:3], -1))
 
 
-def in_tiles_pays(n: int, slots: int, opened: int) -> bool:
+def tiling_pays(n: int, slots: int, opened: int) -> bool:
     """Whether the form in tiles is faster than the dense one, as timed on a CPU; it has more, but shorter steps."""
-    return n >= TILED_TOKENS and 4 * opened <= slots
+    return n >= MIN_TILED_TOKENS and 4 * opened <= slots
 
 
 def _dense(query: Tensor, source: TwoLevelSource, opened: int, dropout: float) -> tuple[Tensor, Tensor]:
@@ -110,7 +110,7 @@ def _best_slots(slot_scores: Tensor, windows: Windows, opened: int) -> Tensor:
     lowest = torch.finfo(dtype).min / 2  # of an empty slot, still above those found once a score is added
     scores = slot_scores + windows.sizes.to(dtype).log().clamp(min=lowest)[:, None, None]
     opened = min(opened, scores.size(3))
-    if opened > FEW:
+    if opened > MAX_ARGMAX_SLOTS:
         return scores.topk(opened, dim=3).indices
     found: list[Tensor] = []
     for _ in range(opened):
@@ -181,7 +181,7 @@ class _Tiles(NamedTuple):
     places: Tensor
     """The place of each pair among all places of all tiles, (X, pairs)."""
     size: int
-    """c."""
+    """Places of a tile, c."""
 
     def spread(self, x: Tensor) -> Tensor:
         """(X, pairs, D) to (X, tiles, c, D), zero at places without a pair."""

@@ -26,8 +26,8 @@ class Windows(NamedTuple):
         return (members.to(dtype) / self.sizes.clamp(min=1)[..., None].to(dtype))[:, None]
 
 
-def even_windows(n: int, lengths: Tensor, most: int) -> Windows:
-    """Cuts each sentence into min(`most`, m) windows, m its length: token j is in window ⌊j min(most, m) / m⌋.
+def even_windows(n: int, lengths: Tensor, max_windows: int) -> Windows:
+    """Cuts each sentence into s = min(`max_windows`, m) windows, m its length: token j is in window ⌊j s / m⌋.
 
     An empty sentence counts as one token of padding, as its softmax would be of nothing otherwise.
 
@@ -35,9 +35,9 @@ def even_windows(n: int, lengths: Tensor, most: int) -> Windows:
         n: the padded length.
         lengths: tokens of each sentence, (B,).
     """
-    tokens, count = torch.arange(n, device=lengths.device), min(most, n)
+    tokens, count = torch.arange(n, device=lengths.device), min(max_windows, n)
     lengths = lengths.clamp(min=1)[:, None]
-    of_tokens = (tokens * lengths.clamp(max=most) // lengths).masked_fill(tokens >= lengths, count)
+    of_tokens = (tokens * lengths.clamp(max=max_windows) // lengths).masked_fill(tokens >= lengths, count)
     sizes = lengths.new_zeros(len(lengths), count + 1).scatter_add(1, of_tokens, torch.ones_like(of_tokens))
     return Windows(of_tokens, sizes[:, :count])
 

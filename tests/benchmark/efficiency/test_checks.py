@@ -84,10 +84,10 @@ def test_ours_is_checked_in_every_order_of_products(monkeypatch: pytest.MonkeyPa
 
     record(source_attention, "folding_pays")
     record(linformer_attention, "projecting_scores_pays")
-    record(two_level, "in_tiles_pays")
+    record(two_level, "tiling_pays")
     check()
     both = {True, False}
-    assert taken == {"folding_pays": both, "projecting_scores_pays": both, "in_tiles_pays": both}
+    assert taken == {"folding_pays": both, "projecting_scores_pays": both, "tiling_pays": both}
 
 
 @pytest.mark.parametrize("name", ADOPTING)

@@ -11,8 +11,9 @@ from torch.utils.flop_counter import FlopCounterMode
 from linformer_fairseq import LinformerMultiheadAttention
 from linformer_fairseq.modules import LinearProjection, source_attention
 from linformer_fairseq.modules import linformer_attention as module
+from linformer_fairseq.modules.key_value_slots import projecting_scores_pays
 from linformer_fairseq.modules.ops.naive import linformer_attention
-from linformer_fairseq.modules.ops.projected_scores import projected_scores_attention, projecting_scores_pays
+from linformer_fairseq.modules.ops.projected_scores import projected_scores_attention
 from tests.reference import assert_same_gradients, make_attention
 
 WIDTH, N = 16, 24

@@ -26,7 +26,7 @@ def some_source(lengths: list[int], k: int, heads: int = 2, dtype: torch.dtype =
 
 def attend(tiles: bool, query: Tensor, source: TwoLevelSource, opened: int, dropout: float = 0.0) -> Tensor:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(two_level, "in_tiles_pays", lambda *_: tiles)
+        patch.setattr(two_level, "tiling_pays", lambda *_: tiles)
         return two_level_attention(query, source, opened, dropout)
 
 
@@ -82,4 +82,4 @@ def test_dropout_keeps_the_mean(tiles: bool) -> None:
 
 def test_where_tiles_pay() -> None:
     cases = {(384, 32, 3): True, (383, 32, 3): False, (2000, 12, 3): True, (2000, 11, 3): False}
-    assert {case: two_level.in_tiles_pays(*case) for case in cases} == cases
+    assert {case: two_level.tiling_pays(*case) for case in cases} == cases

@@ -8,10 +8,10 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from linformer_fairseq import LinformerMultiheadAttention
+from linformer_fairseq.modules import key_value_slots as module
 from linformer_fairseq.modules.forward_cache import ForwardCache
+from linformer_fairseq.modules.key_value_slots import key_value_slots, slots_first
 from linformer_fairseq.modules.linformer_attention import SHARINGS
-from linformer_fairseq.modules.ops import key_value_slots as module
-from linformer_fairseq.modules.ops.key_value_slots import key_value_slots, slots_first
 from tests.reference import PROJECTIONS, assert_same_gradients, make_attention, naive_attention, padding_mask
 
 N = 24
