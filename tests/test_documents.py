@@ -1,6 +1,6 @@
 """What the documents name exists, their commands and Python can be run, and their figures are the stored ones."""
 
-import importlib
+import importlib.util
 import re
 import runpy
 import shlex
@@ -57,7 +57,9 @@ def package_parser(name: str) -> ArgumentParser:
 def parse(words: list[str]) -> None:
     """Parses a command as the program that it names would, but for what follows `--`."""
     program, *arguments = words[: words.index("--")] if "--" in words else words
-    if program == "python":
+    if program == "python" and arguments[1].count(".") > 1:
+        assert importlib.util.find_spec(arguments[1])
+    elif program == "python":
         package_parser(arguments[1].removeprefix("linformer_fairseq.")).parse_args(arguments[2:])
     elif program == "fairseq-train":
         options.parse_args_and_arch(options.get_training_parser(), arguments)
@@ -182,6 +184,19 @@ def test_the_table_of_the_readme_is_that_of_the_stored_results() -> None:
     script = runpy.run_path(str(ROOT / "scripts" / "readme_picture.py"))
     table = script["table"](script["Quality"].read(script["QUALITY"]), script["Costs"].read(script["TIMES"]))
     assert table in read(README)
+
+
+def test_the_tables_of_seeds_are_those_of_the_study() -> None:
+    cell = r"\d+\.\d+ \([\d., ]+\)"
+    report = re.findall(
+        rf"^\| (\S.*?) +\| +3 \| +({cell}) \| +({cell}) ", read(ROOT / "docs/quality/report.md"), re.MULTILINE
+    )
+    assert len(report) == 18
+    valid, test = report[: len(report) // 2], report[len(report) // 2 :]
+    document = read(ROOT / "docs" / "quality.md")
+    assert re.findall(rf"^\| (\S.*?) \| ({cell}) \| ({cell}) ", document, re.MULTILINE) == valid
+    told = re.findall(rf"^\| ([^|]+) \| ({cell}) \| [^|(]* \| ", document, re.MULTILINE)
+    assert told == [(name, bleu) for name, _, bleu in test]
 
 
 @pytest.mark.parametrize("address", ["", "https://example.invalid/owner/name"])
