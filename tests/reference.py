@@ -98,8 +98,7 @@ def matrix_of(projection: Projection, head: int, n: int) -> Tensor:
     if isinstance(projection, LinearProjection):
         return weight[: min(k, n) if projection.masks_empty_slots else k, :n]
     if isinstance(projection, ConvProjection):
-        rows = [torch.roll(nn.functional.pad(weight, (0, n)), i)[:n] for i in range(0, n, len(weight))]
-        return torch.stack(rows)
+        return naive.convolution_matrix(n, weight)
     return naive.pooling_matrix(n, k) + weight[: min(k, n), :n]
 
 

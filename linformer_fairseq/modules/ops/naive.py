@@ -2,8 +2,8 @@
 
 The tests compare the fast forms with these, and the benchmarks do so before they time anything.
 
-Shapes: T queries, n tokens, d features of a head, k slots. Every function takes `query` (T, d), `key` (n, d) and
-`value` (n, d), and returns the output (T, d) and the attention weights over tokens (T, n).
+Shapes: T queries, n tokens, d features of a head, k slots. Every attention takes `query` (T, d), `key` (n, d) and
+`value` (n, d), and returns the output (T, d) and the weights over tokens (T, n).
 """
 
 from collections.abc import Callable, Sequence
@@ -99,6 +99,15 @@ def pooling_matrix(n: int, projected_dim: int) -> Tensor:
     for token in range(n):
         matrix[token * slots // n, token] = 1
     return matrix / matrix.sum(1, keepdim=True)
+
+
+def convolution_matrix(n: int, kernel: Tensor) -> Tensor:
+    """The matrix of a convolution whose stride is the width w of its kernel, (⌈n / w⌉, n)."""
+    width = len(kernel)
+    matrix = kernel.new_zeros(-(-n // width), n)
+    for token in range(n):
+        matrix[token // width, token] = kernel[token % width]
+    return matrix
 
 
 def max_pool(x: Tensor, projected_dim: int) -> Tensor:
