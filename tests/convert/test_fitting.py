@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from linformer_fairseq.convert.fitting import LEAST, RIDGE, _Sums, fit, learned
+from linformer_fairseq.convert.fitting import LEAST, RIDGE, _Sums, fit, fittable_attention
 from linformer_fairseq.modules import ProjectedAttention
 from linformer_fairseq.modules.ops import naive
 from tests.models.toy import previous_tokens, sentence, toy_model, toy_task
@@ -169,7 +169,7 @@ def test_fitted_model_is_still_exact_for_short_sentences(flags: dict[str, object
     sentences = Sentences([4, 9, 12, 16, 14, 11, 10, 13, 15, 16, 9, 12])
     starts = {
         weight: weight.detach().clone()
-        for attention in learned(linformer).values()
+        for attention in fittable_attention(linformer).values()
         for weight in (attention.key_projection.weight, attention.value_projection.weight)
     }
     assert starts
