@@ -20,7 +20,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PLUGIN = ["--user-dir", "linformer_fairseq"]
 ALL_PLACES = ["--linformer-attention", "encoder,cross,decoder"]
-PAPER = ["--linformer-projection", "linear"]
+LINFORMER = ["--linformer-projection", "linear"]
 TWO_LEVELS = ["--linformer-projection", "two-level"]
 
 

@@ -1,5 +1,6 @@
 """Attention of every kind with random weights, and what the formulas of `ops.naive` give for the same weights."""
 
+from argparse import Namespace
 from collections.abc import Sequence
 from functools import partial
 
@@ -7,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from linformer_fairseq import CausalLinformerAttention, LinformerMultiheadAttention, TwoLevelAttention
+from linformer_fairseq.models.config import default_flags
 from linformer_fairseq.modules import (
     CAUSAL_KINDS,
     KINDS,
@@ -18,7 +20,7 @@ from linformer_fairseq.modules import (
 )
 from linformer_fairseq.modules.linformer_attention import SlotOptions
 from linformer_fairseq.modules.ops import naive
-from linformer_fairseq.modules.registry import LayerShapes
+from linformer_fairseq.modules.registry import DEFAULT_KIND, LayerShapes
 
 PROJECTIONS = {name: kind.options.projection for name, kind in KINDS.items() if issubclass(kind.options, SlotOptions)}
 """The projections of Linformer attention by kind."""
@@ -38,32 +40,22 @@ def make_attention(
     causal: bool = False,
     random: bool = True,
     dtype: torch.dtype = torch.float64,
-    window: int = 0,
-    mask_empty_slots: bool = False,
-    init: str = "xavier",
-    open_slots: int = 3,
     **options: object,
 ) -> ProjectedAttention:
-    """An attention in evaluation mode, built as the models build it.
+    """Returns an attention module in evaluation mode, built as the models build it.
 
     Args:
-        k: of slots; a window comes on top.
-        random: moves every weight from its start.
-        window, mask_empty_slots, init, open_slots: as the flags of these names, for the kinds that have them.
-        options: what fairseq passes.
+        k: the number of slots; a window is added to it.
+        random: replaces every initial weight by a random one.
+        options: those of all kinds by the names of their flags, such as `window`, of which the kind takes its own, and
+            what fairseq passes.
     """
     registered = (CAUSAL_KINDS if causal else KINDS)[kind]
-    flags = {
-        "linformer_sharing": sharing,
-        "linformer_window": window,
-        "linformer_mask_empty_slots": mask_empty_slots,
-        "linformer_init": init,
-        "linformer_open_slots": open_slots,
-    }
-    known = registered.options.__dataclass_fields__
-    kind_options = registered.options(**{name: value for name, value in flags.items() if name in known})
-    whole = k + window if "linformer_window" in known else k
-    (arguments,) = kind_options.arguments(LayerShapes((whole,), num_heads, n))
+    flags = {**default_flags(DEFAULT_KIND), "linformer_sharing": sharing}
+    flags |= {flag: options.pop(name) for flag in flags if (name := flag.removeprefix("linformer_")) in options}
+    kind_options = registered.options_from(Namespace(**flags))
+    projected_dim = k + getattr(kind_options, "linformer_window", 0)
+    (arguments,) = kind_options.arguments(LayerShapes((projected_dim,), num_heads, n))
     if not options.get("encoder_decoder_attention"):
         options.setdefault("self_attention", True)
     attention = registered.attention(embed_dim, num_heads, **arguments, **options)

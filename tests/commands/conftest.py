@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Shared
-from tests.fairseq_commands import ALL_PLACES, PAPER, TWO_LEVELS, train, valid_losses
+from tests.fairseq_commands import ALL_PLACES, TWO_LEVELS, train, valid_losses
 
 EVERY_FOUR_UPDATES = ["--max-epoch", 3, "--save-interval-updates", 4, "--keep-interval-updates", 3]
 CAUSAL = [*TWO_LEVELS, *ALL_PLACES, "--linformer-window", 4, *EVERY_FOUR_UPDATES]
@@ -27,7 +27,7 @@ def trained_once(shared: Shared, data: Path, name: str, *flags: object, **arch: 
 @pytest.fixture(scope="session")
 def trained(shared: Shared, data: Path) -> Path:
     """The checkpoint of a Linformer, with earlier ones of its training beside it."""
-    return trained_once(shared, data, "linformer", *PAPER, *EVERY_FOUR_UPDATES)
+    return trained_once(shared, data, "linformer", *EVERY_FOUR_UPDATES)
 
 
 @pytest.fixture(scope="session")

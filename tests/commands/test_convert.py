@@ -15,7 +15,7 @@ from linformer_fairseq.convert.run import run as convert
 from linformer_fairseq.models.config import LinformerConfig
 from tests.fairseq_commands import (
     ALL_PLACES,
-    PAPER,
+    LINFORMER,
     Result,
     run_module,
     same_hypotheses,
@@ -61,7 +61,7 @@ def test_two_levels_translate_as_before(trained_transformer: Path, data: Path, t
 def test_fitted_and_tuned(trained_transformer: Path, data: Path, tmp_path: Path) -> None:
     """A training that changes nothing has the loss that the converted model is validated with."""
     out = tmp_path / "converted.pt"
-    flags = ["--linformer-k", 8, *PAPER, *ALL_PLACES]
+    flags = ["--linformer-k", 8, *LINFORMER, *ALL_PLACES]
     fit = ["--data", data / "bin", "--fit", 30, "--lengths", 6]
     said = run_convert(trained_transformer, out, *flags, "--linformer-window", 2, *fit).ok()
     rows = [line.split("|") for line in said.splitlines() if " tokens " in line]
@@ -136,7 +136,7 @@ def test_flags_of_the_new_model() -> None:
 
     assert config().linformer_projection == "two-level"
     assert start() == start("--linformer-projection", "pooled-linear") == ("xavier", False)
-    assert start(*PAPER) == start(*ALL_PLACES) == ("identity", True)
-    assert start(*PAPER, "--linformer-init", "normal") == ("normal", True)
+    assert start(*LINFORMER) == start(*ALL_PLACES) == ("identity", True)
+    assert start(*LINFORMER, "--linformer-init", "normal") == ("normal", True)
     assert config(*ALL_PLACES).linformer_window is None  # half of k
-    assert config(*ALL_PLACES, *PAPER).linformer_window == 0
+    assert config(*ALL_PLACES, *LINFORMER).linformer_window == 0

@@ -15,6 +15,7 @@ from tests.fairseq_commands import (
     valid_losses,
     validation_loss,
 )
+from tests.variants import variants
 
 pytestmark = pytest.mark.slow
 
@@ -95,11 +96,13 @@ def test_ensemble(data: Path, trained: Path, trained_causal: Path) -> None:
 
 @pytest.mark.parametrize(
     "flags",
-    [
-        ["--diverse-beam-groups", 2, "--diverse-beam-strength", 0.5],
-        ["--sampling", "--sampling-topk", 5, "--seed", 3],
-        pytest.param(["--sampling", "--sampling-topp", 0.8], marks=pytest.mark.exhaustive),
-    ],
+    variants(
+        [["--sampling", "--sampling-topp", 0.8]],
+        default=[
+            ["--diverse-beam-groups", 2, "--diverse-beam-strength", 0.5],
+            ["--sampling", "--sampling-topk", 5, "--seed", 3],
+        ],
+    ),
 )
 def test_other_searches(data: Path, trained_causal: Path, flags: list[object]) -> None:
     """They run to their end; that their scores are right is tested with whole models in one process."""

@@ -23,8 +23,8 @@ from tests.models.toy import (
     toy_model,
     toy_task,
     translate,
-    variants,
 )
+from tests.variants import variants
 
 PLACES = ("decoder", "encoder,decoder", EVERYWHERE)
 sharings_and_places = pytest.mark.parametrize(
@@ -34,7 +34,7 @@ sharings_and_places = pytest.mark.parametrize(
         default=[("none", "decoder"), ("layerwise", EVERYWHERE)],
     ),
 )
-one_sharing = pytest.mark.parametrize("sharing", variants([(sharing,) for sharing in SHARINGS], [("headwise",)]))
+one_sharing = pytest.mark.parametrize("sharing", variants(SHARINGS, default=["headwise"]))
 
 
 def causal_model(task: TranslationTask | None = None, **flags: object) -> TransformerModelBase:

@@ -11,7 +11,8 @@ from fairseq.tasks.language_modeling import LanguageModelingConfig, LanguageMode
 from linformer_fairseq import CausalLinformerAttention, LinformerTransformerLanguageModel
 from linformer_fairseq.models.linformer_transformer_lm import LM_ARCHITECTURES, LinformerLanguageModelConfig
 from linformer_fairseq.modules.linformer_attention import SHARINGS
-from tests.models.toy import previous_tokens, sentence, toy_task, variants
+from tests.models.toy import previous_tokens, sentence, toy_task
+from tests.variants import variants
 
 SIZES = {
     "decoder_embed_dim": 16,
@@ -65,9 +66,6 @@ def test_step_by_step_equals_a_parallel_pass(sharing: str, window: int | None, s
     for i in range(50):
         step = model.decoder(tokens[:, : i + 1], incremental_state=state)[0]
         torch.testing.assert_close(step[:, 0], parallel[:, i])
-    changed = tokens.clone()
-    changed[:, 21:] = changed[:, 21:].flip(1)
-    torch.testing.assert_close(model(changed)[0][:, :21], parallel[:, :21], rtol=0, atol=1e-9)
 
 
 def test_generation() -> None:
@@ -118,9 +116,7 @@ def test_longest_target() -> None:
     ("flags", "sentence_start"),
     [
         ({"linformer_k": "65"}, "--linformer-k 65 is larger than --max-target-positions 64"),
-        ({"linformer_k": "4,3,2"}, "--linformer-k 4,3,2 gives 3 values for 2 layers"),
         ({"linformer_sharing": "some"}, "--linformer-sharing is one of none"),
-        ({"linformer_init": "magic"}, "--linformer-init is one of xavier"),
         ({"quant_noise_scalar": 0.1}, "--quant-noise-scalar does not go with"),
         ({"quant_noise_pq": 0.1}, r"quantisation noise \(--quant-noise-pq\)"),
     ],

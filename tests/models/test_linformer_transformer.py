@@ -22,8 +22,8 @@ from tests.models.toy import (
     toy_model,
     toy_task,
     translate,
-    variants,
 )
+from tests.variants import variants
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,8 @@
 """Small models with random weights, built as fairseq builds them."""
 
 from argparse import Namespace
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
-import pytest
 import torch
 from fairseq.data import Dictionary, data_utils
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
@@ -13,6 +12,7 @@ from fairseq.sequence_scorer import SequenceScorer
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
 import linformer_fairseq  # noqa: F401
+from linformer_fairseq.models.config import PLACES
 
 SIZES: dict[str, object] = {
     "encoder_embed_dim": 16,
@@ -26,14 +26,8 @@ SIZES: dict[str, object] = {
     "dropout": 0.0,
     "share_all_embeddings": True,
 }
-EVERYWHERE = "encoder,cross,decoder"
-"""As `--linformer-attention`."""
-
-
-def variants(every: Iterable[tuple], default: Collection[tuple]) -> list:
-    """All cases for `parametrize`, of which only the default ones run without `scripts/test.sh --all`."""
-    cases = dict.fromkeys([*default, *every])
-    return [pytest.param(*case, marks=() if case in default else pytest.mark.exhaustive) for case in cases]
+EVERYWHERE = ",".join(PLACES)
+"""The value of `--linformer-attention` that projects every attention module."""
 
 
 def toy_task(left_pad_target: bool = False) -> TranslationTask:

@@ -13,6 +13,7 @@ from linformer_fairseq.modules import CAUSAL_KINDS, KINDS
 from linformer_fairseq.modules.linformer_attention import SHARINGS
 from linformer_fairseq.modules.ops import two_level
 from tests.reference import REFERENCED, assert_same_gradients, make_attention, naive_attention, padding_mask
+from tests.variants import variants
 
 N = 16
 ALL = [*((kind, False) for kind in KINDS), *((kind, True) for kind in CAUSAL_KINDS)]
@@ -297,17 +298,10 @@ COMPILED = {
 
 @pytest.mark.parametrize(
     ("name", "training"),
-    [
-        pytest.param(
-            name,
-            training,
-            marks=()
-            if training and name in ("slots", "causal with a window", "two levels in tiles")
-            else pytest.mark.exhaustive,
-        )
-        for name in COMPILED
-        for training in (False, True)
-    ],
+    variants(
+        [(name, training) for name in COMPILED for training in (False, True)],
+        default=[("slots", True), ("causal with a window", True), ("two levels in tiles", True)],
+    ),
 )
 def test_compiles_without_a_graph_break(name: str, training: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     kind, causal, options = COMPILED[name]

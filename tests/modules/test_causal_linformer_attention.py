@@ -10,6 +10,7 @@ from torch import Tensor
 from linformer_fairseq import CausalLinformerAttention
 from linformer_fairseq.modules.linformer_attention import SHARINGS
 from tests.reference import PROJECTIONS, make_attention, padding_mask
+from tests.variants import variants
 
 
 def make_causal(sharing: str = "headwise", **options: object) -> CausalLinformerAttention:
@@ -62,13 +63,7 @@ def test_steps_equal_one_pass(
 
 @pytest.mark.parametrize(
     ("sharing", "window", "masked"),
-    [
-        ("none", 30, True),
-        *(
-            pytest.param(*case, marks=pytest.mark.exhaustive)
-            for case in (("headwise", 0, False), ("key-value", 1, True))
-        ),
-    ],
+    variants([("headwise", 0, False), ("key-value", 1, True)], default=[("none", 30, True)]),
 )
 def test_steps_equal_one_pass_over_2000_positions(sharing: str, window: int, masked: bool) -> None:
     options = {"k": 16, "mask_empty_slots": masked, "window": window}
@@ -79,9 +74,7 @@ def test_steps_equal_one_pass_over_2000_positions(sharing: str, window: int, mas
     torch.testing.assert_close(out, expected, rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    "chunk_size", [None, 7, *(pytest.param(size, marks=pytest.mark.exhaustive) for size in (1, 64, 600))]
-)
+@pytest.mark.parametrize("chunk_size", variants([1, 64, 600], default=[None, 7]))
 def test_all_of_the_past_matters_and_nothing_of_the_future(chunk_size: int | None) -> None:
     """600 tokens: not a multiple of 7 or 64."""
     attention = make_causal("none", n=600, chunk_size=chunk_size)

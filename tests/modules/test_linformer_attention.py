@@ -23,14 +23,6 @@ def test_quantisation_noise_needs_projections_that_heads_share() -> None:
         make_attention(sharing="none", q_noise=0.5)
 
 
-def test_sharings_have_these_matrices() -> None:
-    shapes = {"none": (2, 4, 32), "headwise": (4, 32), "key-value": (4, 32)}
-    for sharing, shape in shapes.items():
-        attention = make_attention(sharing=sharing)
-        assert attention.key_projection.weight.shape == attention.value_projection.weight.shape == shape
-        assert (attention.key_projection is attention.value_projection) == (sharing == "key-value")
-
-
 def test_folding_comes_before_projected_scores(monkeypatch: pytest.MonkeyPatch) -> None:
     attention = make_attention(k=2, n=64, embed_dim=16)
     x = torch.randn(64, 2, 16, dtype=torch.float64)
