@@ -1,4 +1,4 @@
-"""How a command starts and ends."""
+"""Starts and ends commands."""
 
 import logging
 import sys
@@ -14,7 +14,7 @@ RECIPE_MODULES = frozenset(
 
 
 def quiet_libraries() -> None:
-    """Lets libraries that are imported from here on log warnings only; fairseq has set the root logger to INFO."""
+    """Limits the root logger, which fairseq has set to INFO, to warnings."""
     logging.getLogger().setLevel(logging.WARNING)
 
 
