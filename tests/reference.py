@@ -1,4 +1,4 @@
-"""Attention of every kind with random weights, and what the formulas of `ops.naive` give for the same weights."""
+"""Builds attention of every kind with random weights, and evaluates the formulas of `ops.naive` with them."""
 
 from argparse import Namespace
 from collections.abc import Sequence
@@ -66,12 +66,12 @@ def make_attention(
 
 
 def padding_mask(lengths: Sequence[int], n: int | None = None) -> Tensor:
-    """The mask (B, n) of sentences of these lengths, true at padded positions; n is the longest unless given."""
+    """Returns the mask (B, n) of these lengths, true at padded positions; n is the longest unless given."""
     return torch.arange(n or max(lengths)) >= torch.tensor(lengths)[:, None]
 
 
 def assert_same_gradients(one: Tensor, other: Tensor, inputs: Sequence[Tensor], **tolerance: float) -> None:
-    """Asserts that two outputs have the same gradients; that of an input that does not enter an output is zero."""
+    """Asserts that two outputs have the same gradients; an input that an output does not use has zeros."""
     upstream = torch.randn_like(one)
     gradients = [
         torch.autograd.grad(y, inputs, upstream, retain_graph=True, allow_unused=True, materialize_grads=True)
@@ -82,7 +82,7 @@ def assert_same_gradients(one: Tensor, other: Tensor, inputs: Sequence[Tensor], 
 
 
 def matrix_of(projection: Projection, head: int, n: int) -> Tensor:
-    """The matrix by which a projection maps a sentence of n tokens to its slots, empty ones left out, (s, n)."""
+    """Returns the matrix (s, n) that maps a sentence of n tokens to the slots that are not empty."""
     k, weight = projection.projected_dim, getattr(projection, "weight", None)
     if weight is None:
         return naive.pooling_matrix(n, k)
@@ -98,8 +98,7 @@ def matrix_of(projection: Projection, head: int, n: int) -> Tensor:
 def naive_attention(
     attention: ProjectedAttention, query: Tensor, key: Tensor, lengths: Sequence[int], value: Tensor | None = None
 ) -> naive.Result:
-    """The output (T, B, C) and the weights by head (H, B, T, n), for keys (n, B, D) that are the values too unless
-    these are given."""
+    """Returns the output (T, B, C) and the weights by head (H, B, T, n); the values default to the keys, (n, B, D)."""
     value = key if value is None else value
     if isinstance(attention, TwoLevelAttention):
         sizes = attention.projected_dim, attention.open_slots
@@ -127,8 +126,10 @@ def naive_attention(
 def _naive_max_pool_attention(
     attention: LinformerMultiheadAttention, query: Tensor, key: Tensor, value: Tensor, lengths: Sequence[int]
 ) -> naive.Result:
-    """The maxima are of tokens where the heads share them, and of each head's keys and values otherwise; a window's
-    tokens share its weight evenly."""
+    """Returns the same for max pooling, in which the tokens of a window share its weight evenly.
+
+    The maxima are those of tokens where heads share them, and those of each head's keys and values otherwise.
+    """
     slots = attention.key_projection.projected_dim
     pool = partial(naive.max_pool, projected_dim=slots)
     shared = attention.key_projection.num_heads is None

@@ -1,4 +1,4 @@
-"""The wheel in an environment that has nothing but what `pip install linformer_fairseq` brings."""
+"""The wheel works in an environment with nothing but what `pip install linformer_fairseq` installs."""
 
 import logging
 import shutil
@@ -41,14 +41,14 @@ pytestmark = pytest.mark.slow
 
 @dataclass(frozen=True)
 class Bare:
-    """An environment, and a folder with the wheel and the source distribution that it was made from."""
+    """An environment, and the folder of the wheel and the source distribution that it was made from."""
 
     python: Path
     packages: Path
     dist: Path
 
     def run(self, folder: Path, module: str, *arguments: object) -> subprocess.CompletedProcess[str]:
-        """Runs `python -m MODULE` in a folder, with nothing of the source in its path."""
+        """Runs `python -m MODULE` in a folder, without the source in its path."""
         return subprocess.run(
             [self.python, "-m", module, *map(str, arguments)],
             cwd=folder,
@@ -172,7 +172,7 @@ def test_other_loggers_are_heard() -> None:
 
 @pytest.mark.exhaustive
 def test_distributions_are_complete(bare: Bare) -> None:
-    """A package index takes them, and every file of the package is in the wheel."""
+    """A package index accepts both distributions, and every file of the package is in the wheel."""
     python("twine", "check", "--strict", *bare.dist.iterdir())
     assert len(list(bare.dist.iterdir())) == 2
     files = {path.relative_to(ROOT) for path in (ROOT / PACKAGE).rglob("*") if "__pycache__" not in path.parts}

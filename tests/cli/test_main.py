@@ -1,4 +1,4 @@
-"""How commands end."""
+"""Commands end with a status and one sentence."""
 
 import errno
 import runpy

@@ -1,4 +1,4 @@
-"""The mean of a training's checkpoints, made by the command and taken by fairseq's commands."""
+"""The command averages a training's checkpoints, and fairseq's commands accept the mean."""
 
 from pathlib import Path
 

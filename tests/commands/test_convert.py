@@ -1,4 +1,4 @@
-"""A trained Transformer, converted by the command, in fairseq's own commands."""
+"""Fairseq's commands accept a trained Transformer that the command has converted."""
 
 import re
 import shlex
@@ -36,7 +36,7 @@ def run_convert(*arguments: object) -> Result:
 
 
 def test_two_levels_translate_as_before(trained_transformer: Path, data: Path, tmp_path: Path) -> None:
-    """They are what a Transformer is turned into where no kind is named."""
+    """A Transformer is converted to two levels unless another kind is named."""
     out, report = tmp_path / "converted.pt", tmp_path / "report"
     said = run_convert(trained_transformer, out, "--linformer-k", 16, "--data", data / "bin", "--report", report).ok()
     assert f"The converted model is in {out}." in said
@@ -80,7 +80,7 @@ def test_fitted_and_tuned(trained_transformer: Path, data: Path, tmp_path: Path)
 
 
 def test_sentences_too_long_for_the_model(trained_transformer: Path, data: Path, tmp_path: Path) -> None:
-    """They are left out, and counted."""
+    """Sentences that are too long are left out, and the command says how many."""
     state = torch.load(trained_transformer, weights_only=True)
     state["cfg"]["model"].max_source_positions = state["cfg"]["task"]["max_source_positions"] = 16
     checkpoint = tmp_path / "short.pt"
@@ -126,7 +126,7 @@ def test_refusals(trained_transformer: Path, trained: Path, data: Path, tmp_path
 
 
 def test_flags_of_the_new_model() -> None:
-    """The defaults are those of the kind, and learned E and F start as full attention of few tokens."""
+    """The defaults are those of the kind, but learned E and F start as exact attention of up to k tokens."""
 
     def config(*given: str) -> LinformerConfig:
         return parse(["a.pt", "b.pt", *given]).config

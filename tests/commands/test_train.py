@@ -1,4 +1,4 @@
-"""`fairseq-train` with the plugin: resuming, fine-tuning, hydra, and what it refuses."""
+"""`fairseq-train` with the plugin resumes, fine-tunes, takes hydra's configuration and refuses bad flags."""
 
 import signal
 import subprocess
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.slow
 
 
 def test_killed_training_resumes(data: Path, trained_causal: Path, tmp_path: Path) -> None:
-    """It ends with the loss of the same training undisturbed. What is killed is the console script."""
+    """A training whose console script is killed ends with the loss of the same training undisturbed."""
     arguments = train_arguments(data, tmp_path / "killed", *CAUSAL)
     command = [Path(sys.executable).with_name("fairseq-train"), *map(str, arguments)]
     log = tmp_path / "killed.log"
@@ -72,7 +72,7 @@ def test_hydra(data: Path, tmp_path: Path) -> None:
 
 
 def test_bfloat16(data: Path, tmp_path: Path) -> None:
-    """In all three attentions; fairseq-train takes its --bf16 for a TPU's, so that it is asked of hydra."""
+    """All attention modules train in bfloat16, set through hydra, as fairseq-train's --bf16 expects a TPU."""
     options = ["common.bf16=true", "common.cpu=true", "model.linformer_k=8", "model.linformer_projection=two-level"]
     options += ["model.linformer_attention='encoder,cross,decoder'", "model.linformer_window=4"]
     options += ["optimization.max_epoch=2"]
@@ -92,7 +92,7 @@ def test_checkpoint_of_another_k(data: Path, trained: Path) -> None:
 
 
 def test_long_sources(data: Path, tmp_path: Path) -> None:
-    """fairseq's own check, and its flag to skip what is too long, work as ever."""
+    """Fairseq's check of lengths, and its flag to skip longer sentences, still work."""
     short = ["--max-source-positions", 16, "--max-update", 2]
     result = train(data, tmp_path / "a", *short)
     assert result.status != 0

@@ -1,4 +1,4 @@
-"""The state of a checkpoint, converted."""
+"""The state of a checkpoint is converted, or refused."""
 
 import copy
 from argparse import Namespace
@@ -26,7 +26,7 @@ def config(**flags: object) -> LinformerConfig:
 
 
 def state_of(arch: str = "transformer", **flags: object) -> dict[str, Any]:
-    """What fairseq-train saves, as far as it matters here."""
+    """Returns the part of what fairseq-train saves that conversion reads."""
     args = toy_args(arch, **flags)
     args._name = arch
     model = toy_model(arch, **flags).state_dict()
@@ -37,7 +37,7 @@ def state_of(arch: str = "transformer", **flags: object) -> dict[str, Any]:
     ("kind", "arch"), [("two-level", "two_level_transformer"), ("pooled-linear", "linformer_transformer")]
 )
 def test_short_sentences_are_translated_as_before(kind: str, arch: str) -> None:
-    """As many tokens as slots, on both sides: the same log-probabilities, by the model that the new settings build."""
+    """The model of the new settings predicts the same for sentences of up to as many tokens as slots."""
     state = state_of()
     new = convert_state(state, PATH, config(linformer_projection=kind))
     args = new["cfg"]["model"]
@@ -72,7 +72,7 @@ def test_what_is_converted_stays_as_it_is() -> None:
 
 
 def test_checkpoints_of_other_fairseqs() -> None:
-    """The configuration of fairseq-hydra-train, and the bare arguments of fairseq before 0.10."""
+    """Checkpoints of fairseq-hydra-train, and those of fairseq before 0.10, are converted."""
     state = state_of()
     flat = vars(state["cfg"]["model"])
     hydra = {**state, "cfg": OmegaConf.create({"model": flat, "task": {"data": "here"}})}
@@ -87,7 +87,7 @@ def test_checkpoints_of_other_fairseqs() -> None:
 
 
 def test_architectures_of_other_sizes() -> None:
-    """Those of fairseq's have a counterpart of the same name; another one is recorded as the base."""
+    """An architecture of fairseq's has a counterpart of the same name; any other one becomes the base."""
     state = state_of()
     for arch, kind, new in (
         ("transformer_iwslt_de_en", "two-level", "two_level_transformer_iwslt_de_en"),

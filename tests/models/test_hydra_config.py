@@ -29,7 +29,7 @@ def test_files_are_written_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     ("arch", "kind"), [("linformer_transformer", "linear"), ("two_level_transformer", "two-level")]
 )
 def test_a_configuration_is_the_architecture(arch: str, kind: str) -> None:
-    """With fairseq's own defaults filled in, it builds the same model as the command line."""
+    """With fairseq's own defaults filled in, the configuration builds the same model as the command line."""
     config = OmegaConf.create({**SIZES, **OmegaConf.load(FOLDER / f"{arch}.yaml")})
     ARCH_CONFIG_REGISTRY[arch](config)
     flags = vars(toy_args(arch))

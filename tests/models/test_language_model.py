@@ -1,4 +1,4 @@
-"""The language model as fairseq builds and runs it."""
+"""Fairseq builds and runs the language model."""
 
 from argparse import Namespace
 
@@ -28,7 +28,7 @@ SIZES = {
 
 
 def toy_lm(arch: str = "linformer_transformer_lm_gpt2_tiny", **flags: object) -> LinformerTransformerLanguageModel:
-    """A model with large random weights, as `--arch` and the flags build it."""
+    """Returns a model with large random weights, as `--arch` and the flags build it."""
     words = toy_task().source_dictionary
     task = LanguageModelingTask(LanguageModelingConfig(), words)
     args = Namespace(arch=arch, **{**SIZES, **flags})
@@ -94,7 +94,7 @@ def test_architectures_mirror_fairseq(arch: str) -> None:
 
 
 def test_adaptive_inputs_and_softmax() -> None:
-    """As `_wiki103` has them: embeddings and output are built by fairseq, and stay tied."""
+    """Fairseq builds the embeddings and the output of `_wiki103`, which stay tied."""
     cutoffs = {"adaptive_input_cutoff": "4,8", "adaptive_softmax_cutoff": "4,8"}
     model = toy_lm("linformer_transformer_lm_wiki103", **cutoffs)
     assert model.decoder.embed_tokens.embeddings[1][0].weight is model.decoder.adaptive_softmax.tail[0][2].weight

@@ -1,4 +1,4 @@
-"""What slots have for themselves: projections that fit, and the memory that they take."""
+"""Linformer attention refuses projections that do not fit, and takes little memory."""
 
 import pytest
 import torch
@@ -46,8 +46,8 @@ def test_short_sources_take_projected_scores_but_a_search_keeps_slots(monkeypatc
 @torch.no_grad()
 @pytest.mark.parametrize("padded", [False, True])
 def test_memory_is_that_of_two_tensors_of_tokens_and_the_slots(padded: bool) -> None:
-    """Queries and what attention gives, then that and the output: nothing is copied between them, and tokens cleared of
-    padding are let go before."""
+    """The queries and the result of attention, and then that result and the output, are in memory together, without
+    copies; tokens cleared of padding are freed before."""
     n, sentences, width, k = 256, 4, 32, 64
     attention = make_attention(k=k, n=n, embed_dim=width, dtype=torch.float32)
     x = torch.randn(n, sentences, width)
