@@ -110,7 +110,7 @@ def test_copies_that_fairseq_0_12_2_keeps_are_dropped() -> None:
         ({"_name": MODEL, "arch": MODEL}, {}, "trained.pt holds a linformer_transformer: name the checkpoint of a"),
         ({"_name": None, "arch": None}, {}, "holds no model of a known name"),
         ({"quant_noise_pq": 0.1}, {"linformer_sharing": "none", "linformer_projection": "linear"}, "--quant-noise-pq"),
-        ({"quant_noise_scalar": 0.1}, {"linformer_attention": "decoder"}, "--quant-noise-scalar does not go with deco"),
+        ({"quant_noise_scalar": 0.1}, {"linformer_attention": "decoder"}, "--quant-noise-scalar does not go with"),
         ({}, {"linformer_k": "65"}, "--linformer-k 65 is larger than --max-source-positions 64"),
     ],
 )
