@@ -28,7 +28,7 @@ def long_description() -> str:
 setup(
     name="linformer_fairseq",
     version="0.1.0",
-    description="Linformer translation models as a fairseq plugin",
+    description="Linear-cost attention (Linformer, two-level) for translation, as a fairseq plugin",
     long_description=long_description(),
     long_description_content_type="text/markdown",
     license="MIT",

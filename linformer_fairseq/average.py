@@ -58,7 +58,10 @@ def average(checkpoints: Sequence[Path], output: Path) -> None:
                 )
         for name, tensor in state["model"].items():
             if tensor.is_floating_point():
-                sums.setdefault(name, torch.zeros_like(tensor, dtype=torch.float64)).add_(tensor)
+                if name in sums:
+                    sums[name] += tensor
+                else:
+                    sums[name] = tensor.to(torch.float64, copy=True)
     _put_means(state["model"], sums, len(checkpoints))
     write_checkpoint(state, output)
 

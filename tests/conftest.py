@@ -1,4 +1,4 @@
-"""Settings that all tests share, and what is made once for all of them."""
+"""Settings and fixtures that all tests share."""
 
 import fcntl
 import os
@@ -59,7 +59,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Shared:
 
 @pytest.fixture(scope="session")
 def data(shared: Shared) -> Path:
-    """Sentences of 1 to 24 words whose translation is the words in capitals, backwards; binarised."""
+    """Returns the folder of a binarised corpus, whose translations are the source's words backwards, in capitals."""
 
     def make(folder: Path) -> None:
         generator = random.Random(1)

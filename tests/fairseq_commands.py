@@ -1,4 +1,4 @@
-"""A way to run fairseq's own commands on the toy corpus of the fixture `data`."""
+"""Runs fairseq's own commands on the toy corpus of the fixture `data`."""
 
 import functools
 import logging
@@ -20,13 +20,13 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PLUGIN = ["--user-dir", "linformer_fairseq"]
 ALL_PLACES = ["--linformer-attention", "encoder,cross,decoder"]
-PAPER = ["--linformer-projection", "linear"]
+LINFORMER = ["--linformer-projection", "linear"]
 TWO_LEVELS = ["--linformer-projection", "two-level"]
 
 
 @dataclass
 class Result:
-    """What a command printed, and how it ended."""
+    """The output and the exit status of a command."""
 
     status: int
     output: str
@@ -36,7 +36,7 @@ class Result:
         return self.output
 
     def sentence(self) -> str:
-        """The one sentence that a command ended with, where it had to fail."""
+        """Returns the one sentence that a failed command ended with."""
         assert self.status != 0, self.output[-3000:]
         assert "Traceback" not in self.output, self.output[-3000:]
         return self.output.strip().splitlines()[-1]
@@ -81,7 +81,7 @@ def _libraries_imported() -> ForkServerContext:
 
 
 def _as_main(module: str, arguments: list[str], given: Path, printed: Path) -> None:
-    """Makes this process what a fresh one would be, up to what is imported, and runs the module in it."""
+    """Runs the module in this process, which is like a fresh one but for what is imported already."""
     with printed.open("w") as output:
         os.dup2(output.fileno(), 1)
         os.dup2(output.fileno(), 2)
@@ -98,7 +98,7 @@ def _as_main(module: str, arguments: list[str], given: Path, printed: Path) -> N
 def train_arguments(
     data: Path, save_dir: Path, *more: object, arch: str = "linformer_transformer_tiny"
 ) -> list[object]:
-    """A small training on the CPU; `more` overrides."""
+    """Returns the arguments of a small training on the CPU; `more` overrides them."""
     return [
         data / "bin",
         *PLUGIN,
@@ -117,7 +117,7 @@ def train(data: Path, save_dir: Path, *more: object, **arch: str) -> Result:
 
 
 def hydra_arguments(data: Path, save_dir: Path, *more: str, arch: str = "linformer_transformer_tiny") -> list[object]:
-    """An epoch of the same training for fairseq-hydra-train; `more` overrides."""
+    """Returns the arguments of fairseq-hydra-train for an epoch of the same training; `more` overrides them."""
     folder = ROOT / "linformer_fairseq"
     return [
         *("--config-dir", folder / "config", f"model={arch}", f"common.user_dir={folder}"),
@@ -149,31 +149,31 @@ def validate_arguments(data: Path, checkpoint: Path) -> list[object]:
 
 
 def valid_losses(output: str) -> list[float]:
-    """The losses on the validation set that a training, or fairseq-validate, printed."""
+    """Returns the losses on the validation set that fairseq-train or fairseq-validate printed."""
     return [float(loss) for loss in re.findall(r"valid on 'valid' subset \| loss ([\d.]+)", output)]
 
 
 def validation_loss(data: Path, checkpoint: Path) -> float:
-    """The loss that fairseq-validate finds."""
+    """Returns the loss that fairseq-validate finds."""
     (loss,) = valid_losses(run("validate", *validate_arguments(data, checkpoint)).ok())
     return loss
 
 
 def hypotheses(output: str) -> dict[int, tuple[float, str]]:
-    """Score and text of each sentence's hypothesis, by the number of the sentence."""
+    """Returns the score and the text of each sentence's hypothesis, by the number of the sentence."""
     found = re.findall(r"^H-(\d+)\t(\S+)\t(.*)$", output, re.MULTILINE)
     return {int(number): (float(score), text) for number, score, text in found}
 
 
 def translate(data: Path, checkpoint: Path | str, *more: object) -> dict[int, tuple[float, str]]:
-    """The hypotheses that fairseq-generate finds for the 30 sentences of the test set."""
+    """Returns the hypotheses that fairseq-generate finds for the 30 sentences of the test set."""
     found = hypotheses(run("generate", *generate_arguments(data, checkpoint, *more)).ok())
     assert found.keys() == set(range(30))
     return found
 
 
 def same_hypotheses(one: dict[int, tuple[float, str]], other: dict[int, tuple[float, str]]) -> None:
-    """Asserts that texts are equal, and scores up to rounding."""
+    """Asserts that the texts are equal, and the scores up to rounding."""
     assert one.keys() == other.keys()
     for number, (score, text) in one.items():
         assert other[number] == (pytest.approx(score, abs=1e-4), text)

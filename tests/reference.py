@@ -1,5 +1,6 @@
-"""Attention of every kind with random weights, and what the formulas of `ops.naive` give for the same weights."""
+"""Builds attention of every kind with random weights, and evaluates the formulas of `ops.naive` with them."""
 
+from argparse import Namespace
 from collections.abc import Sequence
 from functools import partial
 
@@ -7,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from linformer_fairseq import CausalLinformerAttention, LinformerMultiheadAttention, TwoLevelAttention
+from linformer_fairseq.models.config import default_flags
 from linformer_fairseq.modules import (
     CAUSAL_KINDS,
     KINDS,
@@ -18,7 +20,7 @@ from linformer_fairseq.modules import (
 )
 from linformer_fairseq.modules.linformer_attention import SlotOptions
 from linformer_fairseq.modules.ops import naive
-from linformer_fairseq.modules.registry import LayerShapes
+from linformer_fairseq.modules.registry import DEFAULT_KIND, LayerShapes
 
 PROJECTIONS = {name: kind.options.projection for name, kind in KINDS.items() if issubclass(kind.options, SlotOptions)}
 """The projections of Linformer attention by kind."""
@@ -38,32 +40,22 @@ def make_attention(
     causal: bool = False,
     random: bool = True,
     dtype: torch.dtype = torch.float64,
-    window: int = 0,
-    mask_empty_slots: bool = False,
-    init: str = "xavier",
-    open_slots: int = 3,
     **options: object,
 ) -> ProjectedAttention:
-    """An attention in evaluation mode, built as the models build it.
+    """Returns an attention module in evaluation mode, built as the models build it.
 
     Args:
-        k: of slots; a window comes on top.
-        random: moves every weight from its start.
-        window, mask_empty_slots, init, open_slots: as the flags of these names, for the kinds that have them.
-        options: what fairseq passes.
+        k: the number of slots; a window is added to it.
+        random: replaces every initial weight by a random one.
+        options: those of all kinds by the names of their flags, such as `window`, of which the kind takes its own, and
+            what fairseq passes.
     """
     registered = (CAUSAL_KINDS if causal else KINDS)[kind]
-    flags = {
-        "linformer_sharing": sharing,
-        "linformer_window": window,
-        "linformer_mask_empty_slots": mask_empty_slots,
-        "linformer_init": init,
-        "linformer_open_slots": open_slots,
-    }
-    known = registered.options.__dataclass_fields__
-    kind_options = registered.options(**{name: value for name, value in flags.items() if name in known})
-    whole = k + window if "linformer_window" in known else k
-    (arguments,) = kind_options.arguments(LayerShapes((whole,), num_heads, n))
+    flags = {**default_flags(DEFAULT_KIND), "linformer_sharing": sharing}
+    flags |= {flag: options.pop(name) for flag in flags if (name := flag.removeprefix("linformer_")) in options}
+    kind_options = registered.options_from(Namespace(**flags))
+    projected_dim = k + getattr(kind_options, "linformer_window", 0)
+    (arguments,) = kind_options.arguments(LayerShapes((projected_dim,), num_heads, n))
     if not options.get("encoder_decoder_attention"):
         options.setdefault("self_attention", True)
     attention = registered.attention(embed_dim, num_heads, **arguments, **options)
@@ -74,12 +66,12 @@ def make_attention(
 
 
 def padding_mask(lengths: Sequence[int], n: int | None = None) -> Tensor:
-    """The mask (B, n) of sentences of these lengths, true at padded positions; n is the longest unless given."""
+    """Returns the mask (B, n) of these lengths, true at padded positions; n is the longest unless given."""
     return torch.arange(n or max(lengths)) >= torch.tensor(lengths)[:, None]
 
 
 def assert_same_gradients(one: Tensor, other: Tensor, inputs: Sequence[Tensor], **tolerance: float) -> None:
-    """Asserts that two outputs have the same gradients; that of an input that does not enter an output is zero."""
+    """Asserts that two outputs have the same gradients; an input that an output does not use has zeros."""
     upstream = torch.randn_like(one)
     gradients = [
         torch.autograd.grad(y, inputs, upstream, retain_graph=True, allow_unused=True, materialize_grads=True)
@@ -90,7 +82,7 @@ def assert_same_gradients(one: Tensor, other: Tensor, inputs: Sequence[Tensor], 
 
 
 def matrix_of(projection: Projection, head: int, n: int) -> Tensor:
-    """The matrix by which a projection maps a sentence of n tokens to its slots, empty ones left out, (s, n)."""
+    """Returns the matrix (s, n) that maps a sentence of n tokens to the slots that are not empty."""
     k, weight = projection.projected_dim, getattr(projection, "weight", None)
     if weight is None:
         return naive.pooling_matrix(n, k)
@@ -105,8 +97,7 @@ def matrix_of(projection: Projection, head: int, n: int) -> Tensor:
 def naive_attention(
     attention: ProjectedAttention, query: Tensor, key: Tensor, lengths: Sequence[int], value: Tensor | None = None
 ) -> naive.Result:
-    """The output (T, B, C) and the weights by head (H, B, T, n), for keys (n, B, D) that are the values too unless
-    these are given."""
+    """Returns the output (T, B, C) and the weights by head (H, B, T, n); the values default to the keys, (n, B, D)."""
     value = key if value is None else value
     if isinstance(attention, TwoLevelAttention):
         sizes = attention.projected_dim, attention.open_slots
@@ -134,8 +125,10 @@ def naive_attention(
 def _naive_max_pool_attention(
     attention: LinformerMultiheadAttention, query: Tensor, key: Tensor, value: Tensor, lengths: Sequence[int]
 ) -> naive.Result:
-    """The maxima are of tokens where the heads share them, and of each head's keys and values otherwise; a window's
-    tokens share its weight evenly."""
+    """Returns the same for max pooling, in which the tokens of a window share its weight evenly.
+
+    The maxima are those of tokens where heads share them, and those of each head's keys and values otherwise.
+    """
     slots = attention.key_projection.projected_dim
     pool = partial(naive.max_pool, projected_dim=slots)
     shared = attention.key_projection.num_heads is None

@@ -1,4 +1,4 @@
-"""The mean of checkpoints, and what is refused."""
+"""Checkpoints are averaged, or refused in one sentence."""
 
 import collections
 import resource
@@ -31,7 +31,7 @@ def torch_that_averages() -> None:
 
 @pytest.fixture
 def save(tmp_path: Path, torch_that_averages: None) -> Save:
-    """Saves what fairseq-train saves, with `more` on top."""
+    """Returns a function that saves what fairseq-train saves; `more` overrides parts of it."""
 
     def save(name: str, model: dict[str, Tensor], flags: Namespace | dict[str, Any] | None = None, **more: Any) -> Path:
         state = {
@@ -58,7 +58,7 @@ def load(path: Path) -> dict[str, Any]:
 
 @st.composite
 def models(draw: st.DrawFn) -> list[dict[str, Tensor]]:
-    """A few models of the same names, shapes and types."""
+    """Draws a few models of the same names, shapes and types."""
     kinds = [(draw(st.sampled_from(TYPES)), draw(st.lists(st.integers(0, 3), max_size=3))) for _ in range(3)]
     generator = torch.Generator().manual_seed(draw(st.integers(0, 1000)))
     scale = draw(st.sampled_from([1e-4, 1.0, 3e4]))  # 3e4 and 3e4 are infinite in half precision
@@ -73,7 +73,7 @@ def models(draw: st.DrawFn) -> list[dict[str, Tensor]]:
 @pytest.mark.usefixtures("torch_that_averages")
 @given(models())
 def test_mean_of_each_number(tmp_path_factory: pytest.TempPathFactory, models: list[dict[str, Tensor]]) -> None:
-    """In exact fractions, rounded once to the tensor's type; that of one model, taken seven times, is the model."""
+    """The mean is the exact one, rounded once; the mean of seven copies of one model is that model."""
     folder = tmp_path_factory.mktemp("mean")
     paths = [folder / f"{i}.pt" for i in range(len(models))]
     for path, model in zip(paths, models, strict=True):
@@ -97,7 +97,7 @@ def test_mean_of_each_number(tmp_path_factory: pytest.TempPathFactory, models: l
 
 
 def test_model_of_the_mean_parameters(save: Save, tmp_path: Path) -> None:
-    """With tied embeddings and tied projections, which are saved once."""
+    """Tied embeddings and projections are averaged and saved once."""
     flags = {"linformer_k": "4", "linformer_sharing": "layerwise"}
     trained = [toy_model(**flags) for _ in range(3)]
     for step, model in enumerate(trained):
@@ -138,7 +138,7 @@ def test_the_rest_is_that_of_the_last_without_its_optimiser(save: Save, tmp_path
 
 
 def refuse(checkpoints: list[Path], output: Path) -> str:
-    """The one sentence of a refusal, after which there is no output, not even half of one."""
+    """Returns the one sentence of a refusal, which must leave no output, not even a part of one."""
     before = set(output.parent.iterdir()) if output.parent.is_dir() else None
     with pytest.raises(UserError, match=r"^[^\n]*\.$") as refusal:
         average(checkpoints, output)
@@ -185,7 +185,7 @@ def test_other_tensors(save: Save, tmp_path: Path) -> None:
 
 
 def test_other_settings(save: Save, tmp_path: Path) -> None:
-    """Where the flags are a namespace, those of hydra, or `args` of an old fairseq; a learning rate may change."""
+    """Flags are compared in a namespace, in hydra's form and in an old fairseq's `args`; learning rates may differ."""
     weights = {"w": torch.ones(1)}
     for flag, value in (
         ("linformer_mask_empty_slots", True),

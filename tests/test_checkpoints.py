@@ -1,4 +1,4 @@
-"""The safe loader: what fairseq saves is admitted, code is not."""
+"""The safe loader admits what fairseq saves, and refuses code."""
 
 import os
 import re
@@ -18,7 +18,7 @@ safe_by_default = pytest.mark.skipif(
 
 
 class Smuggled:
-    """Runs a command when it is unpickled."""
+    """An object that runs a command when it is unpickled."""
 
     def __init__(self, marker: Path) -> None:
         self.marker = marker
@@ -36,7 +36,7 @@ def test_fairseq_checkpoints_load(tmp_path: Path) -> None:
 
 @safe_by_default
 def test_loading_a_trained_model_runs_no_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not even where the user's shell asks torch for the other loader."""
+    """No code runs even where the user's shell asks torch for the other loader."""
     monkeypatch.setenv("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "1")
     (tmp_path / "dict.en.txt").touch()
     torch.save({"model": {"w": torch.ones(1)}, "extra": Smuggled(tmp_path / "ran")}, tmp_path / "bad.pt")

@@ -1,4 +1,4 @@
-"""What the documents name exists, their commands and Python can be run, and their figures are the stored ones."""
+"""What the documents name exists, their commands and examples run, and their figures are the stored ones."""
 
 import importlib.util
 import re
@@ -34,13 +34,13 @@ def read(document: Path) -> str:
 
 
 def blocks(document: Path) -> Iterable[str]:
-    """The indented blocks of a document, without their indentation."""
+    """Yields the indented blocks of a document, without their indentation."""
     for block in re.findall(r"(?:^(?:    .*)?\n)+", read(document), re.MULTILINE):
         yield re.sub(r"^    ", "", block, flags=re.MULTILINE).strip("\n")
 
 
 def commands(document: Path) -> Iterable[list[str]]:
-    """The words of every command of a document, without the variables before it."""
+    """Yields the words of every command of a document, without the variables before it."""
     for block in blocks(document):
         for line in block.replace("\\\n", " ").splitlines():
             if COMMAND.match(line):
@@ -49,13 +49,13 @@ def commands(document: Path) -> Iterable[list[str]]:
 
 
 def package_parser(name: str) -> ArgumentParser:
-    """The parser of `python -m linformer_fairseq.NAME`."""
+    """Returns the parser of `python -m linformer_fairseq.NAME`."""
     module = f"linformer_fairseq.{name}"
     return importlib.import_module(module if name == "average" else f"{module}.arguments").build_parser()
 
 
 def parse(words: list[str]) -> None:
-    """Parses a command as the program that it names would, but for what follows `--`."""
+    """Parses a command as its program would, without what follows `--`."""
     program, *arguments = words[: words.index("--")] if "--" in words else words
     if program == "python" and arguments[1].count(".") > 1:
         assert importlib.util.find_spec(arguments[1])
@@ -80,12 +80,12 @@ def parse(words: list[str]) -> None:
 
 
 def dict_of(arguments: list[str]) -> dict[str, str]:
-    """Hydra's overrides by name."""
+    """Returns hydra's overrides by name."""
     return dict(argument.split("=", 1) for argument in arguments if "=" in argument)
 
 
 def flags_of(parser: ArgumentParser) -> set[str]:
-    """All flags of a parser and of its subcommands."""
+    """Returns all flags of a parser and of its subcommands."""
     found = {flag for action in parser._actions for flag in action.option_strings}
     for action in parser._subparsers._group_actions if parser._subparsers else ():
         found = found.union(*map(flags_of, action.choices.values()))
@@ -94,7 +94,7 @@ def flags_of(parser: ArgumentParser) -> set[str]:
 
 @pytest.fixture(scope="module")
 def known_flags() -> set[str]:
-    """Flags of fairseq's commands, with our models and the documents' choices, and of ours."""
+    """Returns the flags of fairseq's commands, with our models and the documents' choices, and of ours."""
     optimiser = ["--optimizer", "adam", "--lr-scheduler", "inverse_sqrt"]
     train, language = options.get_training_parser(), options.get_training_parser()
     criterion = ["--criterion", "label_smoothed_cross_entropy"]
@@ -212,7 +212,7 @@ def test_the_long_description_has_no_relative_links(address: str, monkeypatch: p
 
 
 def test_variables_of_the_wmt14_recipe() -> None:
-    """The table of its README gives every variable, with the default that the configuration has."""
+    """The table in the recipe's README lists every variable with its default in the configuration."""
     folder = ROOT / "examples" / "wmt14_en_de"
     defaults = dict(re.findall(r"\$\{([A-Z_]+):-([^}$]*)", read(folder / "configuration.sh")))
     table = read(folder / "README.md")

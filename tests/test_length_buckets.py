@@ -1,4 +1,4 @@
-"""Lengths are told apart without gaps."""
+"""Length buckets leave no gaps."""
 
 from hypothesis import given
 from hypothesis import strategies as st

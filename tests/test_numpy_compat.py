@@ -1,4 +1,4 @@
-"""What fairseq asks of numpy 1 is there, and nothing that is there is replaced."""
+"""What fairseq needs of numpy 1 exists, and nothing that numpy has is replaced."""
 
 import numpy
 import pytest
@@ -9,7 +9,7 @@ from linformer_fairseq.numpy_compat import restore_numpy_compat
 
 
 def test_blocks_of_sentences_can_be_made() -> None:
-    """`--sample-break-mode eos`."""
+    """Fairseq makes such blocks with `--sample-break-mode eos`."""
     sizes = [3, 5, 2]
     blocks = TokenBlockDataset([numpy.arange(n) for n in sizes], sizes, None, pad=1, eos=2, break_mode="eos")
     assert blocks.sizes.tolist() == sizes

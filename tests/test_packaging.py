@@ -1,4 +1,4 @@
-"""The wheel in an environment that has nothing but what `pip install linformer_fairseq` brings."""
+"""The wheel works in an environment with nothing but what `pip install linformer_fairseq` installs."""
 
 import logging
 import shutil
@@ -24,23 +24,31 @@ from tests.fairseq_commands import (
     train_arguments,
     valid_losses,
 )
+from tests.variants import variants
 
 PACKAGE = "linformer_fairseq"
-TOOLS = ("recipe", "quality", "benchmark", "convert", "spectrum")
+TOOLS = {
+    "spectrum": ["checkpoint.pt", "data", "--out", "out"],
+    "convert": ["checkpoint.pt", "new.pt", "--data", "data", "--report", "report"],
+    "recipe": ["--out", "out"],
+    "quality": ["--out", "out"],
+    "benchmark": ["efficiency", "--out", "out"],
+}
+"""The tools that write reports, with arguments that they accept."""
 
 pytestmark = pytest.mark.slow
 
 
 @dataclass(frozen=True)
 class Bare:
-    """An environment, and a folder with the wheel and the source distribution that it was made from."""
+    """An environment, and the folder of the wheel and the source distribution that it was made from."""
 
     python: Path
     packages: Path
     dist: Path
 
     def run(self, folder: Path, module: str, *arguments: object) -> subprocess.CompletedProcess[str]:
-        """Runs `python -m MODULE` in a folder, with nothing of the source in its path."""
+        """Runs `python -m MODULE` in a folder, without the source in its path."""
         return subprocess.run(
             [self.python, "-m", module, *map(str, arguments)],
             cwd=folder,
@@ -58,7 +66,7 @@ def bare(shared: Shared) -> Bare:
 
 
 def make_environment(folder: Path) -> None:
-    """Builds the package and installs it, with links to what it requires in the place of downloads."""
+    """Builds the package and installs it, with links to its requirements instead of downloads."""
     source, dist, environment = folder / "source", folder / "dist", folder / "venv"
     shutil.copytree(ROOT / PACKAGE, source / PACKAGE, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("LICENSE", "README.md", "pyproject.toml", "setup.py"):
@@ -93,7 +101,7 @@ def python(*arguments: object) -> None:
 
 
 def brought_by(requirements: Iterable[str]) -> list[metadata.Distribution]:
-    """The distributions here that pip would install for these requirements."""
+    """Returns the installed distributions that pip would install for these requirements."""
     found: dict[tuple[str, str], metadata.Distribution] = {}
     wanted = [(Requirement(requirement), "") for requirement in requirements]
     while wanted:
@@ -113,7 +121,7 @@ def requirement_of(text: str) -> Requirement:
 
 
 def test_trains_and_translates_by_the_bare_name_of_the_plugin(bare: Bare, data: Path, tmp_path: Path) -> None:
-    """From any folder, and with no extra."""
+    """The plugin is found from any folder, and needs no extra."""
     assert not [name for name in ("matplotlib", "sacremoses", "pytest") if (bare.packages / name).exists()]
     trained = bare.run(tmp_path, "fairseq_cli.train", *train_arguments(data, tmp_path, "--max-epoch", 1))
     assert len(valid_losses(trained.stdout + trained.stderr)) == 1, trained.stderr[-3000:]
@@ -131,19 +139,28 @@ def test_hydra_finds_the_plugin_and_its_architectures(bare: Bare, data: Path, tm
     assert (tmp_path / "checkpoint_best.pt").exists()
 
 
-@pytest.mark.parametrize("tool", [TOOLS[0], *(pytest.param(tool, marks=pytest.mark.exhaustive) for tool in TOOLS[1:])])
+@pytest.mark.parametrize("tool", variants(TOOLS, default=["spectrum"]))
 def test_a_tool_says_which_extra_it_needs(bare: Bare, tmp_path: Path, tool: str) -> None:
-    refused = bare.run(tmp_path, f"{PACKAGE}.{tool}", "--help")
+    refused = bare.run(tmp_path, f"{PACKAGE}.{tool}", *TOOLS[tool])
     library, _, advice = refused.stderr.partition(" is not installed: ")
     assert (refused.returncode, refused.stdout) == (2, "")
     assert library in {"error: joblib", "error: matplotlib", "error: sacremoses"}
     assert advice == "run pip install 'linformer_fairseq[recipes]'.\n"
 
 
-def test_averaging_needs_no_extra(bare: Bare, tmp_path: Path) -> None:
-    """It says nothing on stderr either, where fairseq would like tensorboardX to be installed."""
-    helped = bare.run(tmp_path, f"{PACKAGE}.average", "--help")
+@pytest.mark.parametrize(
+    "tool", variants(["average", "convert", "spectrum", "recipe", "quality"], default=["average", "spectrum"])
+)
+def test_help_needs_no_extra(bare: Bare, tmp_path: Path, tool: str) -> None:
+    """Nothing is printed on stderr either, where fairseq would ask for tensorboardX."""
+    helped = bare.run(tmp_path, f"{PACKAGE}.{tool}", "--help")
     assert (helped.returncode, helped.stderr) == (0, "")
+
+
+@pytest.mark.exhaustive
+def test_a_conversion_without_a_report_needs_no_extra(bare: Bare, tmp_path: Path) -> None:
+    refused = bare.run(tmp_path, f"{PACKAGE}.convert", "checkpoint.pt", "new.pt", "--data", "data")
+    assert refused.stderr == "error: checkpoint.pt is missing: name a checkpoint that fairseq-train saved.\n"
 
 
 def test_other_loggers_are_heard() -> None:
@@ -155,7 +172,7 @@ def test_other_loggers_are_heard() -> None:
 
 @pytest.mark.exhaustive
 def test_distributions_are_complete(bare: Bare) -> None:
-    """A package index takes them, and every file of the package is in the wheel."""
+    """A package index accepts both distributions, and every file of the package is in the wheel."""
     python("twine", "check", "--strict", *bare.dist.iterdir())
     assert len(list(bare.dist.iterdir())) == 2
     files = {path.relative_to(ROOT) for path in (ROOT / PACKAGE).rglob("*") if "__pycache__" not in path.parts}

@@ -1,4 +1,4 @@
-"""Parsing of arguments, with refusals of one sentence."""
+"""Parses arguments, and refuses them in one sentence."""
 
 import argparse
 from collections.abc import Callable
@@ -20,7 +20,7 @@ class _Help(argparse.ArgumentDefaultsHelpFormatter):
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that raises a UserError of one sentence instead of printing its usage, and so do its subcommands."""
+    """A parser that, like its subcommands, raises a UserError of one sentence instead of printing its usage."""
 
     def __init__(self, **keywords: Any) -> None:
         super().__init__(formatter_class=_Help, allow_abbrev=False, **keywords)
@@ -57,7 +57,7 @@ def number(kind: Callable[[str], Number], low: float, high: float, wanted: str) 
 
 
 def _whole(text: str) -> int:
-    """Converts digits only; `int` would accept "1_0" and "+9" too."""
+    """Returns the number of a text of digits, or -1; `int` would accept "1_0" and "+9" too."""
     return int(text) if text.isdecimal() else -1
 
 
@@ -66,10 +66,10 @@ natural = number(_whole, 0, 2**31 - 1, "a whole number from 0 on")
 
 
 def counts(text: str) -> list[int]:
-    """Converts a comma list of whole numbers from 1 on."""
+    """Returns the numbers of a comma list of whole numbers from 1 on."""
     return [count(part.strip()) for part in text.split(",")]
 
 
 def ascending(text: str) -> tuple[int, ...]:
-    """Converts a comma list of whole numbers from 1 on, and returns each once, in ascending order."""
+    """Returns the numbers of a comma list of whole numbers from 1 on, each once, in ascending order."""
     return tuple(sorted(set(counts(text))))

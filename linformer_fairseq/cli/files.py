@@ -26,7 +26,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def is_full(error: Exception) -> bool:
-    """Whether an error says that no space is left."""
+    """Returns whether an error says that no space is left."""
     return isinstance(error, DiskFullError) or (
         isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
     )
@@ -34,7 +34,7 @@ def is_full(error: Exception) -> bool:
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Turns the system's errors while `path` is written into errors for the user.
+    """Turns the system's errors in writing `path` into errors for the user.
 
     Raises:
         DiskFullError: no space is left.
@@ -54,11 +54,13 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def write_text(path: Path, text: str) -> None:
+    """Writes a text file in one move."""
     with replacing(path) as part:
         part.write_text(text, encoding="utf-8")
 
 
 def write_json(path: Path, value: Any) -> None:
+    """Writes a value as indented JSON in one move."""
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 

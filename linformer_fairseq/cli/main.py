@@ -1,4 +1,4 @@
-"""How a command starts and ends."""
+"""Starts and ends commands."""
 
 import logging
 import sys
@@ -7,22 +7,27 @@ from importlib import import_module
 
 from .errors import UserError
 
+RECIPE_MODULES = frozenset(
+    {"jinja2", "joblib", "markdown_it", "markupsafe", "matplotlib", "regex", "sacremoses", "tabulate"}
+)
+"""The modules that the extra `recipes` installs."""
+
 
 def quiet_libraries() -> None:
-    """Lets libraries that are imported from here on log warnings only; fairseq has set the root logger to INFO."""
+    """Limits the root logger, which fairseq has set to INFO, to warnings."""
     logging.getLogger().setLevel(logging.WARNING)
 
 
 def run_tool(module: str, argv: Sequence[str], interrupted: str) -> int:
-    """Calls the `run` of a module with what the `parse` of the `arguments` beside it makes of a command line.
+    """Runs a tool with a command line and returns its exit status, as `exit_status` does.
 
-    Returns:
-        The exit status, as `exit_status` does.
+    The command line goes to `parse` of the module `arguments` beside `module`, and its result to `run` of `module`,
+    which is imported after it: a refusal and `--help` need none of the libraries that the tool works with.
     """
 
     def command() -> None:
-        arguments = import_module(".arguments", module.rpartition(".")[0])
-        import_module(module).run(arguments.parse(argv))
+        arguments = import_module(".arguments", module.rpartition(".")[0]).parse(argv)
+        import_module(module).run(arguments)
 
     return exit_status(command, interrupted)
 
@@ -31,7 +36,7 @@ def exit_status(command: Callable[[], None], interrupted: str) -> int:
     """Runs a command and returns its exit status, having said in one sentence what went wrong.
 
     The status is 0 after success, 1 after a failed write, 2 after an error that the user can put right and 130 after
-    an interruption. A library that `command` imports and that is not installed is such an error.
+    an interruption. A missing module that the extra `recipes` installs is such an error.
 
     Args:
         interrupted: what an interruption means, for the user.
@@ -44,7 +49,7 @@ def exit_status(command: Callable[[], None], interrupted: str) -> int:
         return 2
     except ModuleNotFoundError as error:
         library = str(error.name).partition(".")[0]
-        if library == "linformer_fairseq":
+        if library not in RECIPE_MODULES:
             raise
         print(f"error: {library} is not installed: run pip install 'linformer_fairseq[recipes]'.", file=sys.stderr)
         return 2

@@ -1,4 +1,4 @@
-"""Runs other commands, with their output in a log file; none of them outlives the one that started it."""
+"""Runs other commands, with their output in a log file; none of them outlives the process that started it."""
 
 import ctypes
 import os
@@ -42,7 +42,7 @@ def run_command(
     Args:
         name: what an error calls the command.
         lock: a file descriptor that the command keeps open while it runs.
-        what: what it works on, for the error.
+        what: what the command works on, for the error.
 
     Raises:
         CommandError: the exit status is not 0.

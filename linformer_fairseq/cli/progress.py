@@ -1,4 +1,4 @@
-"""Progress of a command, as lines and bars."""
+"""Shows the progress of a command, as lines and bars."""
 
 import sys
 from collections.abc import Iterator

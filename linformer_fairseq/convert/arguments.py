@@ -14,8 +14,8 @@ from linformer_fairseq.cli.machine import cpu_count
 from linformer_fairseq.models.config import LinformerConfig, default_flags
 from linformer_fairseq.modules.registry import flag_of
 
-KIND = "two-level"
-"""The kind of attention that a Transformer is turned into, unless told otherwise: it translates as before."""
+CONVERTED_KIND = "two-level"
+"""The kind of attention of a converted model, unless told otherwise: it translates as before."""
 EXACT_START = {"linformer_init": "identity", "linformer_mask_empty_slots": True}
 """With these, learned E and F start as full attention of up to k tokens."""
 
@@ -41,7 +41,7 @@ class Conversion:
 
     @property
     def model_flags(self) -> str:
-        """The flags by which fairseq-train builds this model, with any architecture of this package."""
+        """Returns the flags by which fairseq-train builds this model, with any architecture of this package."""
         kind = self.config.linformer_projection
         words = ["--linformer-projection", kind]
         for name, default in default_flags(kind).items():
@@ -52,10 +52,11 @@ class Conversion:
 
 
 def build_parser() -> Parser:
+    """Returns the parser of the command line."""
     parser = Parser(
         prog="convert",
-        description="Turn a checkpoint of fairseq's `transformer` into one of `two_level_transformer`, or with another "
-        "--linformer-projection of `linformer_transformer`, to translate with or to fine-tune (--finetune-from-model).",
+        description="Convert a checkpoint of fairseq's `transformer` to two-level attention, or to the kind that "
+        "--linformer-projection names, for translation or fine-tuning (--finetune-from-model).",
     )
     parser.add_argument("checkpoint", type=Path, metavar="CHECKPOINT", help="that fairseq-train saved")
     parser.add_argument("output", type=Path, metavar="OUT", help="the file to write")
@@ -75,7 +76,7 @@ def build_parser() -> Parser:
     group.add_argument("--seed", type=natural, default=1, help="seed of the choice of sentences, and of random starts")
     group = parser.add_argument_group("the new model", "as for fairseq-train", argument_default=SUPPRESS)
     gen_parser_from_dataclass(group, LinformerConfig(), delete_default=True)
-    parser.set_defaults(linformer_projection=KIND)
+    parser.set_defaults(linformer_projection=CONVERTED_KIND)
     return parser
 
 
@@ -103,7 +104,7 @@ def parse(argv: Sequence[str]) -> Conversion:
 
 
 def _config(given: dict[str, object]) -> LinformerConfig:
-    """Returns the attention that these flags ask for; learned E and F have an `EXACT_START` unless told otherwise."""
+    """Returns the attention that these flags ask for, where learned E and F have an `EXACT_START` by default."""
     flags = {**default_flags(given["linformer_projection"]), **given}
     try:
         config = LinformerConfig.from_namespace(Namespace(**flags))

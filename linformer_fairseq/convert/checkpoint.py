@@ -20,12 +20,12 @@ from linformer_fairseq.modules.registry import DEFAULT_KIND
 MODEL = "linformer_transformer"
 
 
-def converted(state: dict[str, Any], path: Path, config: LinformerConfig) -> dict[str, Any]:
-    """Returns the state of a checkpoint with another attention, whose projections, where it has any, are fresh.
+def convert_state(state: dict[str, Any], path: Path, config: LinformerConfig) -> dict[str, Any]:
+    """Returns the state of a checkpoint converted to another kind of attention, with fresh projections.
 
     Args:
-        state: of a `transformer`; it is left as it is.
-        path: where it comes from, for a refusal.
+        state: the checkpoint of a `transformer`; it is left unchanged.
+        path: the checkpoint's file, for a refusal.
         config: the new model's attention.
 
     Raises:
@@ -53,18 +53,19 @@ def converted(state: dict[str, Any], path: Path, config: LinformerConfig) -> dic
         new = {**state, "model": weights, "args": args}
     else:
         new = {**state, "model": weights, "cfg": {**plain_cfg(state["cfg"]), "model": args}}
-    weights |= projection_weights(built(new).state_dict())
+    weights |= projection_weights(build_model(new).state_dict())
     return new
 
 
 def _architecture(arch: str, kind: str) -> str:
+    """Returns the architecture of a converted model, for that of the Transformer and the new kind of attention."""
     prefixes = {own: prefix for prefix, own in PRESETS.items()}
     prefix = prefixes.get(kind, prefixes[DEFAULT_KIND])
     return prefix + arch if prefix + arch in ARCH_MODEL_REGISTRY else f"{prefix}transformer"
 
 
-def built(state: dict[str, Any]) -> BaseFairseqModel:
-    """Returns the model of a converted checkpoint, in evaluation mode; projections that it does not hold are fresh.
+def build_model(state: dict[str, Any]) -> BaseFairseqModel:
+    """Returns the model of a converted checkpoint in evaluation mode; projections that are not in it are fresh.
 
     Raises:
         UserError: settings that do not go together.
@@ -86,6 +87,7 @@ def built(state: dict[str, Any]) -> BaseFairseqModel:
 
 
 def _words(size: int) -> Dictionary:
+    """Returns a dictionary of this size."""
     words = Dictionary()
     for index in range(size - len(words)):
         words.add_symbol(str(index))

@@ -1,4 +1,4 @@
-"""How far the outputs of converted models are from those of the trained one, by the length of the source."""
+"""Compares the outputs of converted models with those of the trained one, by the length of the source."""
 
 import math
 from collections.abc import Sequence
@@ -54,10 +54,9 @@ class OutputDrift:
 def compare(
     trained: Trained, others: Sequence[BaseFairseqModel], split: Split, lengths: Sequence[Bucket]
 ) -> list[list[OutputDrift]]:
-    """Compares the predictions of all models for each reference token, given the tokens before it.
+    """Returns, for each of the other models, its drift in every bucket that has a sentence.
 
-    Returns:
-        For each of the other models its drift in every bucket that has a sentence.
+    The models predict each reference token, given the tokens before it.
     """
     drifts = [[OutputDrift(bucket) for bucket in lengths] for _ in others]
     order = sorted(split.indices, key=split.sentences.num_tokens)

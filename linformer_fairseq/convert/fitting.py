@@ -1,14 +1,14 @@
-"""E and F fitted to the attention maps of the Transformer that they come from, by least squares.
+"""Fits E and F to the attention maps of the Transformer that they come from, by least squares.
 
-For one attention, with its Q and K, S = Q Kᵀ / √d are the scores and P is the map, their softmax:
+In one attention module, S = Q Kᵀ / √d are the scores and P is the map, their softmax:
 
-    E   S Eᵀ is to be near log Σ exp S over the tokens of each slot, as the slot then gets the share of the softmax that
-        its tokens have together
-    F   P̄ F is to be near P, where P̄ is the map over slots with that E
+    E   S Eᵀ should be close to log Σ exp S over the tokens of each slot: the slot then has the share of the softmax
+        that its tokens have together
+    F   P̄ F should be close to P, where P̄ is the map over slots with that E
 
-Both are linear in what is sought, F column by column. The first k columns stay as they start, so that what is exact for
-n <= k stays so; the others are found from sums over sentences, none of which has to be kept. Causal attention is fitted
-in the same way, with the tokens that each query sees; those in its window do not enter the slots.
+Both problems are linear, that of F column by column. The first k columns keep their start, so that attention that is
+exact for n <= k stays exact; the others are solved for from sums over sentences, which need not be kept. Causal
+attention is fitted in the same way to the tokens that each query sees; those in its window do not enter the slots.
 
 Shapes: T queries, n tokens, H heads, k slots, N the longest length, G = 1 where the heads share E and F, else H.
 """
@@ -30,12 +30,12 @@ from linformer_fairseq.cli.progress import bar
 from linformer_fairseq.modules import ProjectedAttention, Projection
 
 RIDGE = 1e-3
-"""Weight, per sentence, of staying near the start."""
+"""The weight per sentence of staying close to the start."""
 LEAST = 1e-4
-"""The least share of the softmax that a slot is taken to have, as the logarithm of 0 is infinite."""
+"""The smallest share of the softmax that a slot is taken to have, as the logarithm of 0 is infinite."""
 
 
-def learned(model: BaseFairseqModel) -> dict[str, ProjectedAttention]:
+def fittable_attention(model: BaseFairseqModel) -> dict[str, ProjectedAttention]:
     """Returns the attention modules whose E and F can be fitted, by name."""
     return {
         name: module
@@ -49,12 +49,12 @@ def learned(model: BaseFairseqModel) -> dict[str, ProjectedAttention]:
 def fit(
     transformer: BaseFairseqModel, linformer: BaseFairseqModel, sentences: FairseqDataset, chosen: Sequence[int]
 ) -> None:
-    """Fits all learned projections of `linformer`, which no layers share, to the attention maps of `transformer`."""
+    """Fits the learned projections of `linformer`, which no layers share, to the attention maps of `transformer`."""
     longest = max(sentences.num_tokens(index) for index in chosen)
-    attentions = learned(linformer)
+    modules = fittable_attention(linformer)
     names = dict(transformer.named_modules())
     for of_keys in (True, False):
-        sums = {name: _Sums(attention, of_keys, longest) for name, attention in attentions.items()}
+        sums = {name: _Sums(attention, of_keys, longest) for name, attention in modules.items()}
         with ExitStack() as hooks, bar(len(chosen), f"fitting {'E' if of_keys else 'F'}", "sentence") as progress:
             for name, found in sums.items():
                 hook = partial(_add_scores, found)
@@ -71,9 +71,9 @@ def _add_scores(sums: "_Sums", attention: MultiheadAttention, args: Any, kwargs:
 
 
 def _scores(attention: MultiheadAttention, query: Tensor, key: Tensor) -> Tensor:
-    """Returns S of a single sentence, (H, T, n), in float64.
+    """Returns the scores S of a single sentence, (H, T, n), in float64.
 
-    It leaves out the bias of the keys, which drops out of the softmax: projected keys have theirs after E.
+    The bias of the keys is left out, as it drops out of the softmax and is added to projected keys after E.
     """
     heads = (attention.num_heads, -1)
     q = attention.q_proj(query)[:, 0].unflatten(1, heads).transpose(0, 1)
@@ -82,10 +82,10 @@ def _scores(attention: MultiheadAttention, query: Tensor, key: Tensor) -> Tensor
 
 
 class _Sums:
-    """The sums from which the columns after the k-th of one attention's E, or of its F, are found.
+    """The sums that give the columns after the k-th of E, or of F, in one attention module.
 
     Args:
-        longest: the length of the longest sentence; columns beyond it stay as they are.
+        longest: the length of the longest sentence; columns beyond it do not change.
     """
 
     def __init__(self, attention: ProjectedAttention, of_keys: bool, longest: int) -> None:
@@ -101,7 +101,7 @@ class _Sums:
         self.targets = torch.zeros(groups, free, k, dtype=torch.float64)
 
     def add(self, scores: Tensor) -> None:
-        """Adds S of a sentence, (H, T, n); where no query has more than k tokens in slots there is nothing to find."""
+        """Adds the scores S of a sentence, (H, T, n), unless no query has more than k tokens in its slots."""
         seen = torch.ones(scores.shape[1:], dtype=torch.bool)
         in_slots = seen
         if self.attention.causal:
@@ -138,7 +138,7 @@ class _Sums:
             self.targets[:, column] += self._of_groups(own.mT @ wanted)[..., 0]
 
     def _of_groups(self, x: Tensor) -> Tensor:
-        """Returns the sums over the heads that share a projection, (H, ...) to (G, ...)."""
+        """Returns the sums, (G, ...), of `x`, (H, ...), over the heads that share a projection."""
         return x if self.projection.groups > 1 else x.sum(0, keepdim=True)
 
     def solve(self) -> None:

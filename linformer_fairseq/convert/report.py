@@ -1,9 +1,6 @@
-"""How far a conversion moved a model's outputs, as a table and a picture."""
-
-from matplotlib import pyplot as plt
+"""Reports how far a conversion moved a model's outputs."""
 
 from linformer_fairseq.benchmark.report import table
-from linformer_fairseq.cli.figures import BASELINE_STYLE, save
 from linformer_fairseq.cli.files import write_text
 from linformer_fairseq.cli.machine import describe_machine
 
@@ -11,8 +8,9 @@ from .arguments import Conversion
 from .compare import OutputDrift
 
 NAMES = ("converted", "fitted")
-"""The models that are compared with the trained one; the second is there with --fit."""
+"""The models that are compared with the trained one; the second exists with --fit."""
 PICTURE = "conversion.png"
+"""The plot beside report.md."""
 
 
 def summary(drifts: list[list[OutputDrift]]) -> str:
@@ -35,9 +33,7 @@ def summary(drifts: list[list[OutputDrift]]) -> str:
 
 
 def write_report(asked: Conversion, drifts: list[list[OutputDrift]]) -> None:
-    """Writes report.md and its picture."""
-    asked.report.mkdir(parents=True, exist_ok=True)
-    _plot(asked, drifts)
+    """Writes report.md into the folder of the report."""
     parts = [
         "# A converted Transformer",
         f"`{asked.checkpoint}` on `{asked.subset}` of `{asked.data}`. {describe_machine()}.",
@@ -50,16 +46,3 @@ def write_report(asked: Conversion, drifts: list[list[OutputDrift]]) -> None:
         f"![Perplexity by length]({PICTURE})",
     ]
     write_text(asked.report / "report.md", "\n\n".join(parts) + "\n")
-
-
-def _plot(asked: Conversion, drifts: list[list[OutputDrift]]) -> None:
-    figure, axes = plt.subplots(figsize=(7, 4.2), layout="constrained")
-    buckets = [str(own.bucket) for own in drifts[0]]
-    axes.plot(buckets, [own.perplexities()[0] for own in drifts[0]], label="as trained", **BASELINE_STYLE)
-    for name, of_model in zip(NAMES, drifts, strict=False):
-        label = f"{name}, k = {asked.config.linformer_k}"
-        axes.plot(buckets, [own.perplexities()[1] for own in of_model], marker="o", label=label)
-    axes.set(xlabel="length of the source", ylabel="perplexity")
-    axes.grid(alpha=0.3)
-    axes.legend()
-    save(figure, asked.report / PICTURE)

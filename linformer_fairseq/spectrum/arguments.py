@@ -21,9 +21,9 @@ class Arguments:
     out: Path
     subset: str
     sentences: int
-    """How many are looked at, at most; 0 for all."""
+    """The largest number of sentences that are measured; 0 for all."""
     lengths: tuple[int, ...]
-    """Where length buckets end, in tokens; a last one holds all that is longer."""
+    """The ends of the length buckets, in tokens; a last bucket holds all longer sentences."""
     energy: float
     rank: int
     device: str
@@ -32,6 +32,7 @@ class Arguments:
 
 
 def build_parser() -> Parser:
+    """Returns the parser of the command line."""
     parser = Parser(
         prog="spectrum",
         description="Singular values of the attention maps of a fairseq Transformer, layer by layer and head by head, "

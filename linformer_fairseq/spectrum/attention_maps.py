@@ -1,4 +1,4 @@
-"""The attention maps of a model, as it computes them."""
+"""Records the attention maps that a model computes."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -20,7 +20,7 @@ PLACES = {
 
 @dataclass(frozen=True)
 class Attention:
-    """One attention of a model; `place` is a key of `PLACES`."""
+    """One attention module of a model; `place` is a key of `PLACES`."""
 
     place: str
     layer: int
@@ -28,7 +28,7 @@ class Attention:
 
 
 def find_attentions(model: BaseFairseqModel) -> list[Attention]:
-    """Returns all attention of a Transformer, translation or language model, place by place and layer by layer."""
+    """Returns the attention modules of a translation or language model, place by place and layer by layer."""
     return [
         Attention(place, number, module)
         for place, (side, name) in PLACES.items()
@@ -42,13 +42,13 @@ def recorded_maps(attentions: list[Attention]) -> Iterator[dict[Attention, Tenso
     """Records the attention weights of each head in every forward pass.
 
     Yields:
-        The weights over tokens of the last pass, (H, B, T, n), by attention; projected attention returns such too.
+        The weights over tokens of the last pass, (H, B, T, n), by attention module; projected attention has them too.
     """
     maps: dict[Attention, Tensor] = {}
     with ExitStack() as stack:
         for attention in attentions:
             module = attention.module
-            # torch's own attention, which fairseq's would go to, gives the mean over heads alone
+            # fairseq would call torch's own attention, which returns only the mean over heads
             stack.callback(setattr, module, "skip_embed_dim_check", module.skip_embed_dim_check)
             module.skip_embed_dim_check = True
             stack.enter_context(module.register_forward_pre_hook(_ask_for_weights, with_kwargs=True))

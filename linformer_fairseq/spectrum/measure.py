@@ -1,4 +1,4 @@
-"""The spectra of a model's attention over the sentences of a data set."""
+"""Measures the spectra of a model's attention over the sentences of a data set."""
 
 from itertools import groupby
 from operator import attrgetter

@@ -1,4 +1,4 @@
-"""Pictures of the spectra."""
+"""Plots the spectra."""
 
 from pathlib import Path
 

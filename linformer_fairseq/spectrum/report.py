@@ -1,4 +1,4 @@
-"""The analysis as Markdown and as JSON."""
+"""Reports the analysis as Markdown and as JSON."""
 
 from typing import Any
 
@@ -20,13 +20,13 @@ FLAGS = {"encoder": "--linformer-k", "cross": "--linformer-cross-k", "decoder": 
 
 
 def suggested_k(found: dict[Bucket, Statistics]) -> list[int]:
-    """Returns, for every layer, the smallest k that is enough for `COVERED` of its maps, of all lengths and heads."""
+    """Returns, for every layer, the smallest k that suffices for `COVERED` of its maps, of all lengths and heads."""
     counts = torch.stack([statistics.rank_counts for statistics in found.values()]).sum(0)  # (L, H, R + 1)
     return [rank_quantile(layer, COVERED) for layer in counts]
 
 
 def suggested_flags(places: Spectra) -> str:
-    """Returns the flags that set the suggested k of every layer, of a translation model or of a language model."""
+    """Returns the flags that set the suggested k of every layer, for a translation model or a language model."""
     ks = {place: ",".join(map(str, suggested_k(found))) for place, found in places.items()}
     if set(ks) == {"decoder"}:
         return f"--linformer-k {ks['decoder']}"
@@ -34,7 +34,7 @@ def suggested_flags(places: Spectra) -> str:
 
 
 def report_text(arguments: Arguments, places: Spectra, picture: str) -> str:
-    """Returns the whole report; `picture` is the file with the plots."""
+    """Returns the whole report in Markdown; `picture` is the file with the plots."""
     share = f"{arguments.energy:.0%}"
     parts = [
         "# Singular values of attention maps",
@@ -62,7 +62,7 @@ def report_text(arguments: Arguments, places: Spectra, picture: str) -> str:
 
 
 def results(arguments: Arguments, places: Spectra) -> dict[str, Any]:
-    """Returns what was found, as results.json holds it."""
+    """Returns the content of results.json."""
     return {
         "command": arguments.command,
         "machine": describe_machine(),

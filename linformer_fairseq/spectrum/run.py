@@ -1,4 +1,4 @@
-"""The order of the analysis."""
+"""Runs the analysis step by step."""
 
 import torch
 

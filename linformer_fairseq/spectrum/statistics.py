@@ -1,4 +1,4 @@
-"""What the singular values σ₁ ≥ σ₂ ≥ ... of attention maps say about their rank.
+"""Statistics of the singular values σ₁ ≥ σ₂ ≥ ... of attention maps, and of the rank that they suggest.
 
 cumulative     (σ₁ + ... + σ_r) / (σ₁ + σ₂ + ...)        what the paper's Figure 1 shows
 energy         (σ₁² + ... + σ_r²) / (σ₁² + σ₂² + ...)    1 minus the squared relative error of the best matrix of
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 BINS = 200
-"""How many bins, from 0 to 1, the histograms of cumulative spectra have."""
+"""The number of bins from 0 to 1 in the histograms of cumulative spectra."""
 
 
 def singular_values(maps: Tensor) -> Tensor:
@@ -66,7 +66,7 @@ class Statistics:
         return self._cumulative / self.sentences
 
     def curve_quantile(self, share: float) -> Tensor:
-        """Returns the quantile of the cumulative spectra of all maps at every rank, (R,), to a bin's precision."""
+        """Returns the quantile of the cumulative spectra of all maps at every rank, (R,), to the width of a bin."""
         below = self._histogram.cumsum(1).double() / self._histogram.sum(1, keepdim=True)
         return ((below >= share).int().argmax(1) + 1).double() / BINS
 
@@ -81,7 +81,7 @@ class Statistics:
 
 
 def rank_quantile(counts: Tensor, share: float) -> int:
-    """Returns the smallest rank that is enough for a share of all maps, which have these counts, (..., R + 1)."""
+    """Returns the smallest rank that suffices for a share of all maps, given the counts of each rank, (..., R + 1)."""
     totals = counts.flatten(0, -2).sum(0)
     enough = totals.cumsum(0) >= share * totals.sum()
     return int(enough.int().argmax())

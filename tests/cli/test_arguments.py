@@ -1,4 +1,4 @@
-"""Arguments are taken or refused in one sentence."""
+"""Arguments are accepted, or refused in one sentence."""
 
 import argparse
 

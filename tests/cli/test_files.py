@@ -1,4 +1,4 @@
-"""Files that are whole or not there."""
+"""Files are written whole or not at all."""
 
 import hashlib
 from gzip import BadGzipFile

@@ -1,12 +1,16 @@
-"""How commands end."""
+"""Commands end with a status and one sentence."""
 
 import errno
+import runpy
 from collections.abc import Callable
 
 import pytest
+import setuptools
+from packaging.requirements import Requirement
 
 from linformer_fairseq.cli.errors import UserError
-from linformer_fairseq.cli.main import exit_status
+from linformer_fairseq.cli.main import RECIPE_MODULES, exit_status
+from tests.fairseq_commands import ROOT
 
 
 def raising(error: BaseException) -> Callable[[], None]:
@@ -22,6 +26,11 @@ def raising(error: BaseException) -> Callable[[], None]:
         (UserError("Name a folder."), 2, "error: Name a folder.\n"),
         (OSError(errno.ENOSPC, "No space left on device", "out/x"), 1, "error: out/x: No space left on device.\n"),
         (OSError(errno.EPIPE, "Broken pipe"), 1, "error: the output folder: Broken pipe.\n"),
+        (
+            ModuleNotFoundError("No module named 'markdown_it'", name="markdown_it.common"),
+            2,
+            "error: markdown_it is not installed: run pip install 'linformer_fairseq[recipes]'.\n",
+        ),
         (KeyboardInterrupt(), 130, "interrupted: run it again\n"),
     ],
 )
@@ -34,5 +43,14 @@ def test_a_failure_is_one_sentence(
 
 def test_success_and_mistakes_of_the_program() -> None:
     assert exit_status(lambda: None, interrupted="") == 0
-    with pytest.raises(ZeroDivisionError):  # with its traceback
-        exit_status(raising(ZeroDivisionError()), interrupted="")
+    for mistake in (ZeroDivisionError(), ModuleNotFoundError("No module named 'mine'", name="mine")):
+        with pytest.raises(type(mistake)):  # with its traceback
+            exit_status(raising(mistake), interrupted="")
+
+
+def test_the_extra_brings_these_modules(monkeypatch: pytest.MonkeyPatch) -> None:
+    declared: dict = {}
+    monkeypatch.setattr(setuptools, "setup", lambda **keywords: declared.update(keywords))
+    runpy.run_path(str(ROOT / "setup.py"))
+    names = {Requirement(requirement).name for requirement in declared["extras_require"]["recipes"]}
+    assert {name.removesuffix("-py").replace("-", "_") for name in names} == RECIPE_MODULES

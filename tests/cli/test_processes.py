@@ -1,4 +1,4 @@
-"""A process ends with the one that started it."""
+"""A process ends with the one that started it, and a failure ends those that run beside it."""
 
 import os
 import pickle
@@ -51,7 +51,7 @@ def test_a_process_that_starts_as_an_orphan_ends(orphan: bool) -> None:
     not hasattr(torch.serialization, "add_safe_globals"), reason="its safe loader cannot read fairseq's"
 )
 def test_a_started_command_runs_no_code_from_a_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever loader it asks torch for, and whatever the user's shell does."""
+    """No code runs, whichever loader the command asks for and whatever the user's shell sets."""
     monkeypatch.setenv("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "1")
     path, marker = tmp_path / "checkpoint_last.pt", tmp_path / "ran"
     torch.save({"model": Smuggled(marker)}, path)
@@ -65,7 +65,7 @@ def test_a_started_command_runs_no_code_from_a_checkpoint(tmp_path: Path, monkey
 
 
 def test_the_first_failure_ends_the_other_commands(tmp_path: Path) -> None:
-    """It is said in one sentence that names the log."""
+    """The failure is reported in one sentence that names the log."""
     wait = [sys.executable, "-c", "import time; print('ready', flush=True); time.sleep(60); print('at its end')"]
     log = tmp_path / "wait"
     fail = ["sh", "-c", f"while ! grep -qs ready {log}; do sleep 0.1; done; echo because; exit 3"]

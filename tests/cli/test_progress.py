@@ -1,4 +1,4 @@
-"""Bars: alive on a terminal, rare in a log; and a folder that grows."""
+"""Bars move on a terminal, and are rare in a log."""
 
 import io
 import os
@@ -38,7 +38,7 @@ def test_a_terminal_sees_it_move(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_folder_that_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files come and go while they are looked at, and it ends with whoever writes them."""
+    """Files may come and go while they are watched, and watching ends with the writer, even if it fails."""
     for name, seconds in (("SHORT_SECONDS", 0.0), ("LIVE_SECONDS", 0.001), ("LOG_SECONDS", 0.0)):
         monkeypatch.setattr(progress, name, seconds)
     log = io.StringIO()

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Shared
-from tests.fairseq_commands import ALL_PLACES, PAPER, TWO_LEVELS, train, valid_losses
+from tests.fairseq_commands import ALL_PLACES, TWO_LEVELS, train, valid_losses
 
 EVERY_FOUR_UPDATES = ["--max-epoch", 3, "--save-interval-updates", 4, "--keep-interval-updates", 3]
 CAUSAL = [*TWO_LEVELS, *ALL_PLACES, "--linformer-window", 4, *EVERY_FOUR_UPDATES]
@@ -13,7 +13,7 @@ CAUSAL = [*TWO_LEVELS, *ALL_PLACES, "--linformer-window", 4, *EVERY_FOUR_UPDATES
 
 
 def trained_once(shared: Shared, data: Path, name: str, *flags: object, **arch: str) -> Path:
-    """The best checkpoint of a training, which must have learned something."""
+    """Returns the best checkpoint of a training, which must have learned something."""
 
     def make(folder: Path) -> None:
         output = train(data, folder, *flags, **arch).ok()
@@ -26,17 +26,17 @@ def trained_once(shared: Shared, data: Path, name: str, *flags: object, **arch: 
 
 @pytest.fixture(scope="session")
 def trained(shared: Shared, data: Path) -> Path:
-    """The checkpoint of a Linformer, with earlier ones of its training beside it."""
-    return trained_once(shared, data, "linformer", *PAPER, *EVERY_FOUR_UPDATES)
+    """Returns the checkpoint of a Linformer, with earlier ones of its training beside it."""
+    return trained_once(shared, data, "linformer", *EVERY_FOUR_UPDATES)
 
 
 @pytest.fixture(scope="session")
 def trained_causal(shared: Shared, data: Path) -> Path:
-    """The checkpoint of a model with two levels, and with slots and a window in the decoder's self-attention."""
+    """Returns the checkpoint of a two-level model, whose decoder's self-attention has slots and a window."""
     return trained_once(shared, data, "causal", *CAUSAL)
 
 
 @pytest.fixture(scope="session")
 def trained_transformer(shared: Shared, data: Path) -> Path:
-    """The checkpoint of fairseq's own Transformer of the same size."""
+    """Returns the checkpoint of fairseq's own Transformer of the same size."""
     return trained_once(shared, data, "transformer", arch="transformer_tiny")

@@ -1,4 +1,4 @@
-"""The mean of a training's checkpoints, made by the command and taken by fairseq's commands."""
+"""The command averages a training's checkpoints, and fairseq's commands accept the mean."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from linformer_fairseq.average import average
-from tests.fairseq_commands import PAPER, run_module, train, translate, valid_losses, validation_loss
+from tests.fairseq_commands import run_module, train, translate, valid_losses, validation_loss
 
 pytestmark = pytest.mark.slow
 
@@ -27,7 +27,7 @@ def test_fairseq_takes_the_mean(data: Path, trained: Path, tmp_path: Path) -> No
 
     translate(data, mean)
     nothing = ["--finetune-from-model", mean, "--max-update", 1, "--lr", 0]
-    tuned = train(data, tmp_path / "tuned", *PAPER, *nothing).ok()
+    tuned = train(data, tmp_path / "tuned", *nothing).ok()
     assert "loading pretrained model" in tuned
     assert valid_losses(tuned) == [pytest.approx(validation_loss(data, mean), abs=0.002)]
 

@@ -1,4 +1,4 @@
-"""A trained Transformer, converted by the command, in fairseq's own commands."""
+"""Fairseq's commands accept a trained Transformer that the command has converted."""
 
 import re
 import shlex
@@ -15,7 +15,7 @@ from linformer_fairseq.convert.run import run as convert
 from linformer_fairseq.models.config import LinformerConfig
 from tests.fairseq_commands import (
     ALL_PLACES,
-    PAPER,
+    LINFORMER,
     Result,
     run_module,
     same_hypotheses,
@@ -36,7 +36,7 @@ def run_convert(*arguments: object) -> Result:
 
 
 def test_two_levels_translate_as_before(trained_transformer: Path, data: Path, tmp_path: Path) -> None:
-    """They are what a Transformer is turned into where no kind is named."""
+    """A Transformer is converted to two levels unless another kind is named."""
     out, report = tmp_path / "converted.pt", tmp_path / "report"
     said = run_convert(trained_transformer, out, "--linformer-k", 16, "--data", data / "bin", "--report", report).ok()
     assert f"The converted model is in {out}." in said
@@ -61,7 +61,7 @@ def test_two_levels_translate_as_before(trained_transformer: Path, data: Path, t
 def test_fitted_and_tuned(trained_transformer: Path, data: Path, tmp_path: Path) -> None:
     """A training that changes nothing has the loss that the converted model is validated with."""
     out = tmp_path / "converted.pt"
-    flags = ["--linformer-k", 8, *PAPER, *ALL_PLACES]
+    flags = ["--linformer-k", 8, *LINFORMER, *ALL_PLACES]
     fit = ["--data", data / "bin", "--fit", 30, "--lengths", 6]
     said = run_convert(trained_transformer, out, *flags, "--linformer-window", 2, *fit).ok()
     rows = [line.split("|") for line in said.splitlines() if " tokens " in line]
@@ -80,7 +80,7 @@ def test_fitted_and_tuned(trained_transformer: Path, data: Path, tmp_path: Path)
 
 
 def test_sentences_too_long_for_the_model(trained_transformer: Path, data: Path, tmp_path: Path) -> None:
-    """They are left out, and counted."""
+    """Sentences that are too long are left out, and the command says how many."""
     state = torch.load(trained_transformer, weights_only=True)
     state["cfg"]["model"].max_source_positions = state["cfg"]["task"]["max_source_positions"] = 16
     checkpoint = tmp_path / "short.pt"
@@ -126,7 +126,7 @@ def test_refusals(trained_transformer: Path, trained: Path, data: Path, tmp_path
 
 
 def test_flags_of_the_new_model() -> None:
-    """The defaults are those of the kind, and learned E and F start as full attention of few tokens."""
+    """The defaults are those of the kind, but learned E and F start as exact attention of up to k tokens."""
 
     def config(*given: str) -> LinformerConfig:
         return parse(["a.pt", "b.pt", *given]).config
@@ -136,7 +136,7 @@ def test_flags_of_the_new_model() -> None:
 
     assert config().linformer_projection == "two-level"
     assert start() == start("--linformer-projection", "pooled-linear") == ("xavier", False)
-    assert start(*PAPER) == start(*ALL_PLACES) == ("identity", True)
-    assert start(*PAPER, "--linformer-init", "normal") == ("normal", True)
+    assert start(*LINFORMER) == start(*ALL_PLACES) == ("identity", True)
+    assert start(*LINFORMER, "--linformer-init", "normal") == ("normal", True)
     assert config(*ALL_PLACES).linformer_window is None  # half of k
-    assert config(*ALL_PLACES, *PAPER).linformer_window == 0
+    assert config(*ALL_PLACES, *LINFORMER).linformer_window == 0

@@ -1,4 +1,4 @@
-"""Training and translating in half precision on a GPU."""
+"""A model trains and translates in half precision on a GPU."""
 
 import math
 import os
@@ -38,7 +38,7 @@ def run_on_gpu(command: str, *arguments: object) -> Result:
 
 
 def training(data: Path, save_dir: Path, precision: str) -> Result:
-    """Eight epochs of the base architecture; fairseq-train takes `--bf16` for a TPU's type, hydra takes it for ours."""
+    """Trains the base architecture for eight epochs, in bf16 through hydra, as `--bf16` expects a TPU."""
     arch, places = "linformer_transformer_wmt_en_de", "encoder,cross,decoder"
     if precision == "bf16":
         options = ["common.bf16=true", "optimization.max_epoch=8", "optimization.clip_norm=1", "model.linformer_k=8"]

@@ -1,4 +1,4 @@
-"""The language model through `fairseq-train`, `-eval-lm`, `-generate`, `-interactive` and hydra."""
+"""The language model works in `fairseq-train`, `-eval-lm`, `-generate`, `-interactive` and `-hydra-train`."""
 
 import random
 import re
@@ -16,7 +16,7 @@ EOS_MODE = ["--task", "language_modeling", "--sample-break-mode", "eos"]
 
 @pytest.fixture(scope="session")
 def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Lines that count upwards from anywhere, binarised."""
+    """Returns the folder of a binarised text whose lines count upwards from random starts."""
     folder = tmp_path_factory.mktemp("text")
     random.seed(1)
     for split, size in (("train", 200), ("valid", 30), ("test", 30)):
@@ -53,7 +53,7 @@ def perplexity(text: Path, checkpoint: Path, *more: object) -> float:
 
 
 def test_eval_lm(text: Path, trained_lm: Path) -> None:
-    """A word's perplexity is near that of the corpus, where only starts and ends are not certain."""
+    """The perplexity is near that of the corpus, in which only the starts and ends of lines are uncertain."""
     assert 1 < perplexity(text, trained_lm, *EOS_MODE) < 2.5
     blocks = ["--sample-break-mode", "none", "--tokens-per-sample", 32]
     assert 1 < perplexity(text, trained_lm, *blocks) < 4

@@ -1,4 +1,4 @@
-"""The command from end to end, and its refusals."""
+"""The command reports the spectra of a model, or refuses in one sentence."""
 
 import json
 import shutil
@@ -58,7 +58,7 @@ def test_report_of_a_transformer(trained_transformer: Path, data: Path, tmp_path
 
 
 def test_report_of_a_linformer(trained: Path, data: Path, tmp_path: Path) -> None:
-    """With k = 8, and a sample of the sentences."""
+    """No suggested k exceeds the model's k = 8, and the report covers a sample of the sentences."""
     run_spectrum(trained, data / "bin", "--out", tmp_path, "--sentences", 7, "--energy", 0.999).ok()
     results = json.loads((tmp_path / "results.json").read_text())
     assert sum(row["sentences"] for row in results["spectra"] if row["place"] == "cross") == 7

@@ -1,4 +1,4 @@
-"""`fairseq-train` with the plugin: resuming, fine-tuning, hydra, and what it refuses."""
+"""`fairseq-train` with the plugin resumes, fine-tunes, takes hydra's configuration and refuses bad flags."""
 
 import signal
 import subprocess
@@ -12,7 +12,6 @@ import torch
 from linformer_fairseq.trained import plain_encoder_flags
 from tests.commands.conftest import CAUSAL
 from tests.fairseq_commands import (
-    PAPER,
     ROOT,
     environment,
     generate_arguments,
@@ -29,7 +28,7 @@ pytestmark = pytest.mark.slow
 
 
 def test_killed_training_resumes(data: Path, trained_causal: Path, tmp_path: Path) -> None:
-    """It ends with the loss of the same training undisturbed. What is killed is the console script."""
+    """A training whose console script is killed ends with the loss of the same training undisturbed."""
     arguments = train_arguments(data, tmp_path / "killed", *CAUSAL)
     command = [Path(sys.executable).with_name("fairseq-train"), *map(str, arguments)]
     log = tmp_path / "killed.log"
@@ -73,7 +72,7 @@ def test_hydra(data: Path, tmp_path: Path) -> None:
 
 
 def test_bfloat16(data: Path, tmp_path: Path) -> None:
-    """In all three attentions; fairseq-train takes its --bf16 for a TPU's, so that it is asked of hydra."""
+    """All attention modules train in bfloat16, set through hydra, as fairseq-train's --bf16 expects a TPU."""
     options = ["common.bf16=true", "common.cpu=true", "model.linformer_k=8", "model.linformer_projection=two-level"]
     options += ["model.linformer_attention='encoder,cross,decoder'", "+model.linformer_window=4"]
     options += ["optimization.max_epoch=2"]
@@ -81,25 +80,19 @@ def test_bfloat16(data: Path, tmp_path: Path) -> None:
     assert second < first
 
 
-@pytest.mark.parametrize(
-    ("flags", "sentence"),
-    [
-        (["--linformer-k", 65], "error: --linformer-k 65 is larger than --max-source-positions 64; choose k <= N"),
-        (["--left-pad-target"], "error: --left-pad-target is not supported"),
-    ],
-)
-def test_bad_flags_end_in_one_sentence(data: Path, tmp_path: Path, flags: list[object], sentence: str) -> None:
-    assert sentence in train(data, tmp_path, *flags).sentence()
+def test_bad_flags_end_in_one_sentence(data: Path, tmp_path: Path) -> None:
+    sentence = train(data, tmp_path, "--left-pad-target").sentence()
+    assert "error: --left-pad-target is not supported" in sentence
 
 
 def test_checkpoint_of_another_k(data: Path, trained: Path) -> None:
-    arguments = train_arguments(data, trained.parent, *PAPER, "--linformer-k", 4, "--max-epoch", 5)
+    arguments = train_arguments(data, trained.parent, "--linformer-k", 4, "--max-epoch", 5)
     sentence = run("train", *arguments).sentence()
     assert "has shape (8, 64), this model's (4, 64): give the --linformer-k" in sentence
 
 
 def test_long_sources(data: Path, tmp_path: Path) -> None:
-    """fairseq's own check, and its flag to skip what is too long, work as ever."""
+    """Fairseq's check of lengths, and its flag to skip longer sentences, still work."""
     short = ["--max-source-positions", 16, "--max-update", 2]
     result = train(data, tmp_path / "a", *short)
     assert result.status != 0

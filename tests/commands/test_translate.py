@@ -1,4 +1,4 @@
-"""`fairseq-generate`, `-interactive`, `-validate`, `-score-reference` and the hub interface on a trained model."""
+"""Trained models work in `fairseq-generate`, `-interactive`, `-validate` and fairseq's hub interface."""
 
 import re
 from pathlib import Path
@@ -15,6 +15,7 @@ from tests.fairseq_commands import (
     valid_losses,
     validation_loss,
 )
+from tests.variants import variants
 
 pytestmark = pytest.mark.slow
 
@@ -28,7 +29,7 @@ def checkpoint(request: pytest.FixtureRequest) -> Path:
 
 @pytest.fixture(scope="module")
 def found(data: Path, checkpoint: Path) -> Found:
-    """The checkpoint's translations of the test set."""
+    """Returns the checkpoint's translations of the test set."""
     found = translate(data, checkpoint)
     assert len(found) == 30
     return found
@@ -52,7 +53,7 @@ def test_score_reference_agrees_with_the_search(data: Path, checkpoint: Path, fo
 
 
 def test_prefixes_and_alignment(data: Path, checkpoint: Path) -> None:
-    """Hypotheses begin as their references do, and each word of one is aligned to a source token."""
+    """Hypotheses begin as their references do, and their words are aligned to source tokens."""
     output = run("generate", *generate_arguments(data, checkpoint, "--prefix-size", 3, "--print-alignment")).ok()
     references = dict(re.findall(r"^T-(\d+)\t(.*)$", output, re.MULTILINE))
     sources = dict(re.findall(r"^S-(\d+)\t(.*)$", output, re.MULTILINE))
@@ -83,7 +84,7 @@ def test_interactive_and_hub_say_what_generate_says(data: Path, checkpoint: Path
 
 
 def test_ensemble(data: Path, trained: Path, trained_causal: Path) -> None:
-    """One of a model and itself finds what the model finds, one of two models something else."""
+    """An ensemble of a model and itself finds what the model finds; one of two models finds something else."""
     alone, twice, both = (
         translate(data, paths)
         for paths in (trained_causal, f"{trained_causal}:{trained_causal}", f"{trained}:{trained_causal}")
@@ -95,13 +96,15 @@ def test_ensemble(data: Path, trained: Path, trained_causal: Path) -> None:
 
 @pytest.mark.parametrize(
     "flags",
-    [
-        ["--diverse-beam-groups", 2, "--diverse-beam-strength", 0.5],
-        ["--sampling", "--sampling-topk", 5, "--seed", 3],
-        pytest.param(["--sampling", "--sampling-topp", 0.8], marks=pytest.mark.exhaustive),
-    ],
+    variants(
+        [["--sampling", "--sampling-topp", 0.8]],
+        default=[
+            ["--diverse-beam-groups", 2, "--diverse-beam-strength", 0.5],
+            ["--sampling", "--sampling-topk", 5, "--seed", 3],
+        ],
+    ),
 )
 def test_other_searches(data: Path, trained_causal: Path, flags: list[object]) -> None:
-    """They run to their end; that their scores are right is tested with whole models in one process."""
+    """Other searches end with all hypotheses; tests/models checks their scores."""
     output = run("generate", *generate_arguments(data, trained_causal, "--nbest", 4, *flags)).ok()
     assert len(re.findall(r"^H-\d+\t-\d", output, re.MULTILINE)) == 30 * 4

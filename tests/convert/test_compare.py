@@ -1,4 +1,4 @@
-"""Sums over sentences of how far predictions moved, by hand."""
+"""The sums over sentences of how far predictions moved equal those computed by hand."""
 
 import math
 

@@ -7,18 +7,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from linformer_fairseq.convert.fitting import LEAST, RIDGE, _Sums, fit, learned
+from linformer_fairseq.convert.fitting import LEAST, RIDGE, _Sums, fit, fittable_attention
 from linformer_fairseq.modules import ProjectedAttention
 from linformer_fairseq.modules.ops import naive
 from tests.models.toy import previous_tokens, sentence, toy_model, toy_task
 from tests.reference import make_attention
 
 K, N = 3, 9
-"""Slots, and the length of the longest sentence; E and F have a column more."""
+"""The number of slots, and the length of the longest sentence; E and F have one column more."""
 
 
 class Sentences:
-    """A data set of random pairs, as fairseq's tasks have them."""
+    """A data set of random pairs, with the interface of fairseq's."""
 
     def __init__(self, lengths: list[int]) -> None:
         self.task = toy_task()
@@ -56,7 +56,7 @@ every_attention = pytest.mark.parametrize(
 
 @every_attention
 def test_value_columns_are_the_best_there_are(kind: str, sharing: str, causal: bool, window: int) -> None:
-    """No F beside the one that was found is nearer to the maps, in the sum of squares over sentences."""
+    """No F close to the fitted one has a smaller sum of squared errors."""
     attention = attention_with(kind, sharing, causal, window)
     scores = [2 * torch.randn(2, n, n, dtype=torch.float64) for n in (4, 6, 9, 9, 8, 7)]
     sums = _Sums(attention, of_keys=False, longest=N)
@@ -81,7 +81,7 @@ def test_value_columns_are_the_best_there_are(kind: str, sharing: str, causal: b
 
 
 def missed(attention: ProjectedAttention, scores: Tensor) -> float:
-    """The squared distance of the map through the slots from the map itself, entry by entry."""
+    """Returns the squared distance between the map through the slots and the map itself."""
     n, total = scores.size(2), 0.0
     keys = torch.eye(n, dtype=torch.float64)  # by which queries are scores
     for head in range(scores.size(0)):
@@ -102,7 +102,7 @@ def missed(attention: ProjectedAttention, scores: Tensor) -> float:
 
 @every_attention
 def test_key_columns_are_the_least_squares_solution(kind: str, sharing: str, causal: bool, window: int) -> None:
-    """The system of equations is written down query by query."""
+    """The expected columns come from a system of equations that is written down query by query."""
     torch.manual_seed(2)
     attention = attention_with(kind, sharing, causal, window)
     scores = [2 * torch.randn(2, n, n, dtype=torch.float64) for n in (3, 5, 6, 9, 9, 8, 7)]
@@ -130,7 +130,7 @@ def test_key_columns_are_the_least_squares_solution(kind: str, sharing: str, cau
 
 
 def equation(attention: ProjectedAttention, row: Tensor, head: int, i: int) -> tuple[list[Tensor], list[Tensor]]:
-    """What query i with these scores asks of the columns from k on: the row of the system, and what each slot lacks."""
+    """Returns the equation of query i for the columns from k on: its row of scores, and what each slot lacks."""
     n, w = len(row), getattr(attention, "window", 0)
     old, seen = (max(i + 1 - w, 0), i + 1) if attention.causal else (n, n)
     if n - w <= K or (attention.causal and i < K + w):
@@ -169,13 +169,13 @@ def test_fitted_model_is_still_exact_for_short_sentences(flags: dict[str, object
     sentences = Sentences([4, 9, 12, 16, 14, 11, 10, 13, 15, 16, 9, 12])
     starts = {
         weight: weight.detach().clone()
-        for attention in learned(linformer).values()
+        for attention in fittable_attention(linformer).values()
         for weight in (attention.key_projection.weight, attention.value_projection.weight)
     }
     assert starts
 
     def distances() -> tuple[float, float]:
-        """Of the predictions for a sentence of 4 tokens, and of all others."""
+        """Returns the divergence of the predictions for a sentence of 4 tokens, and of all others."""
         with torch.no_grad():
             found = []
             for index in range(12):

@@ -1,4 +1,4 @@
-"""What is built from flags, and which flags are refused."""
+"""Flags build the model that they describe, or are refused."""
 
 from argparse import ArgumentParser, Namespace
 
@@ -18,7 +18,7 @@ from tests.models.toy import EVERYWHERE, SIZES, toy_model, toy_task
 
 
 def dims(layers: list, name: str = "self_attn") -> list[int]:
-    """k of every layer."""
+    """Returns the k of every layer."""
     attention = [getattr(layer, name) for layer in layers]
     return [getattr(a, "key_projection", a).projected_dim for a in attention]
 
@@ -36,7 +36,7 @@ def dims(layers: list, name: str = "self_attn") -> list[int]:
     ],
 )
 def test_an_architecture_is_a_kind_by_default(arch: str, flags: dict, two_level: bool) -> None:
-    """Beside two levels causal attention spends half of its k on the last tokens, beside Linformer nothing."""
+    """Causal attention spends half of its k on a window beside two levels, and nothing beside Linformer."""
     args = Namespace(arch=arch, **SIZES, linformer_k="9", linformer_attention=EVERYWHERE, **flags)
     ARCH_CONFIG_REGISTRY[arch](args)
     model = ARCH_MODEL_REGISTRY[arch].build_model(args, toy_task())
@@ -71,7 +71,7 @@ def test_every_attention_is_projected_where_it_is_asked_for() -> None:
 
 
 def test_each_place_and_layer_may_have_a_k_of_its_own() -> None:
-    """Lists may be such as YAML has them."""
+    """A list may be a comma list or a list from YAML."""
     for k, decoder_k, cross_k, places in (("8,4", "3,2", "5", EVERYWHERE), ([8, 4], [3, 2], 5, EVERYWHERE.split(","))):
         own = {"linformer_decoder_k": decoder_k, "linformer_cross_k": cross_k}
         model = toy_model(linformer_k=k, linformer_attention=places, **own)

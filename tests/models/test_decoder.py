@@ -1,4 +1,4 @@
-"""The decoder: its searches, its causal attention, and the attention weights that it returns."""
+"""The decoder searches, is causal, and returns attention weights."""
 
 import pytest
 import torch
@@ -23,8 +23,8 @@ from tests.models.toy import (
     toy_model,
     toy_task,
     translate,
-    variants,
 )
+from tests.variants import variants
 
 PLACES = ("decoder", "encoder,decoder", EVERYWHERE)
 sharings_and_places = pytest.mark.parametrize(
@@ -34,7 +34,7 @@ sharings_and_places = pytest.mark.parametrize(
         default=[("none", "decoder"), ("layerwise", EVERYWHERE)],
     ),
 )
-one_sharing = pytest.mark.parametrize("sharing", variants([(sharing,) for sharing in SHARINGS], [("headwise",)]))
+one_sharing = pytest.mark.parametrize("sharing", variants(SHARINGS, default=["headwise"]))
 
 
 def causal_model(task: TranslationTask | None = None, **flags: object) -> TransformerModelBase:
@@ -96,8 +96,8 @@ def test_prefixes() -> None:
 
 @one_sharing
 def test_long_targets(sharing: str) -> None:
-    """A thousand tokens by beam search, against a parallel pass. In float64, as the weights of toys are large; fairseq
-    gives scores as differences of their sum so far in float32, which comes to some thousands."""
+    """Beam search gives a thousand tokens the scores of a parallel pass. The model is in float64, as its weights are
+    large; the tolerance is for fairseq's scores, which are differences of sums of thousands in float32."""
     task = toy_task()
     model = causal_model(task, linformer_sharing=sharing, max_target_positions=1100).double()
     source = sentence(task, 12)
@@ -154,7 +154,7 @@ def test_what_causal_attention_cannot_do_is_refused() -> None:
 
 
 def test_no_mask_of_the_future_is_made() -> None:
-    """It would grow with the square of the length."""
+    """A mask of the future would grow with the square of the length."""
     x = torch.zeros(50, 1, 16)
     model = causal_model()
     assert model.decoder.buffered_future_mask(x) is None
@@ -203,7 +203,7 @@ def test_attention_weights_follow_the_padding_of_the_task() -> None:
 
 
 def test_only_the_layer_whose_weights_are_asked_for_computes_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    """That is the last one by default, and in training none."""
+    """The last layer computes weights by default, and no layer does in training."""
     task = toy_task()
     model = toy_model(task=task, linformer_k="4")
     source = net_input(task, (12,))

@@ -1,4 +1,4 @@
-"""The whole model as fairseq builds and runs it."""
+"""Fairseq builds and runs the whole translation model."""
 
 from argparse import Namespace
 
@@ -22,8 +22,8 @@ from tests.models.toy import (
     toy_model,
     toy_task,
     translate,
-    variants,
 )
+from tests.variants import variants
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ from tests.models.toy import (
 def test_translations_depend_on_neither_steps_nor_batch_nor_padding_side(
     kind: str, sharing: str, places: str, window: int | None
 ) -> None:
-    """Beam search gives the scores of a parallel pass. In float64, as products are taken in different orders."""
+    """Beam search gives the scores of a parallel pass, in float64, as the orders of products differ."""
     task = toy_task()
     flags = {"linformer_k": "4", "linformer_sharing": sharing, "linformer_attention": places}
     model = toy_model(linformer_projection=kind, linformer_window=window, **flags).double()
@@ -87,7 +87,7 @@ def test_translations_depend_on_neither_steps_nor_batch_nor_padding_side(
     ],
 )
 def test_a_transformer_becomes_a_linformer_without_loss(flags: dict) -> None:
-    """Where k covers the source, or all windows are opened, and the window the target."""
+    """Nothing is lost where k or the open windows cover the source, and the causal window covers the target."""
     task = toy_task()
     transformer, model = toy_model("transformer"), toy_model(random=False, **flags)
     model.load_state_dict(transformer.state_dict(), strict=True)
@@ -114,7 +114,7 @@ def test_a_transformer_becomes_a_linformer_without_loss(flags: dict) -> None:
     ],
 )
 def test_flags_of_the_transformer_keep_their_meaning(flags: dict) -> None:
-    """With as many slots as positions, each for its token, the model is `transformer`."""
+    """With a slot for every position the model equals `transformer`, whatever its flags."""
     task = toy_task()
     slots = {"linformer_k": "64", "linformer_init": "identity", "linformer_mask_empty_slots": True}
     transformer = toy_model("transformer", task, **flags)
@@ -173,7 +173,7 @@ def test_dropout_keeps_fairseqs_names() -> None:
 
 
 def test_a_beam_is_for_projected_attention_alone() -> None:
-    """Fairseq's own, where it has been told of a beam, would take a batch in training for one."""
+    """Fairseq's own attention, once told of a beam, would mistake a training batch for one."""
     model = toy_model(linformer_attention="encoder")
     model.set_beam_size(4)
     assert {layer.encoder_attn.beam_size for layer in model.decoder.layers} == {1}

@@ -1,4 +1,4 @@
-"""Checkpoints: what loads, what starts fresh, and what is refused."""
+"""Checkpoints load, start projections fresh, or are refused."""
 
 import io
 import logging

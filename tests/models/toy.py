@@ -1,9 +1,8 @@
 """Small models with random weights, built as fairseq builds them."""
 
 from argparse import Namespace
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
-import pytest
 import torch
 from fairseq.data import Dictionary, data_utils
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
@@ -13,6 +12,7 @@ from fairseq.sequence_scorer import SequenceScorer
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
 import linformer_fairseq  # noqa: F401
+from linformer_fairseq.models.config import PLACES
 
 SIZES: dict[str, object] = {
     "encoder_embed_dim": 16,
@@ -26,18 +26,12 @@ SIZES: dict[str, object] = {
     "dropout": 0.0,
     "share_all_embeddings": True,
 }
-EVERYWHERE = "encoder,cross,decoder"
-"""As `--linformer-attention`."""
-
-
-def variants(every: Iterable[tuple], default: Collection[tuple]) -> list:
-    """All cases for `parametrize`, of which only the default ones run without `scripts/test.sh --all`."""
-    cases = dict.fromkeys([*default, *every])
-    return [pytest.param(*case, marks=() if case in default else pytest.mark.exhaustive) for case in cases]
+EVERYWHERE = ",".join(PLACES)
+"""The value of `--linformer-attention` that projects every attention module."""
 
 
 def toy_task(left_pad_target: bool = False) -> TranslationTask:
-    """A translation task over twelve words."""
+    """Returns a translation task over twelve words."""
     words = Dictionary()
     for word in range(12):
         words.add_symbol(f"w{word}")
@@ -45,7 +39,7 @@ def toy_task(left_pad_target: bool = False) -> TranslationTask:
 
 
 def toy_args(arch: str = "linformer_transformer", **flags: object) -> Namespace:
-    """The namespace that fairseq's parser would give for `--arch ARCH` and the flags."""
+    """Returns the namespace that fairseq's parser would give for `--arch ARCH` and the flags."""
     args = Namespace(arch=arch, **{**SIZES, **flags})
     ARCH_CONFIG_REGISTRY[arch](args)
     return args
@@ -54,7 +48,7 @@ def toy_args(arch: str = "linformer_transformer", **flags: object) -> Namespace:
 def toy_model(
     arch: str = "linformer_transformer", task: TranslationTask | None = None, *, random: bool = True, **flags: object
 ) -> TransformerModelBase:
-    """A model in evaluation mode; `random` moves every weight far from its start, so that outputs are distinct."""
+    """Returns a model in evaluation mode; `random` gives it large weights, so that outputs are distinct."""
     args = toy_args(arch, **flags)
     model = ARCH_MODEL_REGISTRY[arch].build_model(args, task or toy_task())
     if random:
@@ -66,21 +60,21 @@ def toy_model(
 
 
 def sentence(task: TranslationTask, length: int, seed: int = 0) -> torch.Tensor:
-    """`length` random tokens, the last of them the end of the sentence."""
+    """Returns `length` random tokens, the last of them the end of the sentence."""
     generator = torch.Generator().manual_seed(seed)
     words = torch.randint(4, len(task.source_dictionary), (length - 1,), generator=generator)
     return torch.cat([words, torch.tensor([task.source_dictionary.eos()])])
 
 
 def batch(task: TranslationTask, sentences: list[torch.Tensor], left_pad: bool) -> dict[str, dict[str, torch.Tensor]]:
-    """What the task's dataset collates."""
+    """Returns the batch that the task's dataset would collate."""
     tokens = data_utils.collate_tokens(sentences, task.source_dictionary.pad(), left_pad=left_pad)
     lengths = torch.tensor([len(s) for s in sentences])
     return {"net_input": {"src_tokens": tokens, "src_lengths": lengths}}
 
 
 def net_input(task: TranslationTask, lengths: Sequence[int] = (12, 5), target: int = 6) -> dict[str, torch.Tensor]:
-    """The arguments of a model: left-padded sources of these lengths, and for all of them a target of that length."""
+    """Returns a model's arguments: left-padded sources of these lengths, all with one target of `target` tokens."""
     sources = [sentence(task, length, seed) for seed, length in enumerate(lengths, 1)]
     tokens = previous_tokens(task, sentence(task, target, 3)[None].expand(len(lengths), -1))
     return {**batch(task, sources, left_pad=True)["net_input"], "prev_output_tokens": tokens}
@@ -93,21 +87,21 @@ def translate(
     beam: int = 4,
     **options: object,
 ) -> list[list[dict[str, torch.Tensor]]]:
-    """Beam search with a model or an ensemble: for each sentence its hypotheses."""
+    """Returns the hypotheses of each sentence by beam search with a model or an ensemble."""
     models = model if isinstance(model, list) else [model]
     generator = SequenceGenerator(models, task.target_dictionary, beam_size=beam, **{"max_len_b": 12, **options})
     return generator.generate(models, sample)
 
 
 def previous_tokens(task: TranslationTask, target: torch.Tensor) -> torch.Tensor:
-    """Decoder input for teacher forcing: the target moved by one, (B, T)."""
+    """Returns the decoder input for teacher forcing, the target moved by one, (B, T)."""
     return torch.cat([target.new_full((len(target), 1), task.target_dictionary.eos()), target[:, :-1]], 1)
 
 
 def scored(
     task: TranslationTask, models: list[TransformerModelBase], source: torch.Tensor, tokens: torch.Tensor
 ) -> torch.Tensor:
-    """The scores of a translation's tokens by one parallel pass."""
+    """Returns the scores of a translation's tokens by one parallel pass."""
     sample = batch(task, [source], left_pad=True)
     sample["target"] = tokens[None]
     sample["net_input"]["prev_output_tokens"] = previous_tokens(task, tokens[None])
@@ -121,7 +115,7 @@ def check_scores(
     hypotheses: list[list[dict]],
     tolerance: float = 1e-5,
 ) -> None:
-    """Asserts that what a search says of its hypotheses is what a parallel pass says of them."""
+    """Asserts that a search gives its hypotheses the scores of a parallel pass."""
     assert len(hypotheses) == len(sources)
     for index, hypothesis in each_hypothesis(hypotheses):
         torch.testing.assert_close(

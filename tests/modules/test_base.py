@@ -1,4 +1,4 @@
-"""What every kind of attention does: its formula, and fairseq's signature with its refusals."""
+"""Every kind of attention equals its formula, and has fairseq's signature with its own refusals."""
 
 import pytest
 import torch
@@ -13,6 +13,7 @@ from linformer_fairseq.modules import CAUSAL_KINDS, KINDS
 from linformer_fairseq.modules.linformer_attention import SHARINGS
 from linformer_fairseq.modules.ops import two_level
 from tests.reference import REFERENCED, assert_same_gradients, make_attention, naive_attention, padding_mask
+from tests.variants import variants
 
 N = 16
 ALL = [*((kind, False) for kind in KINDS), *((kind, True) for kind in CAUSAL_KINDS)]
@@ -31,7 +32,7 @@ OPTIONS = st.fixed_dictionaries(
         "bias": st.booleans(),
     }
 )
-"""Each kind takes those that it has."""
+"""Options of all kinds, of which each kind takes its own."""
 
 
 @every_referenced_kind
@@ -46,8 +47,7 @@ OPTIONS = st.fixed_dictionaries(
 def test_values_weights_and_gradients_equal_the_naive_reference(
     kind: str, causal: bool, options: dict, lengths: list[int], padded: int, queries: int, given_apart: str
 ) -> None:
-    """With sentences shorter and longer than k, and padding beyond N. The weights of the reference reproduce its
-    output."""
+    """Sentences are shorter and longer than k, and padding may reach beyond N."""
 
     def tokens(length: int, width: int = 8) -> Tensor:
         return torch.randn(length, len(lengths), width, dtype=torch.float64, requires_grad=True)
@@ -112,7 +112,7 @@ def test_neither_padding_nor_other_sentences_matter(kind: str, causal: bool, opt
     ],
 )
 def test_is_fairseqs_attention_where_k_covers_the_sentence(kind: str, options: dict) -> None:
-    """Or where two levels open every window."""
+    """Two levels equal fairseq's attention where they open every window, too."""
     mask = padding_mask([N, 3, 9])
     query, key = torch.randn(5, 3, 8, dtype=torch.float64), torch.randn(N, 3, 8, dtype=torch.float64)
     for sharing in SHARINGS:
@@ -163,8 +163,8 @@ def test_an_empty_sentence_harms_no_other(kind: str, causal: bool) -> None:
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize(("sharing", "n", "k"), [("headwise", 600, 16), ("none", 600, 16), ("key-value", 5, 20)])
 def test_half_precision(kind: str, causal: bool, dtype: torch.dtype, sharing: str, n: int, k: int) -> None:
-    """By itself and under autocast, against float64 with the same weights. With 600 tokens there are tiles and chunks;
-    rounding may open another window, whose scores are then as good."""
+    """Half precision, by itself and under autocast, is close to float64 with the same weights. The 600 tokens need
+    tiles and chunks. Rounding may open another window, but only one with nearly the same score."""
     sizes = {"k": k, "n": 600, "embed_dim": 32, "num_heads": 4, "random": False}
     half, single, exact = (
         make_attention(kind, sharing, causal=causal, dtype=t, **sizes) for t in (dtype, torch.float32, torch.float64)
@@ -194,7 +194,7 @@ def test_half_precision(kind: str, causal: bool, dtype: torch.dtype, sharing: st
 @every_kind
 @pytest.mark.parametrize(("n", "k"), [(9, 4), (9, 1), (5, 20)])
 def test_dropout_falls_on_the_weights(kind: str, causal: bool, n: int, k: int) -> None:
-    """As slots, with the linear layers folded into them, and with scores projected."""
+    """The three sizes make Linformer attention use slots, folded linear layers, and projected scores."""
     attention = make_attention(kind, k=k, causal=causal, dropout=0.5)
     x = torch.randn(n, 1, 8, dtype=torch.float64).expand(n, 5000, 8)
     expected = attention(x[:, :1], x[:, :1], x[:, :1])[0]
@@ -219,7 +219,7 @@ def test_quantisation_noise(kind: str, causal: bool) -> None:
 @every_kind
 @pytest.mark.parametrize(("n", "k"), [(10, 4), (5, 20)])
 def test_activations_may_be_checkpointed(kind: str, causal: bool, n: int, k: int) -> None:
-    """Every parameter has a gradient, as torch's DDP wants it."""
+    """Every parameter has a gradient, as torch's DDP requires."""
     attention = make_attention(kind, k=k, causal=causal).train()
     x = torch.randn(n, 2, 8, dtype=torch.float64, requires_grad=True)
 
@@ -242,7 +242,7 @@ def test_parameters_have_fairseqs_names(kind: str, causal: bool) -> None:
 
 @every_kind
 def test_takes_what_fairseq_leaves_out(kind: str, causal: bool) -> None:
-    """Keys that are the queries, values that are the keys, states without anything, and newer fairseq's dictionary."""
+    """Keys may default to the queries, values to the keys; a state may be empty, and a dictionary is kept."""
     words = Dictionary()
     attention = make_attention(kind, causal=causal, dictionary=words)
     assert attention.dictionary is words
@@ -297,17 +297,10 @@ COMPILED = {
 
 @pytest.mark.parametrize(
     ("name", "training"),
-    [
-        pytest.param(
-            name,
-            training,
-            marks=()
-            if training and name in ("slots", "causal with a window", "two levels in tiles")
-            else pytest.mark.exhaustive,
-        )
-        for name in COMPILED
-        for training in (False, True)
-    ],
+    variants(
+        [(name, training) for name in COMPILED for training in (False, True)],
+        default=[("slots", True), ("causal with a window", True), ("two levels in tiles", True)],
+    ),
 )
 def test_compiles_without_a_graph_break(name: str, training: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     kind, causal, options = COMPILED[name]

@@ -1,4 +1,4 @@
-"""Causal attention for leaks, step by step, and in the precision of its sums."""
+"""Causal attention leaks nothing of the future, equals itself step by step, and keeps its sums precise."""
 
 import pytest
 import torch
@@ -10,6 +10,7 @@ from torch import Tensor
 from linformer_fairseq import CausalLinformerAttention
 from linformer_fairseq.modules.linformer_attention import SHARINGS
 from tests.reference import PROJECTIONS, make_attention, padding_mask
+from tests.variants import variants
 
 
 def make_causal(sharing: str = "headwise", **options: object) -> CausalLinformerAttention:
@@ -18,13 +19,13 @@ def make_causal(sharing: str = "headwise", **options: object) -> CausalLinformer
 
 @torch.no_grad()
 def decode(attention: CausalLinformerAttention, x: Tensor, steps: list[int]) -> Tensor:
-    """The output for `x` in calls of so many tokens."""
+    """Returns the output for `x` in calls of these numbers of tokens."""
     state: dict = {}
     return torch.cat([attention(part, part, part, incremental_state=state)[0] for part in x.split(steps)])
 
 
 def steps_of(length: int, sizes: list[int]) -> list[int]:
-    """Parts of these sizes, again and again, that add up to the length."""
+    """Returns the sizes, repeated and cut so that they add up to the length."""
     steps: list[int] = []
     while sum(steps) < length:
         steps.append(min(sizes[len(steps) % len(sizes)], length - sum(steps)))
@@ -42,7 +43,7 @@ def steps_of(length: int, sizes: list[int]) -> list[int]:
 def test_steps_equal_one_pass(
     sharing: str, window: int, masked: bool, chunk_size: int | None, lengths: list[int], sizes: list[int]
 ) -> None:
-    """In outputs and weights. Sentences that end early leave the others, and their own past, as they are."""
+    """Outputs and weights are equal. Sentences that end early change neither the others nor their own past."""
     options = {"k": 3, "window": window, "mask_empty_slots": masked, "chunk_size": chunk_size}
     attention = make_causal(sharing, n=20, **options)
     mask = padding_mask([20, *lengths])
@@ -62,13 +63,7 @@ def test_steps_equal_one_pass(
 
 @pytest.mark.parametrize(
     ("sharing", "window", "masked"),
-    [
-        ("none", 30, True),
-        *(
-            pytest.param(*case, marks=pytest.mark.exhaustive)
-            for case in (("headwise", 0, False), ("key-value", 1, True))
-        ),
-    ],
+    variants([("headwise", 0, False), ("key-value", 1, True)], default=[("none", 30, True)]),
 )
 def test_steps_equal_one_pass_over_2000_positions(sharing: str, window: int, masked: bool) -> None:
     options = {"k": 16, "mask_empty_slots": masked, "window": window}
@@ -79,11 +74,9 @@ def test_steps_equal_one_pass_over_2000_positions(sharing: str, window: int, mas
     torch.testing.assert_close(out, expected, rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    "chunk_size", [None, 7, *(pytest.param(size, marks=pytest.mark.exhaustive) for size in (1, 64, 600))]
-)
+@pytest.mark.parametrize("chunk_size", variants([1, 64, 600], default=[None, 7]))
 def test_all_of_the_past_matters_and_nothing_of_the_future(chunk_size: int | None) -> None:
-    """600 tokens: not a multiple of 7 or 64."""
+    """The 600 tokens are no multiple of a chunk of 7 or 64."""
     attention = make_causal("none", n=600, chunk_size=chunk_size)
     x = torch.randn(600, 1, 8, dtype=torch.float64)
     lasts = (0, 63, 64, 300, 598)
@@ -131,7 +124,7 @@ def test_is_fairseqs_attention_for_16_tokens(options: dict, bias: bool) -> None:
 @torch.no_grad()
 @pytest.mark.parametrize("window", [0, 7])
 def test_rows_change_places_multiply_and_vanish(window: int) -> None:
-    """As hypotheses do, which may be reordered twice between two tokens. The state does not grow."""
+    """A search may reorder its hypotheses twice between two tokens. The state does not grow."""
     attention = make_causal(n=60, window=window)
     x = torch.randn(60, 3, 8, dtype=torch.float64)
     expected = attention(x, x, x)[0]
@@ -153,7 +146,7 @@ def test_rows_change_places_multiply_and_vanish(window: int) -> None:
 
 @pytest.mark.parametrize("window", [0, 4])
 def test_older_states_stay_as_they_are(window: int) -> None:
-    """A state that someone keeps is not overwritten by the tokens after it."""
+    """Later tokens do not overwrite a state that a caller keeps."""
     attention = make_causal(window=window)
     x = torch.randn(20, 2, 8, dtype=torch.float64)
     expected = attention(x, x, x)[0]
@@ -170,8 +163,8 @@ def test_older_states_stay_as_they_are(window: int) -> None:
 
 @torch.no_grad()
 def test_sums_keep_their_precision() -> None:
-    """Those of the state over single tokens and over chunks, and those of one pass over chunks, in bfloat16 against
-    float64 with the same rounded weights."""
+    """In bfloat16 the sums of the state, over single tokens and over chunks, and those of a single pass are close to
+    float64's."""
     rounded, exact = (make_causal(k=16, n=2048, random=False, dtype=t) for t in (torch.bfloat16, torch.float64))
     exact.load_state_dict(rounded.state_dict())
     x = torch.randn(2048, 2, 8).bfloat16()

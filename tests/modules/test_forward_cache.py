@@ -1,4 +1,4 @@
-"""What is computed once, and when it is computed again."""
+"""An open cache computes each value once, and a closed one every time."""
 
 import torch
 

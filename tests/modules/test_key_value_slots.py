@@ -25,7 +25,7 @@ def comes_first(attention: LinformerMultiheadAttention, n: int) -> bool:
 
 
 def slots_of(first: bool, attention: LinformerMultiheadAttention, x: Tensor, lengths: list[int]) -> tuple[Tensor, ...]:
-    """Slot keys and values of keys that are the values, in this order of products."""
+    """Returns slot keys and slot values, computed in this order of products from keys that are the values too."""
     projections = attention.key_projection, attention.value_projection
     linears = attention.k_proj, attention.v_proj
     with pytest.MonkeyPatch.context() as patch:
@@ -66,7 +66,7 @@ def test_the_rule_takes_the_fewer_multiplications(kind: str, n: int, k: int, sha
 
 
 def test_maxima_have_but_one_order() -> None:
-    """That of all heads is one of tokens, that of every head one of its keys."""
+    """Max pooling comes before the linear layers where heads share it, and after them otherwise."""
     for sharing, expected in (("headwise", True), ("none", False)):
         attention = make_attention("max-pool", sharing, k=8, n=N)
         assert [comes_first(attention, n) for n in (2, 24)] == [expected] * 2
@@ -87,7 +87,7 @@ def test_linear_layers_that_do_more_are_called() -> None:
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_short_batches_do_not_pay_for_masked_slots(causal: bool) -> None:
-    """k = 20 slots cost 6 tokens what k = 6 would."""
+    """A batch of 6 tokens takes as many multiplications with 20 masked slots as with 6."""
     x = torch.randn(6, 2, 8, dtype=torch.float64)
     operations = []
     for k in (6, 20):

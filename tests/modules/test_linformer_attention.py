@@ -1,4 +1,4 @@
-"""What slots have for themselves: projections that fit, and the memory that they take."""
+"""Linformer attention refuses projections that do not fit, and takes little memory."""
 
 import pytest
 import torch
@@ -21,14 +21,6 @@ def test_refuses_projections_that_do_not_fit() -> None:
 def test_quantisation_noise_needs_projections_that_heads_share() -> None:
     with pytest.raises(ValueError, match=r"quantisation noise \(--quant-noise-pq\) needs projections that the heads"):
         make_attention(sharing="none", q_noise=0.5)
-
-
-def test_sharings_have_these_matrices() -> None:
-    shapes = {"none": (2, 4, 32), "headwise": (4, 32), "key-value": (4, 32)}
-    for sharing, shape in shapes.items():
-        attention = make_attention(sharing=sharing)
-        assert attention.key_projection.weight.shape == attention.value_projection.weight.shape == shape
-        assert (attention.key_projection is attention.value_projection) == (sharing == "key-value")
 
 
 def test_folding_comes_before_projected_scores(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,8 +54,8 @@ def test_short_sources_take_projected_scores_but_a_search_keeps_slots(monkeypatc
 @torch.no_grad()
 @pytest.mark.parametrize("padded", [False, True])
 def test_memory_is_that_of_two_tensors_of_tokens_and_the_slots(padded: bool) -> None:
-    """Queries and what attention gives, then that and the output: nothing is copied between them, and tokens cleared of
-    padding are let go before."""
+    """The queries and the result of attention, and then that result and the output, are in memory together, without
+    copies; tokens cleared of padding are freed before."""
     n, sentences, width, k = 256, 4, 32, 64
     attention = make_attention(k=k, n=n, embed_dim=width, dtype=torch.float32)
     x = torch.randn(n, sentences, width)

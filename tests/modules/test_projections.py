@@ -1,4 +1,4 @@
-"""Every kind of projection against a matrix written down by hand."""
+"""Every kind of projection equals the product with a matrix that is written down by hand."""
 
 import pytest
 import torch
@@ -23,7 +23,7 @@ every_kind = pytest.mark.parametrize("kind", PROJECTIONS)
 def test_slots_are_the_product_with_the_matrix(
     kind: str, lengths: list[int], k: int, heads: int | None, features_of_heads: bool
 ) -> None:
-    """Or the maxima over the same windows."""
+    """Max pooling takes the maxima over the same windows."""
     projection = PROJECTIONS[kind](k, 24, heads).double()
     for parameter in projection.parameters():
         torch.nn.init.normal_(parameter)

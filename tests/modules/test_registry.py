@@ -35,7 +35,7 @@ class NearbyOptions(AttentionOptions):
 
 @contextmanager
 def registered() -> Iterator[None]:
-    """Registers the kind as a file in `modules` would, which is before the models ask for the options of all kinds."""
+    """Registers the kind as a file in `modules` would, before the models read the options of all kinds."""
     with pytest.MonkeyPatch.context() as patch:
         register = register_attention("nearby", NearbyOptions, "neighbours alone", defaults={"linformer_window": 2})
         register(NearbyAttention)

@@ -1,4 +1,4 @@
-"""What a search keeps of its sources: each is projected once, and its hypotheses share it."""
+"""A search projects each source once, and its hypotheses share the result."""
 
 import pytest
 import torch
@@ -33,7 +33,7 @@ def test_steps_of_a_search_equal_one_pass(kind: str) -> None:
 
 @every_kind
 def test_hypotheses_share_their_sentence(kind: str) -> None:
-    """As where each has keys of its own, at the first step and after a sentence has ended."""
+    """The output is that of hypotheses with keys of their own, also after a sentence has ended."""
     alone, shared = (make_attention(kind, encoder_decoder_attention=True) for _ in range(2))
     shared.load_state_dict(alone.state_dict())
     shared.set_beam_size(3)
@@ -58,7 +58,7 @@ def test_hypotheses_share_their_sentence(kind: str) -> None:
 
 @every_kind
 def test_the_beam_of_another_search_does_no_harm(kind: str) -> None:
-    """Fairseq's search sets it and leaves it set: for whatever comes after, in training and in steps of its own."""
+    """Fairseq's search sets the beam size and leaves it set for training and for other searches."""
     attention = make_attention(kind, encoder_decoder_attention=True)
     key, query = torch.randn(9, 6, 8, dtype=torch.float64), torch.randn(2, 6, 8, dtype=torch.float64)
     mask, order = padding_mask([9, 4, 7, 5, 9, 1]), torch.tensor([5, 3, 3])

@@ -1,4 +1,4 @@
-"""What two levels have for themselves."""
+"""Two-level attention multiplies little for long sources, and refuses impossible sizes."""
 
 import pytest
 import torch
@@ -8,7 +8,7 @@ from linformer_fairseq import TwoLevelAttention
 
 
 def test_multiplies_less_than_full_attention_for_long_sources() -> None:
-    """Counted by torch: at 4,096 tokens, 64 windows and 3 opened ones less than a sixth."""
+    """For 4,096 tokens, 64 windows and 3 open ones, torch counts less than a sixth of full attention's products."""
     n, k, width = 4096, 64, 16
     attention = TwoLevelAttention(width, 2, self_attention=True, projected_dim=k, max_positions=n).eval()
     assert attention.open_slots == 3

@@ -21,7 +21,6 @@ from linformer_fairseq.recipe.launch import WORKER, Machines, train_command
 from linformer_fairseq.recipe.settings import PRECISIONS
 from tests.fairseq_commands import (
     ALL_PLACES,
-    PAPER,
     ROOT,
     Result,
     environment,
@@ -74,7 +73,7 @@ def words_a_batch(output: str) -> list[float]:
     return [float(words) for words in re.findall(r"\| train \| .* wpb ([\d.]+)", output)]
 
 
-SHARED = [*PAPER, "--linformer-sharing", "layerwise", "--dropout", 0, *ALL_PLACES]
+SHARED = ["--linformer-sharing", "layerwise", "--dropout", 0, *ALL_PLACES]
 """One parameter stands in all layers, on all processes."""
 
 

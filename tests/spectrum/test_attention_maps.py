@@ -23,7 +23,7 @@ def test_every_attention_of_a_transformer() -> None:
 
 
 def test_maps_are_the_softmax_of_each_head() -> None:
-    """The first layer's, computed by hand."""
+    """The first layer's maps equal those computed by hand."""
     model = toy_model("transformer")
     maps = maps_of(model, 6)
     module = model.encoder.layers[0].self_attn

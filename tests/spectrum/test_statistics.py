@@ -1,4 +1,4 @@
-"""Matrices whose spectrum is known, and running sums against what they are sums of."""
+"""Known spectra are found, and running sums equal sums over all sentences."""
 
 import numpy
 import torch
@@ -16,7 +16,7 @@ from linformer_fairseq.spectrum.statistics import (
 
 
 def matrix_with(values: list[float], rows: int, columns: int) -> torch.Tensor:
-    """A random matrix with these singular values."""
+    """Returns a random matrix with these singular values."""
     left, _ = torch.linalg.qr(torch.randn(rows, rows, dtype=torch.float64))
     right, _ = torch.linalg.qr(torch.randn(columns, columns, dtype=torch.float64))
     return left[:, : len(values)] @ torch.diag(torch.tensor(values, dtype=torch.float64)) @ right[: len(values)]
@@ -41,7 +41,7 @@ def test_equal_values_need_their_share_of_ranks() -> None:
 
 @given(st.integers(1, 8), st.integers(1, 8), st.integers(1, 8), st.floats(0.05, 0.95))
 def test_the_best_matrix_of_that_rank_misses_no_more(rows: int, columns: int, rank: int, energy: float) -> None:
-    """Against the definition: what is left of the matrix without its largest components."""
+    """The error is that of the definition: the norm of the matrix without its largest components."""
     torch.manual_seed(rows * 100 + columns * 10 + rank)
     x = torch.rand(rows, rank, dtype=torch.float64) @ torch.rand(rank, columns, dtype=torch.float64)
     found = rank_holding(singular_values(x), energy).item()

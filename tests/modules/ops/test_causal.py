@@ -1,4 +1,4 @@
-"""The chunked and the recurrent form of causal attention against its formula."""
+"""The chunked and the recurrent form of causal attention equal its formula."""
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ from tests.reference import assert_same_gradients
 
 
 def inputs(length: int, groups: int = 1, k: int = 5) -> list[Tensor]:
-    """query, key, value of two sentences and three heads, E and F."""
+    """Returns query, key and value of two sentences and three heads, and E and F."""
     shapes = [(length, 2, 3, 4)] * 3 + [(groups, k, length)] * 2
     return [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
 
@@ -21,7 +21,7 @@ def inputs(length: int, groups: int = 1, k: int = 5) -> list[Tensor]:
 def naive(
     query: Tensor, key: Tensor, value: Tensor, e: Tensor, f: Tensor, window: int = 0, masked: bool = False
 ) -> Tensor:
-    """The formula for every sentence and head; the queries come scaled."""
+    """Returns the formula's output for every sentence and head; the queries are scaled already."""
     query = query * query.size(3) ** 0.5
 
     def head(b: int, h: int) -> Tensor:
@@ -33,7 +33,7 @@ def naive(
 
 
 def in_window_form(tensors: list[Tensor], window: int, masked: bool) -> tuple[list[Tensor], Tensor | None]:
-    """The tensors as `causal_attention` takes them, E and F w places later, and the slots of each query."""
+    """Returns the tensors as `causal_attention` takes them, E and F w places later, and the slots of each query."""
     length, slots = len(tensors[0]), tensors[3].size(1)
     delayed = [F.pad(matrix, (window, 0))[..., :length] for matrix in tensors[3:]]
     if not (masked or window):
@@ -56,7 +56,7 @@ def in_window_form(tensors: list[Tensor], window: int, masked: bool) -> tuple[li
 def test_chunks_equal_the_naive_reference(
     length: int, chunk_size: int | None, groups: int, masked: bool, window: int
 ) -> None:
-    """Values, and the gradients of query, key, value, E and F."""
+    """The output and the gradients of query, key, value, E and F are equal."""
     tensors = inputs(length, groups)
     arguments, mask = in_window_form(tensors, window, masked)
     out, _, state = causal_attention(*arguments, mask, chunk_size=chunk_size, window=window)
@@ -68,7 +68,7 @@ def test_chunks_equal_the_naive_reference(
 
 @pytest.mark.parametrize("window", [0, 3])
 def test_gradients_through_a_state(window: int) -> None:
-    """What came before may be trained through too, in one token and in many."""
+    """Gradients flow through the state to earlier tokens, from steps of one token and of several."""
     tensors = inputs(9)
     arguments, mask = in_window_form(tensors, window, masked=False)
     shapes = [(2, 3, 4, 5)] * 2 + [(2, 3, window, 4)] * 2
@@ -93,7 +93,7 @@ def test_gradients_through_a_state(window: int) -> None:
 
 
 def test_default_chunks() -> None:
-    """One for a text of 192 tokens, chunks of 64 for longer ones."""
+    """A text of up to 192 tokens is one chunk, and a longer one has chunks of 64."""
     assert [default_chunk_size(length) for length in (1, 192, 193, 5000)] == [192, 192, 64, 64]
 
 

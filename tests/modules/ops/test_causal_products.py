@@ -1,4 +1,4 @@
-"""The masked products against their definition, and torch's own gradient check."""
+"""The masked products equal their definition and pass torch's gradient check."""
 
 import pytest
 import torch
@@ -14,7 +14,7 @@ from linformer_fairseq.modules.ops.causal_products import (
 
 
 def whole(x: Tensor) -> Tensor:
-    """(m, X, c, s) to (X, T, s)."""
+    """Joins the chunks, (m, X, c, s) to (X, T, s)."""
     return x.transpose(0, 1).flatten(1, 2)
 
 
@@ -22,7 +22,7 @@ def whole(x: Tensor) -> Tensor:
     ("chunks", "groups", "started"), [(1, 1, False), (1, 2, True), (3, 4, False), (3, 1, True), (3, 2, True)]
 )
 def test_products(chunks: int, groups: int, started: bool) -> None:
-    """Chunks of three tokens for four heads and sentences, with two features and five slots."""
+    """The tensors are chunks of three tokens for four heads and sentences, with two features and five slots."""
     shapes = [(chunks, 4, 3, 2), (chunks, 4, 3, 5), (chunks, 4, 2, 3), (chunks, groups, 3, 5), (4, 2, 5)]
     x, y, tokens, matrix, start = (torch.randn(s, dtype=torch.float64, requires_grad=True) for s in shapes)
     t, m = whole(tokens.transpose(2, 3)), whole(matrix.repeat_interleave(4 // groups, 1))
@@ -45,7 +45,7 @@ def test_products(chunks: int, groups: int, started: bool) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
 def test_running_sums(dtype: torch.dtype) -> None:
-    """A thousand positive rows, which half precision could not add up."""
+    """The sums of a thousand positive rows are accurate, although half precision cannot add them up."""
     x = torch.rand(1000, 2, 3).to(dtype)
     tolerance = {"rtol": max(1e-5, 2 * torch.finfo(dtype).eps), "atol": 1e-5}
     for reverse in (False, True):

@@ -16,13 +16,13 @@ WIDTH = 8
 
 
 def layers(bias: bool = True) -> tuple[nn.Linear, nn.Linear]:
-    """Those of the queries and of the output."""
+    """Returns the linear layers of the queries and of the output."""
     q_proj, out_proj = (nn.Linear(WIDTH, WIDTH, bias=bias).double() for _ in range(2))
     return q_proj, out_proj
 
 
 def inputs(queries: int, batch: int, slots: int, heads: int) -> list[Tensor]:
-    """Queries as they come, and the keys and values of slots."""
+    """Returns queries before their linear layer, and the keys and values of slots."""
     shapes = [(queries, batch, WIDTH), *[(batch, heads, slots, WIDTH // heads)] * 2]
     return [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
 
@@ -53,7 +53,7 @@ def test_values_and_gradients_equal_the_naive_reference(
 
 
 def count(product: Callable[[], Tensor]) -> int:
-    """Floating-point operations."""
+    """Returns the number of floating-point operations of a product."""
     with FlopCounterMode(display=False) as counter:
         product()
     return counter.get_total_flops()
@@ -61,7 +61,7 @@ def count(product: Callable[[], Tensor]) -> int:
 
 @given(queries=st.integers(1, 40), slots=st.integers(1, 16), heads=st.sampled_from([1, 2, 4, 8]))
 def test_the_rule_takes_the_fewer_multiplications(queries: int, slots: int, heads: int) -> None:
-    """With those of the folding itself, which no query adds to, counted twice."""
+    """The rule counts the folding itself, whose cost does not depend on the number of queries, twice."""
     q_proj, out_proj = layers()
     query, keys, values = inputs(queries, 2, slots, heads)
     folded, folding = (

@@ -1,4 +1,4 @@
-"""Projecting scores instead of tokens gives the attention of the naive reference, and is taken where it costs less."""
+"""Projecting scores instead of tokens equals the naive reference, and is chosen where it costs less."""
 
 import pytest
 import torch
@@ -35,7 +35,6 @@ def pays(attention: LinformerMultiheadAttention, queries: int, n: int) -> bool:
 def test_values_and_gradients_equal_the_naive_reference(
     filled: list[int], queries: int, n: int, heads: int, bias: bool
 ) -> None:
-    """With the bias of the values added in the end."""
     batch, slots = len(filled), max(filled)
     shapes = [(queries, batch, heads, 4), *[(n, batch, heads, 4)] * 2, *[(slots, n)] * 2, (heads * 4,)]
     tensors = [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
@@ -82,7 +81,7 @@ def test_the_rule_takes_the_fewer_multiplications(
 
 
 class Unlike(LinearProjection):
-    """May compute something else when it is called."""
+    """A projection that may compute something else when it is called."""
 
 
 def test_only_for_a_plain_matrix_that_all_share() -> None:
@@ -111,7 +110,7 @@ def test_layers_that_do_more_are_called(layer: str) -> None:
 
 
 def test_dropout_falls_on_the_probabilities() -> None:
-    """The value bias comes times what is left of them."""
+    """The value bias is multiplied by the sum of the probabilities that dropout leaves."""
     q, k, v = (torch.randn(length, 2, 2, 4, dtype=torch.float64) for length in (3, 5, 5))
     key_matrix, value_matrix = torch.randn(2, 6, 5, dtype=torch.float64)
     bias = torch.randn(8, dtype=torch.float64)

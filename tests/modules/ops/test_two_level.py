@@ -1,4 +1,4 @@
-"""The form in tiles gives what the dense one gives, which the attention compares with its formula."""
+"""The form in tiles equals the dense one, which tests/modules/test_base.py compares with the formula."""
 
 import pytest
 import torch
@@ -15,7 +15,7 @@ N = 40
 
 
 def some_source(lengths: list[int], k: int, heads: int = 2, dtype: torch.dtype = torch.float64) -> TwoLevelSource:
-    """Random keys and values of four features, and the means of their windows."""
+    """Returns random keys and values of four features, and the means of their windows."""
     n = max(1, *lengths)
     windows = even_windows(n, torch.tensor(lengths), k)
     means = windows.mean_matrix(dtype)
@@ -38,7 +38,7 @@ def attend(tiles: bool, query: Tensor, source: TwoLevelSource, opened: int, drop
     heads=st.sampled_from([1, 3]),
 )
 def test_tiles_equal_the_dense_form(lengths: list[int], queries: int, k: int, opened: int, heads: int) -> None:
-    """In values and gradients, for sentences of any length, none included, and without a query."""
+    """Values and gradients are equal, for empty sentences and for no queries too."""
     source = some_source(lengths, k, heads)
     query = torch.randn(len(lengths), heads, queries, 4, dtype=torch.float64, requires_grad=True)
     tiles, dense = (attend(way, query, source, opened) for way in (True, False))
@@ -49,7 +49,7 @@ def test_tiles_equal_the_dense_form(lengths: list[int], queries: int, k: int, op
 
 @given(st.integers(0, 10_000))
 def test_every_pair_has_a_place_in_a_tile_of_its_slot(seed: int) -> None:
-    """Whatever slots the pairs have, in the worst case all the same."""
+    """Every assignment of pairs to slots fits, even if all pairs have the same slot."""
     generator = torch.Generator().manual_seed(seed)
     pairs, slots = (int(torch.randint(1, 30, (), generator=generator)) for _ in range(2))
     allowed = int(torch.randint(1, slots + 1, (), generator=generator))
@@ -64,7 +64,7 @@ def test_every_pair_has_a_place_in_a_tile_of_its_slot(seed: int) -> None:
 
 
 def test_each_slot_is_opened_once_in_half_precision() -> None:
-    """Where a sentence has fewer tokens than slots are opened, its empty slots are: never one slot twice."""
+    """A sentence with fewer tokens than open slots opens empty slots, and never one slot twice."""
     windows = even_windows(9, torch.tensor([2]), 5)
     for score in (-100.0, -60000.0):
         scores = torch.full((1, 1, 1, 5), score, dtype=torch.float16)

@@ -29,7 +29,7 @@ def test_windows_are_even_and_have_these_means(lengths: list[int], k: int) -> No
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_means_of_long_windows_stay_in_half_precision(dtype: torch.dtype) -> None:
-    """Whose sums do not."""
+    """The means are exact in half precision, in which the sums of the windows overflow or are rounded."""
     windows = even_windows(4000, torch.tensor([4000, 3000]), 2)
     x = torch.full((4000, 2, 1), 100.0, dtype=dtype)
     assert torch.equal(window_means(x, windows), torch.full((2, 2, 1), 100.0, dtype=dtype))

@@ -1,0 +1,15 @@
+"""Cases of tests of which only some run by default."""
+
+from collections.abc import Collection, Iterable
+
+import pytest
+
+
+def variants(every: Iterable, default: Collection) -> list:
+    """Returns all cases for `parametrize`, of which only the default ones run without `scripts/test.sh --all`."""
+    others = [case for case in every if case not in default]
+    return [*default, *(pytest.param(*_values(case), marks=pytest.mark.exhaustive) for case in others)]
+
+
+def _values(case: object) -> tuple:
+    return case if isinstance(case, tuple) else (case,)
