@@ -13,7 +13,6 @@ configuration=(
   # models
   --arch "${ARCH:-transformer_wmt_en_de}"
   --default-k "${K:-32,64}" --default-attention "${ATTENTION:-encoder,cross}"
-  --projection "${PROJECTION:-linear,two-level}"
   # training: Vaswani et al. (2017), base
   --epochs "${MAX_EPOCH:-0}" --updates "${MAX_UPDATE:-100000}"
   --max-tokens "${MAX_TOKENS:-4096}" --update-batches "${UPDATE_BATCHES:-8}" --precision "${PRECISION:-auto}"
@@ -29,6 +28,7 @@ if [ -n "${TEXT_DIR:-}" ]; then
 else
   configuration+=(--wmt14 "${VALID:-newstest2013}" --server "${WMT_BASE_URL:-https://www.statmt.org}")
 fi
+if [ -n "${PROJECTION:-}" ]; then configuration+=(--projection "$PROJECTION"); fi
 if [ -n "${THREADS:-}" ]; then configuration+=(--threads "$THREADS"); fi
 if [ -n "${PROCESSES:-}" ]; then configuration+=(--processes "$PROCESSES"); fi
 

@@ -18,8 +18,8 @@ from .download import SourceError
 from .texts import read_lines
 
 CHUNK = 1 << 16
-DAMAGE = (tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError, ValueError)
-ANEW = "remove it and run the same command again to fetch it anew"
+DAMAGE_ERRORS = (tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError, ValueError)
+FETCH_AGAIN = "remove it and run the same command again to fetch it anew"
 
 
 def extract(archive: Path, members: Mapping[str, Path]) -> None:
@@ -41,7 +41,7 @@ def extract(archive: Path, members: Mapping[str, Path]) -> None:
         except OSError as error:
             raise UserError(f"{archive} cannot be read: {error.strerror or error}.") from None
         if missing:
-            raise SourceError(f"{archive} holds no file {' or '.join(missing)}", ANEW)
+            raise SourceError(f"{archive} holds no file {' or '.join(missing)}", FETCH_AGAIN)
         for name, to in members.items():
             with writing(to):
                 parts[name].replace(to)
@@ -68,11 +68,11 @@ def _copy(archive: Path, parts: Mapping[str, Path]) -> list[str]:
                         missing.remove(name)
             while unzipped.read(CHUNK):  # tarfile takes a damaged header for the end: the checksum knows
                 pass
-        except DAMAGE:
+        except DAMAGE_ERRORS:
             raise SourceError(
                 f"{archive} is cut short or damaged, or no .tgz archive, so that {' and '.join(parts)} cannot be taken "
                 "from it",
-                ANEW,
+                FETCH_AGAIN,
             ) from None
     return missing
 
@@ -87,5 +87,5 @@ def read_sgm(path: Path) -> list[str]:
     """
     lines = [line for line in read_lines(path) if line.startswith("<seg ")]
     if not lines:
-        raise SourceError(f"{path} holds no segments", ANEW)
+        raise SourceError(f"{path} holds no segments", FETCH_AGAIN)
     return [" ".join(re.sub(r"<seg.*?>(.*)</seg>", r"\1", line).split()) for line in lines]

@@ -16,12 +16,12 @@ from linformer_fairseq.cli.arguments import Parser, count, counts, natural, numb
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.cli.machine import cpu_count
 from linformer_fairseq.models.config import PLACES
-from linformer_fairseq.modules.registry import KINDS
+from linformer_fairseq.models.linformer_transformer import PRESETS
+from linformer_fairseq.modules.registry import CAUSAL_KINDS, KINDS
 
 from . import datasets
 from .length_timing import Lengths
 from .settings import (
-    FAMILIES,
     PRECISIONS,
     SENTENCEPIECE,
     SUBWORD_NMT,
@@ -30,18 +30,17 @@ from .settings import (
     Text,
     Training,
     Translation,
-    bound_precision,
+    fixed_precision,
 )
 
 STEPS = ("prepare", "train", "evaluate", "compare")
 AUTO = "auto"
-PREFIXES = [family.prefix for family in FAMILIES.values()]
 Group = TypeVar("Group", Text, Training, Translation)
 
 
 @dataclass(frozen=True)
 class Run:
-    """What one command line asks for; `settings` alone is what all results in an output folder share."""
+    """The run that a command line asks for; all results in an output folder share its `settings`, and nothing else."""
 
     step: str
     out: Path
@@ -50,9 +49,9 @@ class Run:
     threads: int
     jobs: int
     processes: int | None
-    """Train one model together on this machine; None for one on every GPU."""
+    """Processes that train one model together on this machine; None for one on every GPU."""
     lengths: Lengths | None
-    """What to time the models at; None for nothing."""
+    """Sentence lengths to time the models at; None for none."""
 
 
 _rate = number(float, 0.0, 0.999, "a number from 0 to below 1")
@@ -74,7 +73,7 @@ def _several(text: str, known: Iterable[str]) -> list[str]:
 
 
 def _places(text: str) -> str:
-    """Returns places of attention in one order, so that "cross,encoder" is not another model."""
+    """Returns places of attention in a fixed order, so that "cross,encoder" is not another model."""
     return ",".join(sorted(_several(text, PLACES), key=list(PLACES).index))
 
 
@@ -98,7 +97,7 @@ def build_parser() -> argparse.ArgumentParser:
     switch: dict[str, Any] = {"action": argparse.BooleanOptionalAction, "default": False}
 
     group = parser
-    option("step", nargs="?", choices=STEPS, default="compare", help="how far to go; compare is all of it")
+    option("step", nargs="?", choices=STEPS, default="compare", help="step to run; compare runs all of them")
 
     group = parser.add_argument_group("text")
     for dataset in datasets.DATASETS:
@@ -113,7 +112,11 @@ def build_parser() -> argparse.ArgumentParser:
     option("--max-ratio", type=_finite, default=0.0, help="most that one side may be longer than the other; 0: any")
 
     group = parser.add_argument_group("models")
-    option("--model", metavar="ARCH", help="only this architecture: a Transformer, or linformer_ or two_level_ and one")
+    option(
+        "--model",
+        metavar="ARCH",
+        help="train or evaluate only this architecture: a Transformer's name, or linformer_ or two_level_ before it",
+    )
     option("-k", "--k", type=counts, action="append", metavar="K[,K]", help="slots to train models with")
     option("--default-k", type=counts, default=[8, 16], metavar="K[,K]", help="when no --k is given")
     option("--attention", type=_places, action="append", metavar="PLACE[,PLACE]", help="attention to project")
@@ -121,10 +124,9 @@ def build_parser() -> argparse.ArgumentParser:
     option(
         "--projection",
         type=partial(_several, known=KINDS),
-        default=",".join(FAMILIES),
         metavar="KIND[,KIND]",
-        help=f"a model of each kind for every k, of {', '.join(KINDS)}; a comparison should show both Linformer "
-        "(linear) and two levels",
+        help=f"a model of each kind for every k, of {', '.join(KINDS)} (default: {','.join(PRESETS.values())}, as a "
+        "comparison should show both Linformer and two levels; linear alone for the attention of the decoder alone)",
     )
     option("--arch", help="fairseq architecture of the baseline, instead of the four sizes below")
     option("--layers", type=count, default=3, help="layers of the encoder and of the decoder")
@@ -151,7 +153,7 @@ def build_parser() -> argparse.ArgumentParser:
     option("--label-smoothing", type=_rate, default=0.1, help="label smoothing")
     option("--validate-updates", type=count, default=200, help="updates between validations, each saved")
     option("--keep-checkpoints", type=count, default=1, help="how many of these saves to keep")
-    option("--seed", type=natural, default=1, help="seed of training and of the made corpus")
+    option("--seed", type=natural, default=1, help="seed of training and of the synthetic corpus")
 
     group = parser.add_argument_group("translation")
     option("--beam", type=count, default=5, help="beam width")
@@ -193,7 +195,7 @@ def parse(argv: Sequence[str]) -> Run:
 
 
 def _check(args: argparse.Namespace) -> None:
-    """Refuses options that do not go together."""
+    """Refuses options that contradict each other."""
     if args.source_lang == args.target_lang:
         raise UserError(f"--source-lang and --target-lang are both {args.source_lang}: name two languages.")
     if args.dim % args.heads:
@@ -210,7 +212,7 @@ def _check(args: argparse.Namespace) -> None:
             f"{args.validate_updates:,}: change --average or --validate-updates."
         )
     baseline = _baseline(args)
-    if baseline and not {baseline, *(prefix + baseline for prefix in PREFIXES)} <= set(ARCH_MODEL_REGISTRY):
+    if baseline and not {baseline, *(prefix + baseline for prefix in PRESETS)} <= set(ARCH_MODEL_REGISTRY):
         raise UserError(
             f"{baseline} is not a translation Transformer of fairseq's that has a Linformer: name one such "
             "as transformer_iwslt_de_en."
@@ -220,13 +222,12 @@ def _check(args: argparse.Namespace) -> None:
 def _lengths(args: argparse.Namespace) -> Lengths | None:
     if not args.length_tokens:
         return None
-    lengths = Lengths(args.length_tokens, args.lengths, args.length_repeats)
-    if not lengths.shapes:
+    if min(args.lengths) > args.length_tokens:
         raise UserError(
             f"--length-tokens {args.length_tokens} is less than any of --lengths: give {min(args.lengths)} or more, "
             "or 0 for no such study."
         )
-    return lengths
+    return Lengths(args.length_tokens, args.lengths, args.length_repeats)
 
 
 def _of_arguments(settings: type[Group], args: argparse.Namespace, **others: Any) -> Group:
@@ -239,7 +240,7 @@ def _baseline(args: argparse.Namespace) -> str | None:
     """Returns the Transformer's architecture; None where it is given by its sizes."""
     if not args.model:
         return args.arch
-    return next((args.model.removeprefix(prefix) for prefix in PREFIXES if args.model.startswith(prefix)), args.model)
+    return next((args.model.removeprefix(prefix) for prefix in PRESETS if args.model.startswith(prefix)), args.model)
 
 
 def _training(args: argparse.Namespace, train_args: list[str], out: Path) -> Training:
@@ -251,21 +252,38 @@ def _training(args: argparse.Namespace, train_args: list[str], out: Path) -> Tra
     arch = baseline or "transformer"
     training = _of_arguments(Training, args, arch=arch, size_flags=size_flags, train_args=train_args)
     if training.precision == AUTO:
-        return dataclasses.replace(training, precision=bound_precision(out) or ("fp32" if training.on_cpu else "fp16"))
+        return dataclasses.replace(training, precision=fixed_precision(out) or ("fp32" if training.on_cpu else "fp16"))
     return training
+
+
+def _kinds(args: argparse.Namespace, places: str) -> list[str]:
+    """Returns the kinds of attention to use at `places`; the decoder's own has only some of them."""
+    preset = [kind for prefix, kind in PRESETS.items() if (args.model or "").startswith(prefix)]
+    named = args.projection or preset
+    kinds = named or list(PRESETS.values())
+    if places != "decoder":
+        return kinds
+    causal = [kind for kind in kinds if kind in CAUSAL_KINDS]
+    if named and causal != kinds:
+        without = ", ".join(kind for kind in kinds if kind not in CAUSAL_KINDS)
+        raise UserError(
+            f"Without a causal form, {without} cannot be the kind of --attention decoder alone: use --projection "
+            f"{','.join(CAUSAL_KINDS)}, or name another place as well."
+        )
+    return causal
 
 
 def _models(args: argparse.Namespace) -> list[Model]:
     """Returns the baseline, then a model for every attention, kind and k, each once; --model leaves some out."""
     ks = [k for group in args.k for k in group] if args.k else args.default_k
     attentions = args.attention or [args.default_attention]
-    models = [Model(), *(Model(k, places, kind) for places in attentions for kind in args.projection for k in ks)]
+    models = [Model(), *(Model(k, places, kind) for places in attentions for kind in _kinds(args, places) for k in ks)]
     models = list(dict.fromkeys(models))
     if not args.model:
         return models
     baseline = _baseline(args)
     if args.model == baseline and (args.k or args.attention):
-        others = " or ".join(prefix + baseline for prefix in PREFIXES)
+        others = " or ".join(prefix + baseline for prefix in PRESETS)
         raise UserError(
             f"{baseline} is the Transformer, for which --k and --attention mean nothing: name {others}, or leave "
             "them out."

@@ -112,7 +112,7 @@ class Clause:
 
     @property
     def inverted(self) -> str:
-        """What follows an adverb or a subordinate clause."""
+        """The clause after an adverb or a subordinate clause, its finite verb first."""
         return _join(self.finite, self.subject, self.middle, self.closing)
 
     @property
@@ -130,14 +130,14 @@ class Grammar:
         return self.rng.random() < probability
 
     def pairs(self) -> Iterator[Pair]:
-        """Endless sentence pairs, no side longer than 60 words."""
+        """Yields sentence pairs without end, no side longer than 60 words."""
         while True:
             pair = self.sentence()
             if all(len(side.split()) <= MAX_WORDS for side in pair):
                 yield pair
 
     def sentence(self) -> Pair:
-        """A sentence of one to four clauses: an adverb or a subordinate clause may stand first."""
+        """Draws a sentence of one to four clauses; an adverb or a subordinate clause may stand first."""
         clauses = self.rng.choices((1, 2, 3, 4), weights=(55, 28, 12, 5))[0]
         first = self.clause()
         en, de = first.en, first.verb_second
@@ -157,10 +157,10 @@ class Grammar:
             else:
                 en_link, de_link = self.rng.choice(SUBORDINATORS)
                 en, de = _join(en, en_link, clause.en), _join(de, ",", de_link, clause.verb_final)
-        return _finished(re.sub(r"\ba (?=[aeiou])", "an ", en)), _finished(de)
+        return _punctuated(re.sub(r"\ba (?=[aeiou])", "an ", en)), _punctuated(de)
 
     def clause(self) -> Clause:
-        """A clause: subject, verb and object, at times with a place and an adverb."""
+        """Draws a clause of subject, verb and object, at times with a place and an adverb."""
         if self._chance(0.25):
             en_subject, subject, plural = self.rng.choice(PRONOUNS)
         else:
@@ -178,7 +178,7 @@ class Grammar:
         return Clause(en, subject, finite, middle, closing, last)
 
     def _verb(self, plural: bool) -> tuple[str, str, str, str]:
-        """The English verb, and `finite`, `closing` and `last` of a `Clause`: present, perfect, or with a modal."""
+        """Returns an English verb, and `finite`, `closing` and `last` of its `Clause`, in one of three tenses."""
         verb = self.rng.choice(VERBS)
         tense = self.rng.random()
         if tense < 0.4:
@@ -192,7 +192,7 @@ class Grammar:
         return f"{en} {verb.en}", finite, infinitive, f"{infinitive} {finite}"
 
     def noun_phrase(self, nouns: tuple[Noun, ...], case: str, relative: float = 0.0) -> tuple[str, str, bool]:
-        """English, German, and whether they are plural; `relative` is the probability of a relative clause."""
+        """Draws a noun phrase, at times with a relative clause; returns English, German, and whether it is plural."""
         noun, plural = self.rng.choice(nouns), self._chance(0.3)
         en_noun, de_noun = (noun.en_plural, noun.de_plural) if plural else (noun.en, noun.de)
         if plural and case == "dative" and not de_noun.endswith("n"):
@@ -220,14 +220,14 @@ def _join(*parts: str) -> str:
     return " ".join(part for part in parts if part)
 
 
-def _finished(words: str) -> str:
-    """Words and commas as a sentence."""
+def _punctuated(words: str) -> str:
+    """Makes a sentence of words and commas."""
     text = re.sub("( ,)+", ",", words).rstrip(",")
     return text[0].upper() + text[1:] + "."
 
 
 def make_corpus(sizes: dict[str, int], seed: int) -> dict[str, list[Pair]]:
-    """Sentence pairs for every split; no English and no German sentence occurs twice, in any split."""
+    """Returns sentence pairs for every split; no English and no German sentence occurs twice, in any split."""
     pairs = Grammar(f"made corpus {seed}").pairs()
     seen: set[str] = set()
     splits: dict[str, list[Pair]] = {}

@@ -25,7 +25,7 @@ PAUSE_SECONDS = 1.0  # after an attempt that brought something; doubled by every
 LONGEST_PAUSE_SECONDS = 30.0
 CHUNK = 1 << 16
 GZIP_MAGIC = b"\x1f\x8b"
-PASSING = {408, 425, 429, 500, 502, 503, 504}  # states of a server that another attempt may find mended
+TRANSIENT_STATUSES = {408, 425, 429, 500, 502, 503, 504}  # another attempt may find the server mended
 
 
 class SourceError(UserError):
@@ -41,7 +41,7 @@ class SourceError(UserError):
         return SourceError(self._what, *self._remedies, remedy) if remedy else self
 
 
-class _BrokenError(Exception):
+class _ConnectionLostError(Exception):
     """A connection that failed in a way that another attempt may mend."""
 
 
@@ -66,7 +66,7 @@ def fetch(url: str, to: Path, sha256: str | None = None, tries: int = 5) -> None
     part, origin = to.with_name(f"{to.name}.part"), to.with_name(f"{to.name}.part.from")
     with writing(to):
         to.parent.mkdir(parents=True, exist_ok=True)
-    _persist(url, part, origin, tries)
+    _fetch_with_retries(url, part, origin, tries)
     if sha256 is not None and (digest := sha256_of(part)) != sha256.lower():
         _start_anew(part, origin)
         raise SourceError(
@@ -111,7 +111,7 @@ def remember(path: Path, record: Path) -> None:
 
 
 def _read_record(record: Path) -> dict[str, str]:
-    """Returns the digest of each name."""
+    """Returns the recorded digest of each file name."""
     recorded = {}
     for number, line in enumerate(read_lines(record) if record.exists() else [], start=1):
         match = re.fullmatch(r"([0-9a-f]{64}) [ *](.+)", line)
@@ -121,14 +121,14 @@ def _read_record(record: Path) -> dict[str, str]:
     return recorded
 
 
-def _persist(url: str, part: Path, origin: Path, tries: int) -> None:
-    """Makes attempts until the part is whole."""
-    furthest, _ = _arrived(part, origin, url)
+def _fetch_with_retries(url: str, part: Path, origin: Path, tries: int) -> None:
+    """Makes attempts until the part is whole, or enough in a row have brought nothing new."""
+    furthest, _ = _resumable(part, origin, url)
     failures = 0
     while True:
         try:
             return _attempt(url, part, origin)
-        except _BrokenError as error:
+        except _ConnectionLostError as error:
             # the furthest of all attempts counts: one that starts anew each time must come to an end too
             reached = part.stat().st_size if part.exists() else 0
             failures = 0 if reached > furthest else failures + 1
@@ -143,20 +143,25 @@ def _persist(url: str, part: Path, origin: Path, tries: int) -> None:
 
 
 def _attempt(url: str, part: Path, origin: Path) -> None:
-    """Makes one request for all that is missing; raises _BrokenError where another one may help, else SourceError."""
-    have, validator = _arrived(part, origin, url)
+    """Makes one request for all that is missing.
+
+    Raises:
+        _ConnectionLostError: another request may help.
+        SourceError: no other request would help.
+    """
+    have, validator = _resumable(part, origin, url)
     with _open(url, {"Range": f"bytes={have}-", "If-Range": validator} if have else {}) as response:
         first, total = _extent(response.headers)
         if response.status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
             if have == total:
                 return
             _start_anew(part, origin)
-            raise _BrokenError("what has arrived is longer than the file")
+            raise _ConnectionLostError("what has arrived is longer than the file")
         if response.status == HTTPStatus.PARTIAL_CONTENT:
             # a server that disregards If-Range may send the rest of another version
             if first != have or (have and _validator(response.headers) not in ("", validator)):
                 _start_anew(part, origin)
-                raise _BrokenError("the rest does not fit what has arrived")
+                raise _ConnectionLostError("the rest does not fit what has arrived")
         else:
             have = 0
         head = b"" if have else _head(response, total, url)
@@ -172,11 +177,11 @@ def _attempt(url: str, part: Path, origin: Path) -> None:
                     have += file.write(chunk)
                     progress.update(len(chunk))
     if total is not None and have < total:
-        raise _BrokenError(f"the connection ended after {have:,} of {total:,} bytes")
+        raise _ConnectionLostError(f"the connection ended after {have:,} of {total:,} bytes")
 
 
 def _open(url: str, headers: dict[str, str]) -> Any:
-    """Returns the response, which may be a refusal of the range; other refusals are errors."""
+    """Returns the response to a request; only the refusal of a range is not an error."""
     try:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https", "file"):
@@ -189,8 +194,8 @@ def _open(url: str, headers: dict[str, str]) -> Any:
             return error
         error.close()
         what = f"{error.code} {error.reason}"
-        if error.code in PASSING:
-            raise _BrokenError(what) from None
+        if error.code in TRANSIENT_STATUSES:
+            raise _ConnectionLostError(what) from None
         raise SourceError(f"{url} cannot be fetched ({what})") from None
     except (ValueError, InvalidURL) as error:
         raise SourceError(f"{url} is not an address that can be fetched ({error})") from None
@@ -198,8 +203,8 @@ def _open(url: str, headers: dict[str, str]) -> Any:
         cause = error.reason if isinstance(error, URLError) else error
         unknown_host = isinstance(cause, socket.gaierror) and cause.errno == socket.EAI_NONAME
         if parts.scheme == "file" or unknown_host or isinstance(cause, ssl.SSLCertVerificationError):
-            raise SourceError(f"{url} cannot be fetched ({_said(cause)})") from None
-        raise _BrokenError(_said(cause)) from None
+            raise SourceError(f"{url} cannot be fetched ({_reason(cause)})") from None
+        raise _ConnectionLostError(_reason(cause)) from None
 
 
 def _read(read: Callable[[int], bytes], count: int) -> bytes:
@@ -207,14 +212,14 @@ def _read(read: Callable[[int], bytes], count: int) -> bytes:
     try:
         return read(count)
     except (OSError, HTTPException) as error:
-        raise _BrokenError(_said(error)) from None
+        raise _ConnectionLostError(_reason(error)) from None
 
 
 def _head(response: Any, total: int | None, url: str) -> bytes:
     """Returns the first bytes of an archive; anything else, an error page say, is refused before it replaces a part."""
     head = _read(response.read, len(GZIP_MAGIC))
     if len(head) < len(GZIP_MAGIC) and len(head) != total:
-        raise _BrokenError("the connection ended at once")
+        raise _ConnectionLostError("the connection ended at once")
     if head != GZIP_MAGIC:
         html = head.startswith(b"<") or response.headers.get_content_type() == "text/html"
         what = "a web page (HTML)" if html else "something else"
@@ -222,8 +227,8 @@ def _head(response: Any, total: int | None, url: str) -> bytes:
     return head
 
 
-def _said(error: object) -> str:
-    """Returns what an error says, without its number."""
+def _reason(error: object) -> str:
+    """Returns the text of an error without its number."""
     return str(getattr(error, "strerror", None) or error) or type(error).__name__
 
 
@@ -237,14 +242,14 @@ def _extent(headers: Message) -> tuple[int | None, int | None]:
 
 
 def _validator(headers: Message) -> str:
-    """Returns what tells this version from all others, empty if nothing does; a weak ETag does not."""
+    """Returns the ETag or date that tells this version from all others; empty if there is none, as for a weak ETag."""
     tag = headers.get("ETag")
     if tag is None:
         return headers.get("Last-Modified", "")
     return "" if tag.startswith("W/") else tag
 
 
-def _arrived(part: Path, origin: Path, url: str) -> tuple[int, str]:
+def _resumable(part: Path, origin: Path, url: str) -> tuple[int, str]:
     """Returns the number of bytes that a download can go on from, and their validator."""
     if not (part.exists() and origin.exists()):
         return 0, ""
@@ -254,5 +259,6 @@ def _arrived(part: Path, origin: Path, url: str) -> tuple[int, str]:
 
 
 def _start_anew(part: Path, origin: Path) -> None:
+    """Removes what has arrived, so that the next attempt begins at the first byte."""
     part.unlink(missing_ok=True)
     origin.unlink(missing_ok=True)

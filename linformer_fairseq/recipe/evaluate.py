@@ -21,13 +21,14 @@ from .steps import build_folder, locked
 
 TEST = "test"
 HYPOTHESES = "hypotheses.txt"
-LONGEST = ("--max-len-a", "1", "--max-len-b", "50")
-"""Up to 50 subwords more than the longest source of the batch; Vaswani et al. (2017, section 6.1): than the source."""
+LENGTH_LIMIT_FLAGS = ("--max-len-a", "1", "--max-len-b", "50")
+"""Translations have up to 50 subwords more than the longest source of the batch; in Vaswani et al. (2017, section 6.1)
+up to 50 more than their own source."""
 
 
 def evaluate(model: Model, settings: Settings, out: Path, threads: int, subset: str = TEST) -> None:
-    """Translates `subset` with a model's best or averaged checkpoint, and writes its scores and its perplexity on valid
-    to a folder of that name in the model's."""
+    """Translates `subset` with a model's best or averaged checkpoint, and writes the translation, its scores and the
+    validation perplexity to the folder of that name in the model's."""
     folder = out / "models" / model.slug
     with locked(folder) as lock:
         build_folder(
@@ -49,7 +50,7 @@ def _evaluate(model: Model, settings: Settings, out: Path, to: Path, threads: in
     chosen = newest(folder / "checkpoints", count) if count else [checkpoint]
     if count:
         average(chosen, checkpoint)
-    common = [str(out / "bin"), "--task", "translation", "--path", str(checkpoint), *_same_for_all(settings)]
+    common = [str(out / "bin"), "--task", "translation", "--path", str(checkpoint), *_shared_flags(settings)]
     references = texts.read_lines(out / "raw" / f"{subset}.{settings.text.target_lang}")
     # The error for a failed command names this log, so it lies where a failed attempt leaves it.
     validate_log, generate_log = to / "validate.log", to / "generate.log"
@@ -61,7 +62,7 @@ def _evaluate(model: Model, settings: Settings, out: Path, to: Path, threads: in
         command_line("generate", translation), "fairseq-generate", generate_log, threads, lock, on_line, model.name
     )
     found = logs.read_translation(generate_log.read_text(encoding="utf-8"))
-    hypotheses = detokenised(in_order(found.hypotheses, len(references), model.name), settings.text)
+    hypotheses = detokenise(in_order(found.hypotheses, len(references), model.name), settings.text)
     texts.write_lines(to / HYPOTHESES, hypotheses)
     write_json(
         to / SCORES,
@@ -79,7 +80,7 @@ def _evaluate(model: Model, settings: Settings, out: Path, to: Path, threads: in
     )
 
 
-def _same_for_all(settings: Settings) -> list[str]:
+def _shared_flags(settings: Settings) -> list[str]:
     """Returns the flags that validation and translation share."""
     training = settings.training
     return [
@@ -96,14 +97,14 @@ def _generation(settings: Settings, subset: str) -> list[str]:
     return [
         *("--gen-subset", subset, "--source-lang", text.source_lang, "--target-lang", text.target_lang),
         *("--beam", str(translation.beam), "--lenpen", str(translation.lenpen)),
-        *LONGEST,
+        *LENGTH_LIMIT_FLAGS,
         *("--log-format", "json"),
         *("--remove-bpe", *([SENTENCEPIECE] if text.bpe == SENTENCEPIECE else [])),
     ]
 
 
 def _progress(model: Model, sentences: int) -> Callable[[str], None]:
-    """Returns what says, after every tenth of the test set, how far fairseq-generate has come."""
+    """Returns a function of the lines of fairseq-generate that says after every tenth of the test set how far it is."""
     done = 0
 
     def on_line(line: str) -> None:
@@ -117,7 +118,7 @@ def _progress(model: Model, sentences: int) -> Callable[[str], None]:
 
 
 def in_order(hypotheses: dict[int, str], expected: int, name: str) -> list[str]:
-    """Returns the hypotheses in the order of the test set; one that is missing is an error, never a lower score."""
+    """Returns the hypotheses in the order of the test set, and refuses to go on where one is missing."""
     if sorted(hypotheses) != list(range(expected)):
         raise UserError(
             f"{name} gave {len(hypotheses)} translations for {expected} test sentences, so there is no score: "
@@ -126,8 +127,8 @@ def in_order(hypotheses: dict[int, str], expected: int, name: str) -> list[str]:
     return [hypotheses[i] for i in range(expected)]
 
 
-def detokenised(lines: list[str], text: Text) -> list[str]:
-    """Returns plain text, which the output of sentencepiece is already."""
+def detokenise(lines: list[str], text: Text) -> list[str]:
+    """Returns the lines as plain text, which the output of sentencepiece is already."""
     if text.bpe == SENTENCEPIECE:
         return lines
     detokenizer = MosesDetokenizer(text.target_lang)

@@ -16,7 +16,7 @@ from .settings import Model, Settings
 from .train import training_arguments
 from .worker import check_arguments
 
-FREE = {"--num-workers", "--log-interval"}
+OVERRIDABLE = {"--num-workers", "--log-interval"}
 """Flags that the recipe sets and the user may set otherwise, as no result depends on them."""
 
 
@@ -26,7 +26,7 @@ def _check_unchanged(args: Namespace, model: Model, settings: Settings, out: Pat
     without = dataclasses.replace(training, train_args=[], linformer_args=[])
     arguments = training_arguments(model, dataclasses.replace(settings, training=without), out, out, freq=1)
     own = _parse(arguments)
-    names = {argument for argument in arguments if argument.startswith("--")} - FREE - {"--cpu"}
+    names = {argument for argument in arguments if argument.startswith("--")} - OVERRIDABLE - {"--cpu"}
     for name in sorted(names | {"--no-save", "--fp16", "--amp", "--bf16"}):
         if _value(args, name) != _value(own, name):
             raise ValueError(f"{name} is set by the recipe, so leave it out of --linformer-args and of what follows --")

@@ -29,7 +29,7 @@ class Machines:
     """Where one training runs: which of how many machines this one is, and the address of the first one."""
 
     processes: int = 1
-    """On each machine, one for each GPU."""
+    """Processes on each machine; one per GPU."""
     nodes: int = 1
     node_rank: int = 0
     master_addr: str = ""
@@ -37,7 +37,7 @@ class Machines:
 
     @property
     def world_size(self) -> int:
-        """All processes that train one model."""
+        """The number of processes that train one model."""
         return self.processes * self.nodes
 
 
@@ -120,7 +120,7 @@ def update_freq(batches: int, world_size: int) -> int:
     if batches % world_size:
         fitting = [str(count) for count in range(1, batches + 1) if batches % count == 0]
         raise UserError(
-            f"{batches} batches an update cannot be shared evenly by {world_size} processes: train with "
+            f"{batches} batches per update cannot be shared evenly by {world_size} processes: train with "
             f"{', '.join(fitting[:-1])}{' or ' * (len(fitting) > 1)}{fitting[-1]}."
         )
     return batches // world_size

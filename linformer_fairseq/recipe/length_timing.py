@@ -28,7 +28,7 @@ WARM_UP = 1
 
 @dataclass(frozen=True)
 class Lengths:
-    """What to time the models at."""
+    """Sentence lengths to time the models at."""
 
     tokens: int
     """Source tokens in a batch, whatever the length of the sentences."""
@@ -36,15 +36,13 @@ class Lengths:
     """Lengths of sentences in tokens; those beyond `tokens` are left out."""
     repeats: int
 
-    @property
-    def shapes(self) -> list[tuple[int, int]]:
-        """Tokens in a sentence and sentences in a batch, for each length."""
-        return shapes(self.tokens, self.lengths)
-
 
 def measure_lengths(wanted: Lengths, models: list[Model], settings: Settings, out: Path, threads: int) -> bool:
-    """Adds to `out/lengths.json` the seconds of a batch for every model at every length that is not there yet, and
-    returns whether there was any."""
+    """Adds to `out/lengths.json` the seconds per batch of every model at every length that is not there yet.
+
+    Returns:
+        Whether there was any such length.
+    """
     path = out / FILE_NAME
     precision = settings.training.inference_precision
     device = torch.device("cpu" if settings.training.on_cpu else "cuda")
@@ -58,28 +56,28 @@ def measure_lengths(wanted: Lengths, models: list[Model], settings: Settings, ou
     before = read_json(path) if path.exists() else None
     rows = before["rows"] if before and before["asked"] == asked else []
     done = {row["length"] for row in rows}
-    shapes = [shape for shape in wanted.shapes if shape[0] not in done]
-    if not shapes:
-        say("Timing the models at several lengths: done before")
+    batches = shapes(wanted.tokens, wanted.lengths)
+    missing = [(length, sentences) for length, sentences in batches if length not in done]
+    if not missing:
+        say("Timing the models at several lengths: already done")
         return False
-    say(f"Timing the models at several lengths, {wanted.tokens:,} tokens a batch ...")
+    say(f"Timing the models at several lengths, {wanted.tokens:,} tokens per batch ...")
     torch.set_num_threads(threads)
-    longest = max(length for length, _ in wanted.shapes)
+    longest = max(length for length, _ in batches)
     built = {model: _build(model, settings, out, longest) for model in models}
     for net in built.values():
         net.to(device=device, dtype=torch.float16 if precision == "fp16" else torch.float32)
-    for shape in shapes:
-        rows = [*rows, *_rows(shape, built, wanted.repeats, device)]
+    for length, sentences in missing:
+        rows = [*rows, *_rows(length, sentences, built, wanted.repeats, device)]
         write_json(path, {"asked": asked, "rows": rows})
-        say(f"  {shape[0]:,} tokens a sentence, {shape[1]} at a time: done")
+        say(f"  {length:,} tokens per sentence, {sentences} at a time: done")
     return True
 
 
 def _rows(
-    shape: tuple[int, int], built: dict[Model, TransformerModelBase], repeats: int, device: torch.device
+    length: int, sentences: int, built: dict[Model, TransformerModelBase], repeats: int, device: torch.device
 ) -> list[dict[str, Any]]:
     """Returns the times of all models at one length, of encoder and whole model, as lengths.json has them."""
-    length, sentences = shape
     tokens = random_tokens(next(iter(built.values())).encoder.dictionary, sentences, length, device)
     rows = []
     for part in (ENCODER, WHOLE):

@@ -1,4 +1,4 @@
-"""What fairseq's commands wrote to their logs."""
+"""Reading the logs of fairseq's commands."""
 
 import json
 import re
@@ -16,7 +16,7 @@ _TRANSLATED = re.compile(
 
 
 def entry(line: str) -> tuple[str, dict[str, Any]]:
-    """The kind (train_inner, train, valid) and the values of a JSON log line; an empty kind for any other line.
+    """Returns the kind (train_inner, train, valid) and the values of a JSON log line; an empty kind for any other line.
 
     fairseq writes most numbers as strings; they come back as numbers.
     """
@@ -43,7 +43,7 @@ class TrainingLog:
 
     @property
     def curve(self) -> list[tuple[int, float]]:
-        """(update, validation perplexity), in the order of updates."""
+        """Pairs of update and validation perplexity, in the order of updates."""
         return [(update, values["valid_ppl"]) for update, values in sorted(self.validations.items())]
 
     @property
@@ -66,7 +66,7 @@ class TrainingLog:
 
     @property
     def tokens(self) -> float | None:
-        """Target tokens trained on, counted once an epoch; None if those of an epoch are unknown."""
+        """Target tokens trained on, counted once per epoch; None if those of an epoch are unknown."""
         if not self._whole:
             return None
         total, before = 0.0, 0
@@ -78,7 +78,7 @@ class TrainingLog:
 
 
 def read_training(text: str) -> TrainingLog:
-    """What the log of fairseq-train says, lines that a kill cut short left out."""
+    """Reads the log of fairseq-train, without lines that a kill cut short."""
     log = TrainingLog()
     for line in text.split("\n"):
         if parameters := _PARAMETERS.search(line):
@@ -92,7 +92,7 @@ def read_training(text: str) -> TrainingLog:
 
 
 def read_perplexity(text: str) -> float:
-    """The last perplexity that fairseq-validate printed, or UserError where there is none."""
+    """Returns the last perplexity that fairseq-validate printed, or raises UserError where there is none."""
     perplexities = [values["valid_ppl"] for kind, values in map(entry, text.split("\n")) if kind == "valid"]
     if not perplexities:
         raise UserError("fairseq-validate gave no perplexity: run the same command again.")
@@ -101,7 +101,7 @@ def read_perplexity(text: str) -> float:
 
 @dataclass(frozen=True)
 class Translation:
-    """What fairseq-generate printed: hypotheses by sentence id, and how long it took."""
+    """Hypotheses that fairseq-generate printed, by sentence id, and how long it took."""
 
     hypotheses: dict[int, str]
     seconds: float
@@ -110,7 +110,7 @@ class Translation:
 
 
 def read_translation(text: str) -> Translation:
-    """What fairseq-generate printed, or UserError where it does not say how long it took."""
+    """Reads what fairseq-generate printed, or raises UserError where it does not say how long it took."""
     lines = text.split("\n")
     hypotheses = {}
     for line in lines:

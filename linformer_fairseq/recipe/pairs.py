@@ -21,7 +21,7 @@ Work = Callable[[list[Pair]], list[Pair]]
 
 
 def transform(work: Work, folder: Path, langs: tuple[str, str], threads: int) -> Iterator[tuple[str, Pair]]:
-    """Yields every pair in `folder` after `work`, with its split, in order.
+    """Yields every pair in `folder` as `work` has changed it, with its split, in order.
 
     Raises:
         UserError: a process was killed.
@@ -39,8 +39,8 @@ def transform(work: Work, folder: Path, langs: tuple[str, str], threads: int) ->
                             yield from ((split, pair) for pair in done)
                     except BrokenExecutor:
                         raise UserError(
-                            f"A process that worked on {folder / split} was killed, probably for want of memory: set "
-                            "--threads lower and run the same command again."
+                            f"A process that worked on {folder / split} was killed, probably because memory ran out: "
+                            "set --threads lower and run the same command again."
                         ) from None
 
 

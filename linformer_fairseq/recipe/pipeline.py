@@ -25,7 +25,7 @@ from .worker import precision_arguments
 
 
 def run(run: Run) -> None:
-    """Does what is not done yet."""
+    """Takes every step that is not done yet."""
     training = run.settings.training
     for model in run.models:
         check_flags(model, run.settings, run.out)

@@ -21,9 +21,9 @@ BYTES_PER_SUBWORD = 2  # of fairseq's binary data, with fewer than 65,500 words
 
 
 def prepare(text: Text, out: Path, threads: int, lock: int) -> None:
-    """Makes `out/bin`, and all that it is made of."""
+    """Makes `out/bin`, and the folders that it is made from."""
     if prepared(out):  # what it was made of may have been removed
-        say("Preparing the text: done before")
+        say("Preparing the text: already done")
         return
     prepare_subwords(text, out, threads)
     build_folder(out / "bin", "Binarising", lambda to: _binarise(text, out, to, threads, lock))
@@ -57,7 +57,7 @@ def _binarise(text: Text, out: Path, to: Path, threads: int, lock: int) -> None:
 
 
 def _check_binarised(text: Text, out: Path, to: Path) -> None:
-    """Counts the lines again, as fairseq's workers guess at which byte of a file their part begins."""
+    """Refuses binary data that has lost lines, as fairseq's workers guess at which byte of a file their part begins."""
     facts = read_json(out / "bpe" / subwords.FACTS)
     for split in texts.SPLITS:
         for lang in (text.source_lang, text.target_lang):
@@ -71,12 +71,12 @@ def _check_binarised(text: Text, out: Path, to: Path) -> None:
 
 
 def prepared(out: Path) -> bool:
-    """Whether the binarised text is there."""
+    """Returns whether the binarised text is there."""
     return (out / "bin").is_dir()
 
 
 def check_lengths(settings: Settings, out: Path) -> None:
-    """Refuses, before the training, a sentence that fairseq could not validate on or translate after it."""
+    """Refuses a sentence that fairseq could not validate on, or could not translate, before any model is trained."""
     facts = read_json(out / "bpe" / subwords.FACTS)
     text, training = settings.text, settings.training
     for split in ("valid", "test"):

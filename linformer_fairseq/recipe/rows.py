@@ -10,8 +10,8 @@ from . import logs, scores, texts, train
 from .evaluate import HYPOTHESES, TEST
 from .settings import DONE, SCORES, Model, Settings
 
-OF_BOTH = ("precision", "threads", "machine")
-"""What train.json and scores.json both say: results.json has the first with `training_` before its name."""
+IN_BOTH = ("precision", "threads", "machine")
+"""Names in both train.json and scores.json; results.json gives train.json's the prefix `training_`."""
 
 
 @dataclass(frozen=True)
@@ -20,15 +20,16 @@ class Row:
 
     model: Model
     facts: dict[str, Any]
-    """By the names of results.json."""
+    """All facts by their names in results.json."""
 
     def __getitem__(self, name: str) -> Any:
-        """The fact of that name; None where the command that finished this model did not know it yet."""
+        """Returns the fact of that name; None where the command that finished this model did not know it yet."""
         return self.facts.get(name)
 
 
 def finished_models(out: Path) -> list[Model]:
-    """The models that have been trained and translated with, the Transformer first, then by attention, kind and k."""
+    """Returns the models that have been trained and translated with, the Transformer first, then by attention, kind and
+    k."""
     models = []
     for done in (out / "models").glob(f"*/{DONE}"):
         training = read_json(done)
@@ -38,7 +39,7 @@ def finished_models(out: Path) -> list[Model]:
 
 
 def finished_rows(settings: Settings, out: Path) -> list[Row]:
-    """All that is known of the finished models, in their order."""
+    """Returns all that is known of the finished models, in their order."""
     references = texts.read_lines(out / "raw" / f"test.{settings.text.target_lang}")
     translations = {model: hypotheses(model, out) for model in finished_models(out)}
     baseline = translations.get(Model())
@@ -66,7 +67,7 @@ def _facts(model: Model, folder: Path, compared: dict[str, float] | None) -> dic
         "training_seconds_per_update": log.seconds / log.updates if timed else None,
         "training_tokens_per_second": log.tokens / log.seconds if timed else None,
         "validation_curve": log.curve,
-        **{f"training_{name}" if name in OF_BOTH else name: value for name, value in training.items()},
+        **{f"training_{name}" if name in IN_BOTH else name: value for name, value in training.items()},
         "k": model.k or None,
         "attention": model.attention or None,
         "projection": model.projection or None,
@@ -74,5 +75,5 @@ def _facts(model: Model, folder: Path, compared: dict[str, float] | None) -> dic
 
 
 def hypotheses(model: Model, out: Path) -> list[str]:
-    """A finished model's translation of the test set, as plain text."""
+    """Returns a finished model's translation of the test set, as plain text."""
     return texts.read_lines(out / "models" / model.slug / TEST / HYPOTHESES)

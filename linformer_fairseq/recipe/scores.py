@@ -15,13 +15,13 @@ from sacremoses import MosesTokenizer
 from linformer_fairseq.cli.errors import UserError
 
 SAMPLES = 1000
-"""Resamples of a test set."""
+"""Number of resamples of a test set."""
 SEED = 12345
-"""Of the resampling."""
+"""Seed of the bootstrap."""
 
 
 def score(hypotheses: list[str], references: list[str], language: str) -> dict[str, Any]:
-    """Scores of a translation, in points of 100, each with sacreBLEU's signature for it.
+    """Returns the scores of a translation, in points of 100, each with sacreBLEU's signature for it.
 
     - `bleu`: sacreBLEU with its own tokeniser (Post, 2018).
     - `chrf`: chrF2 (Popović, 2015; 2016).
@@ -52,7 +52,7 @@ def score(hypotheses: list[str], references: list[str], language: str) -> dict[s
 
 
 def split_compounds(line: str) -> str:
-    """The line with tokens cut at their hyphens: "rich-text" becomes "rich ##AT##-##AT## text".
+    """Returns the line with tokens cut at their hyphens: "rich-text" becomes "rich ##AT##-##AT## text".
 
     As perl's `s{(\\S)-(\\S)}{$1 ##AT##-##AT## $2}g`: a hyphen needs a character on both sides, and matches do not
     overlap ("a-b-c" is cut once).
@@ -61,7 +61,7 @@ def split_compounds(line: str) -> str:
 
 
 def _compound_tokens(lines: list[str], language: str) -> list[str]:
-    """Moses tokens with compounds split, with the tokeniser's default flags, as in get_ende_bleu.sh.
+    """Returns Moses tokens with compounds split, with the tokeniser's default flags, as in get_ende_bleu.sh.
 
     So hyphens are not split aggressively. Special characters are escaped, which does not change BLEU, as they are on
     both sides.
@@ -70,42 +70,31 @@ def _compound_tokens(lines: list[str], language: str) -> list[str]:
     return [split_compounds(tokenizer.tokenize(line, return_str=True)) for line in lines]
 
 
-def compare(
-    baseline: list[str],
-    system: list[str],
-    references: list[str],
-    language: str,
-    samples: int = SAMPLES,
-    seed: int = SEED,
-) -> dict[str, float]:
-    """How much better a system is than a baseline, by sacreBLEU's BLEU and its paired bootstrap (Koehn, 2004).
+def compare(baseline: list[str], system: list[str], references: list[str], language: str) -> dict[str, float]:
+    """Compares a system with a baseline by sacreBLEU's BLEU and its paired bootstrap (Koehn, 2004).
 
     Args:
         baseline, system, references: plain text, a sentence an entry, line by line of the same source.
         language: of all three.
-        samples: resamples of the test set.
-        seed: of the resampling, from 1 on (sacreBLEU takes 0 for "none").
 
     Returns:
         `difference`: BLEU of the system minus BLEU of the baseline. `low` and `high`: the middle 95 % of that
-        difference over the resamples. `p_value`: sacreBLEU's, of a difference of this size by the choice of
-        sentences; 1 where there is no difference, which sacreBLEU calls significant.
+        difference over the resamples that sacreBLEU draws. `p_value`: sacreBLEU's, of a difference of this size by the
+        choice of sentences; 1 where there is no difference, which sacreBLEU calls significant.
 
     Raises:
         UserError: nothing to compare, or unequal numbers of lines.
-        ValueError: no samples, or a seed below 1.
     """
-    if samples < 1 or seed < 1:
-        raise ValueError(f"samples and seed must be 1 or more, not {samples} and {seed}")
     for hypotheses in (baseline, system):
         _check_lengths(hypotheses, references)
     bleu = BLEU(trg_lang=language, force=True)
-    with _sacrebleu(seed):
+    with _sacrebleu():
         systems = [("baseline", baseline), ("system", system)]
-        _, results = PairedTest(systems, {"BLEU": bleu}, [references], test_type="bs", n_samples=samples)()
+        _, results = PairedTest(systems, {"BLEU": bleu}, [references], test_type="bs", n_samples=SAMPLES)()
     before, after = results["BLEU"]
     difference = after.score - before.score
-    low, high = _interval(bleu, baseline, system, references, samples, seed)
+    resamples = [resampled(bleu, sentence_counts(bleu, side, references)) for side in (baseline, system)]
+    low, high = middle(resamples[1] - resamples[0])
     return {
         "difference": round(difference, 2),
         "p_value": round(after.p_value, 4) if difference else 1.0,
@@ -114,32 +103,23 @@ def compare(
     }
 
 
-def _interval(
-    bleu: BLEU, baseline: list[str], system: list[str], references: list[str], samples: int, seed: int
-) -> tuple[float, float]:
-    """The middle 95 % of the difference over the resamples that sacreBLEU draws; it does not report that itself."""
-    counts = [sentence_counts(bleu, hypotheses, references) for hypotheses in (baseline, system)]
-    before, after = (resampled(bleu, side, samples, seed) for side in counts)
-    return middle(after - before)
+def resampled(bleu: BLEU, counts: numpy.ndarray) -> numpy.ndarray:
+    """Returns BLEU of resamples of the sentences that have these counts, (samples,).
 
-
-def resampled(bleu: BLEU, counts: numpy.ndarray, samples: int = SAMPLES, seed: int = SEED) -> numpy.ndarray:
-    """BLEU of resamples of the sentences that have these counts, (samples,).
-
-    The same seed draws the same sentences, those that sacreBLEU draws for its p-value.
+    The sentences drawn are those that sacreBLEU draws for its p-value.
     """
-    draws = numpy.random.default_rng(seed).choice(len(counts), size=(samples, len(counts)), replace=True)
+    draws = numpy.random.default_rng(SEED).choice(len(counts), size=(SAMPLES, len(counts)), replace=True)
     return numpy.array([bleu_of_counts(bleu, counts[draw].sum(0)) for draw in draws])
 
 
 def middle(resamples: numpy.ndarray) -> tuple[float, float]:
-    """The bounds of the middle 95 %: a fortieth is cut off on each side, as sacreBLEU does."""
+    """Returns the bounds of the middle 95 %: a fortieth is cut off on each side, as sacreBLEU does."""
     ordered, cut = numpy.sort(resamples), len(resamples) // 40
     return float(ordered[cut]), float(ordered[-1 - cut])
 
 
 def sentence_counts(bleu: BLEU, hypotheses: list[str], references: list[str]) -> numpy.ndarray:
-    """What BLEU counts in each sentence; the sums are the counts of the corpus.
+    """Counts what BLEU counts in each sentence; the sums are the counts of the corpus.
 
     Returns:
         (sentences, 10): lengths of hypothesis and reference, matching n-grams and all n-grams for n = 1 to 4.
@@ -149,18 +129,18 @@ def sentence_counts(bleu: BLEU, hypotheses: list[str], references: list[str]) ->
 
 
 def bleu_of_counts(bleu: BLEU, counts: numpy.ndarray) -> float:
-    """BLEU of the counts of a corpus, (10,), as `sentence_counts` orders them."""
+    """Returns BLEU of the counts of a corpus, (10,), as `sentence_counts` orders them."""
     sys_len, ref_len, *rest = counts.tolist()
     orders = bleu.max_ngram_order
     return bleu.compute_bleu(rest[:orders], rest[orders:], sys_len, ref_len, bleu.smooth_method).score
 
 
 @contextmanager
-def _sacrebleu(seed: int) -> Iterator[None]:
+def _sacrebleu() -> Iterator[None]:
     """Sets sacreBLEU's seed, which it takes from an environment variable alone, and silences its log."""
     name, logger = "SACREBLEU_SEED", logging.getLogger("sacrebleu")
     before, level = os.environ.get(name), logger.level
-    os.environ[name] = str(seed)
+    os.environ[name] = str(SEED)
     logger.setLevel(logging.WARNING)
     try:
         yield

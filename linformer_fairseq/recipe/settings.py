@@ -5,12 +5,15 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.cli.files import read_json, write_json
+from linformer_fairseq.models.linformer_transformer import PRESETS
+from linformer_fairseq.modules import KINDS, LinformerMultiheadAttention
+from linformer_fairseq.modules.registry import DEFAULT_KIND
 
 from .datasets.base import Dataset
 from .steps import locked, remove_folder
@@ -27,16 +30,12 @@ SENTENCEPIECE = "sentencepiece"
 SUBWORD_NMT = "subword-nmt"
 
 
-class Family(NamedTuple):
-    """Architectures that differ in their attention: what reports call them, and how fairseq's names for them begin."""
-
-    name: str
-    prefix: str
-
-
-LINFORMER = Family("Linformer", "linformer_")
-FAMILIES = {"linear": LINFORMER, "two-level": Family("Two levels", "two_level_")}
-"""By the kind of attention that they have by default. Other kinds are reported as Linformers, with their name."""
+PREFIXES = {kind: prefix for prefix, kind in PRESETS.items()}
+"""How the names of a kind's architectures begin; kinds without architectures use those of `DEFAULT_KIND`."""
+LINFORMER = "Linformer"
+REPORT_NAMES = {"linear": LINFORMER, "two-level": "Two levels"}
+"""What reports call a kind. Further kinds of Linformer's class are Linformer too, with the kind in brackets; all others
+are called by their own name."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +118,7 @@ class Settings:
     translation: Translation
 
     def as_json(self) -> dict[str, Any]:
-        """Returns them as settings.json and results.json hold them."""
+        """Returns the settings as settings.json and results.json hold them."""
         text = {name: value for name, value in vars(self.text).items() if name != "dataset"}
         return {
             "text": {"data": self.text.dataset.settings(), **text},
@@ -128,7 +127,7 @@ class Settings:
         }
 
 
-def bound_precision(out: Path) -> str | None:
+def fixed_precision(out: Path) -> str | None:
     """Returns the precision of the models in a folder; None before the first checkpoint is saved."""
     stored = _stored(out)
     return stored["training"]["precision"] if stored and _has_models(out) else None
@@ -142,7 +141,7 @@ def _stored(out: Path) -> dict[str, Any] | None:
 
 
 def _has_models(out: Path) -> bool:
-    """Whether a folder has a model; a finished one may be without its checkpoints, removed to save space."""
+    """Returns whether a folder has a model; a finished one may be without its checkpoints, removed to save space."""
     models = out / "models"
     return any(models.glob("*/checkpoints/*.pt")) or any(models.glob(f"*/{DONE}"))
 
@@ -202,20 +201,22 @@ class Model:
 
     @property
     def name(self) -> str:
-        return f"{self._family.name} k={self.k} ({self._where})" if self.k else "Transformer"
+        return f"{self._family} k={self.k} ({self._where})" if self.k else "Transformer"
 
     @property
     def what(self) -> str:
-        """The name without k."""
-        return f"{self._family.name} ({self._where})" if self.k else "Transformer"
+        """The model's name without k."""
+        return f"{self._family} ({self._where})" if self.k else "Transformer"
 
     @property
-    def _family(self) -> Family:
-        return FAMILIES.get(self.projection, LINFORMER)
+    def _family(self) -> str:
+        kind = KINDS.get(self.projection)
+        is_linformer = kind is None or issubclass(kind.attention, LinformerMultiheadAttention)
+        return REPORT_NAMES.get(self.projection, LINFORMER if is_linformer else self.projection)
 
     @property
     def _where(self) -> str:
-        kind = "" if self.projection in FAMILIES else self.projection
+        kind = "" if self.projection in (*REPORT_NAMES, self._family) else self.projection
         return "; ".join(filter(None, (self.attention, kind)))
 
     @property
@@ -227,10 +228,10 @@ class Model:
 
     def architecture(self, baseline: str) -> str:
         """Returns fairseq's name for this attention in the Transformer of the architecture `baseline`."""
-        return self._family.prefix + baseline if self.k else baseline
+        return PREFIXES.get(self.projection, PREFIXES[DEFAULT_KIND]) + baseline if self.k else baseline
 
     def arguments(self, training: Training) -> list[str]:
-        """Returns what makes fairseq-train build this model; the rest is the same for all."""
+        """Returns the arguments that make fairseq-train build this model; all others are the same for every model."""
         architecture = ["--arch", self.architecture(training.arch), *training.size_flags]
         if not self.k:
             return architecture

@@ -34,11 +34,11 @@ def collect(dataset: Dataset, langs: tuple[str, str], archives: Path, to: Path) 
     try:
         sizes = texts.write_pairs(to, langs, _usable(dataset, dataset.pairs(langs, archives, work, dropped), dropped))
     except SourceError as error:
-        raise error.or_else(dataset.way_out) from None
+        raise error.or_else(dataset.remedy) from None
     shutil.rmtree(work)
     for split in texts.SPLITS:
         if not sizes[split]:
-            raise UserError(f"No {split} line has text in both languages.")
+            raise UserError(f"No pair of the {split} split has text on both sides.")
         say(f"  {split}: {sizes[split]:,} sentence pairs")
     for reason, count in dropped.items():
         say(f"  left out {count:,} pairs with {reason}")

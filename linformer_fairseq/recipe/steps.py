@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from linformer_fairseq.cli.errors import CommandError, UserError
+from linformer_fairseq.cli.errors import CommandError, DiskFullError, UserError
 from linformer_fairseq.cli.files import is_full
 from linformer_fairseq.cli.progress import say
 
@@ -18,10 +18,14 @@ LITTLE_SPACE = 1_000_000  # bytes; a command that failed with less left has fail
 def build_folder(target: Path, what: str, build: Callable[[Path], None]) -> None:
     """Makes the folder `target` of what `build` puts into one beside it; a `target` that exists is kept as it is.
 
-    On a full disk, what was written by then is removed, so that there is room to work with, and UserError raised.
+    On a full disk, what was written by then is removed, so that there is room to work with.
+
+    Raises:
+        DiskFullError: from `build`, which names the file that could not be written.
+        UserError: from `build`, or the disk is full.
     """
     if target.is_dir():
-        say(f"{what}: done before")
+        say(f"{what}: already done")
         return
     say(f"{what} ...")
     part = target.with_name(target.name + ".part")
@@ -33,6 +37,8 @@ def build_folder(target: Path, what: str, build: Callable[[Path], None]) -> None
         out_of_space = isinstance(error, CommandError) and shutil.disk_usage(part).free < LITTLE_SPACE
         if is_full(error) or out_of_space:
             shutil.rmtree(part, ignore_errors=True)
+            if isinstance(error, DiskFullError):
+                raise
             raise UserError(
                 f"The disk is full, so {target} could not be written: free some space and run the same command again."
             ) from None

@@ -111,7 +111,7 @@ def _learn(tok: Path, to: Path, text: Text, threads: int) -> Path:
 
 
 def _learn_sentencepiece(training: list[Path], to: Path, size: int, threads: int) -> Path:
-    """Learns in a process of its own, whose messages tell how far it is."""
+    """Learns a sentencepiece model in a process of its own, whose messages tell how far it is."""
     model = to / _SENTENCEPIECE_MODEL
     options = {
         "input": [str(path) for path in training],
@@ -149,7 +149,7 @@ def _encode_pairs(bpe: str, model: str, digest: str, pairs: list[Pair]) -> list[
 
 @lru_cache(maxsize=1)
 def _encoder(bpe: str, model: str, digest: str) -> Callable[[str], str]:
-    """Returns what cuts a line into subwords. The digest tells models of the same name apart."""
+    """Returns a function that cuts a line into subwords; the digest tells models of the same name apart."""
     if bpe == SENTENCEPIECE:
         pieces = sentencepiece.SentencePieceProcessor(model_file=model)
         return lambda line: " ".join(pieces.encode(line, out_type=str))

@@ -54,6 +54,7 @@ def count_lines(path: Path) -> int:
 
 
 def write_lines(path: Path, lines: Iterable[str]) -> None:
+    """Writes one line each, whatever else in a line Unicode calls a line break."""
     with open(path, "w", encoding="utf-8", newline="\n") as file:
         file.writelines(line + "\n" for line in lines)
 

@@ -28,7 +28,7 @@ def _tokenise_pairs(text: Text, pairs: list[Pair]) -> list[Pair]:
 
 
 def tokenise_line(line: str, lang: str, text: Text) -> str:
-    """The tokens of a line as Moses' scripts give them, or the line as it is for sentencepiece.
+    """Returns the tokens of a line as Moses' scripts give them, or the line as it is for sentencepiece.
 
     The order is that of fairseq's prepare-wmt14en2de.sh: normalize-punctuation, remove-non-printing-char, tokenizer.
     """

@@ -48,7 +48,7 @@ def training_arguments(model: Model, settings: Settings, out: Path, folder: Path
 
 
 def trained(model: Model, out: Path) -> bool:
-    """Whether a model has been trained to its end."""
+    """Returns whether a model has been trained to its end."""
     return (out / "models" / model.slug / DONE).exists()
 
 
@@ -62,7 +62,7 @@ def train(model: Model, settings: Settings, out: Path, machines: Machines, threa
     own.mkdir(parents=True, exist_ok=True)
     with locked(own) as lock:
         if trained(model, out):
-            say(f"Training {model.name}: done before")
+            say(f"Training {model.name}: already done")
             return
         again = not machines.node_rank and repair_checkpoints(folder / "checkpoints")
         place = describe_place(machines, settings.training)
@@ -89,7 +89,7 @@ def train(model: Model, settings: Settings, out: Path, machines: Machines, threa
 
 
 def describe_place(machines: Machines, training: Training) -> str:
-    """Returns what a training runs on, for the terminal."""
+    """Says in a few words on which processors and in which precision a training runs, for the terminal."""
     if training.on_cpu:
         place = f"on the CPU in {machines.processes} process{'es' * (machines.processes > 1)}"
     else:

@@ -24,7 +24,7 @@ from .launch import LAUNCHER
 from .settings import FAST_FP32, PRECISIONS
 
 TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
-"""What torchrun tells every process that it starts."""
+"""The environment variables that torchrun sets for every process that it starts."""
 SET_HERE = ("--device-id", "--local_rank", "--fp16", "--amp", "--bf16", "--memory-efficient-bf16", "--tpu")
 """Flags of `fairseq-train` that the worker decides upon, with all that begin with `--distributed-`; the last three ask
 for a TPU."""
@@ -41,7 +41,7 @@ def main(argv: Sequence[str], environment: Mapping[str, str]) -> int:
 
 
 def _train(argv: Sequence[str], environment: Mapping[str, str]) -> None:
-    """Does what `fairseq_cli.train.cli_main` does, but for profiling and plasma."""
+    """Trains as `fairseq_cli.train.cli_main` does, but without profiling and plasma."""
     parser = Parser(prog="worker", usage="%(prog)s --world-size W [--precision P] -- FAIRSEQ-TRAIN ARGUMENTS")
     parser.add_argument("--world-size", type=count, required=True, help="processes that train one model")
     parser.add_argument("--precision", choices=PRECISIONS, default="fp32")
@@ -54,7 +54,7 @@ def _train(argv: Sequence[str], environment: Mapping[str, str]) -> None:
     added = [*distributed_arguments(own.world_size, environment, cpu), *precision_arguments(own.precision, cpu)]
 
     if own.precision == FAST_FP32:
-        round_factors(cpu)
+        allow_rounded_factors(cpu)
 
     logging.getLogger().handlers.clear()  # importing the plugin set some up; fairseq-train's module brings its own
     import fairseq_cli.train
@@ -66,17 +66,17 @@ def _train(argv: Sequence[str], environment: Mapping[str, str]) -> None:
     cfg = convert_namespace_to_omegaconf(args)
     cfg.common.bf16 = own.precision == "bf16"  # set here, as the flag would ask for a TPU
 
-    fairseq_cli.train.train = stopping(fairseq_cli.train.train)
+    fairseq_cli.train.train = stopping_at_max_update(fairseq_cli.train.train)
 
     def train_together(cfg: Any) -> None:
-        said = [own.precision, *arguments, *seen(cfg)]
+        said = [own.precision, *arguments, *inputs_on_disk(cfg)]
         check_together(own.world_size, cfg.distributed_training.distributed_world_size, said)
         fairseq_cli.train.main(cfg)
 
     distributed_utils.call_main(cfg, train_together)
 
 
-def stopping(train: Callable[..., tuple[list[Any], bool]]) -> Callable[..., tuple[list[Any], bool]]:
+def stopping_at_max_update(train: Callable[..., tuple[list[Any], bool]]) -> Callable[..., tuple[list[Any], bool]]:
     """Returns fairseq's `train`, which trains for an epoch, without an update where a checkpoint has had all of them.
 
     fairseq's own looks at --max-update after an update only, so that each resumption would add one.
@@ -91,9 +91,9 @@ def stopping(train: Callable[..., tuple[list[Any], bool]]) -> Callable[..., tupl
     return train_unless_done
 
 
-def seen(cfg: Any) -> list[str]:
-    """Returns what this machine finds on its disk, as far as it decides what is trained: the text, and whether there is
-    a checkpoint to go on from (a process that finds none would not wait for those that do)."""
+def inputs_on_disk(cfg: Any) -> list[str]:
+    """Describes the files on this machine's disk that decide what is trained: the text, and whether there is a
+    checkpoint to go on from (a process that finds none would not wait for those that do)."""
     text = sorted(path for path in Path(cfg.task.data).glob("*.*") if path.suffix in (".txt", ".bin", ".idx"))
     checkpoint = Path(cfg.checkpoint.restore_file)
     if checkpoint == Path("checkpoint_last.pt"):  # only this one does fairseq look for in the folder
@@ -145,7 +145,7 @@ def precision_arguments(precision: str, cpu: bool) -> list[str]:
     return [f"--{precision}"]
 
 
-def round_factors(cpu: bool) -> None:
+def allow_rounded_factors(cpu: bool) -> None:
     """Lets torch round the factors of float32 products, to TensorFloat-32 on a GPU and to bfloat16 on a CPU that has
     units for it; sums stay in float32."""
     torch.set_float32_matmul_precision("medium" if cpu else "high")
@@ -171,7 +171,7 @@ def check_together(world_size: int, configured: int, arguments: Sequence[str]) -
         found = ", ".join(f"{size} in {where}" for where, size in sizes.items())
         raise UserError(f"{world_size} processes were to train one model, but there are {found}: nothing is trained.")
     if world_size > 1:
-        ranks, digests = _of_all(1, world_size), _of_all(_digest(arguments), world_size)
+        ranks, digests = _gather(1, world_size), _gather(_digest(arguments), world_size)
         if set(ranks) != {1}:
             raise UserError(
                 f"{world_size} processes were to train one model, but their ranks, counted, are {ranks}: nothing is "
@@ -184,8 +184,8 @@ def check_together(world_size: int, configured: int, arguments: Sequence[str]) -
             )
 
 
-def _of_all(own: int, world_size: int) -> list[int]:
-    """Returns what each rank says; where two processes have the same rank, their sum."""
+def _gather(own: int, world_size: int) -> list[int]:
+    """Returns every rank's number; ranks that two processes claim hold the sum of both."""
     device = "cuda" if distributed.get_backend() == "nccl" else "cpu"
     said = torch.zeros(world_size, dtype=torch.long, device=device)
     said[distributed.get_rank()] = own
@@ -194,7 +194,7 @@ def _of_all(own: int, world_size: int) -> list[int]:
 
 
 def _digest(arguments: Sequence[str]) -> int:
-    """Returns a number that tells arguments apart, but for paths, as a disk may be mounted anywhere."""
+    """Returns a checksum of the arguments that are no paths, as a disk may be mounted anywhere."""
     text = "\n".join(argument for argument in arguments if os.sep not in argument)
     return zlib.crc32(text.encode())
 

@@ -62,7 +62,7 @@ def test_a_study_goes_on_and_is_reported(text: Path, begun: Path) -> None:
     assert "## Plots" not in report
 
     said = run_module("linformer_fairseq.quality", *arguments(text, begun, *BOTH)).ok()
-    assert said.count("done before") == 3  # the text, a training, a translation
+    assert said.count("already done") == 3  # the text, a training, a translation
     # a training that is under way finds its text
     assert {path: path.lstat().st_mtime_ns for path in folder.iterdir() if path.is_symlink()} == links
     rows = json.loads((begun / "results.json").read_text())["results"]

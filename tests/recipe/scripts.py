@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -28,6 +29,13 @@ def start(script: str, out: Path, *arguments: str, **variables: str) -> subproce
 def heed_interrupts() -> None:
     """As at a terminal: tests that a shell runs in the background inherit that interrupts are ignored."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def free_port() -> int:
+    """Returns a port that nobody listens on."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
 
 
 def finish(script: str, out: Path, *arguments: str, **variables: str) -> str:

@@ -1,8 +1,14 @@
 """Which models a command line asks for; what it is refused for is in test_refusals.py."""
 
+from argparse import _ArgumentGroup
+from dataclasses import replace
+
 import pytest
 
+from linformer_fairseq.modules import KINDS
+from linformer_fairseq.recipe import datasets
 from linformer_fairseq.recipe.arguments import parse
+from linformer_fairseq.recipe.datasets.synthetic import Synthetic
 from linformer_fairseq.recipe.settings import Model
 
 
@@ -23,6 +29,7 @@ def test_models_of_every_projection_attention_and_k() -> None:
     ("arguments", "names"),
     [
         ([], ["Transformer", "Linformer k=2 (encoder,cross)", "Two levels k=2 (encoder,cross)"]),
+        (["--attention", "decoder"], ["Transformer", "Linformer k=2 (decoder)"]),  # which two levels have no form for
         (["--model", "transformer_tiny"], ["Transformer"]),
         (["--model", "linformer_transformer_tiny"], ["Linformer k=2 (encoder,cross)"]),
         (["--model", "two_level_transformer_tiny"], ["Two levels k=2 (encoder,cross)"]),
@@ -35,7 +42,28 @@ def test_models_of_every_projection_attention_and_k() -> None:
 def test_both_kinds_unless_one_is_asked_for(arguments: list[str], names: list[str]) -> None:
     run = parse(["--default-k", "2", *arguments])
     assert [model.name for model in run.models] == names
-    assert run.settings.training.arch == ("transformer_tiny" if arguments else "transformer")
+    assert run.settings.training.arch == ("transformer_tiny" if "--model" in arguments else "transformer")
+
+
+def test_a_kind_that_is_no_linformer_has_its_own_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(KINDS, "new", replace(KINDS["two-level"], name="new"))
+    model = Model(4, "cross", "new")
+    assert (model.name, model.what, model.slug) == ("new k=4 (cross)", "new (cross)", "linformer-k4-cross-new")
+    assert model.architecture("transformer") == "linformer_transformer"
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_the_flag_of_a_dataset_may_be_a_switch(monkeypatch: pytest.MonkeyPatch, given: bool) -> None:
+    class Switch(Synthetic):
+        flag = "--switch"
+
+        @staticmethod
+        def add_options(group: _ArgumentGroup) -> None:
+            group.add_argument(Switch.flag, action="store_true")
+
+    monkeypatch.setattr(datasets, "DATASETS", (Switch, *datasets.DATASETS))
+    run = parse(["--switch"] if given else [])
+    assert isinstance(run.settings.text.dataset, Switch) == given
 
 
 @pytest.mark.parametrize(

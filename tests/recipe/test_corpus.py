@@ -1,4 +1,4 @@
-"""The made corpus: repeatable, varied in length, and grammatical where that can be checked from outside."""
+"""The synthetic corpus: repeatable, varied in length, and grammatical where that can be checked from outside."""
 
 import pytest
 from hypothesis import given

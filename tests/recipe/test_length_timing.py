@@ -11,10 +11,6 @@ from linformer_fairseq.recipe.settings import Model
 MODELS = [Model(), Model(2, "encoder,cross")]
 
 
-def test_shapes_hold_the_same_number_of_tokens() -> None:
-    assert Lengths(1024, [256, 1024, 2048], 1).shapes == [(256, 4), (1024, 1)]
-
-
 def test_every_model_at_every_length_once(tmp_path: Path) -> None:
     """A study that was stopped goes on, and one that asks for something else begins again."""
     settings = parse(["--layers", "1", "--dim", "8", "--heads", "2", "--ffn-dim", "8", "--threads", "1"]).settings

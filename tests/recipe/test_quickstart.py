@@ -25,7 +25,7 @@ def test_what_it_trains(tmp_path: Path) -> None:
     names = [f"{family} k={k} (encoder,cross)" for family in ("Linformer", "Two levels") for k in (8, 16)]
     assert [model.name for model in run.models] == ["Transformer", *names]
     assert (run.step, run.settings.training.seed) == ("compare", 7)
-    assert run.settings.text.dataset.name == "The made corpus"
+    assert run.settings.text.dataset.name == "The synthetic corpus"
 
 
 @(pytest.mark.exhaustive if WMT14_RUNS else pytest.mark.slow)

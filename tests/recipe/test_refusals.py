@@ -9,7 +9,6 @@ from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.cli.files import read_json
 from linformer_fairseq.recipe.__main__ import main
 from linformer_fairseq.recipe.arguments import parse
-from linformer_fairseq.recipe.evaluate import in_order
 from linformer_fairseq.recipe.prepare import check_lengths, prepare_subwords
 from linformer_fairseq.recipe.settings import store_settings
 
@@ -71,7 +70,7 @@ def test_unreadable_file(capsys: pytest.CaptureFixture[str], text_folder: Path, 
     [
         (["--data", "nowhere"], "nowhere is not a folder"),
         (["--data", ".", "--wmt14", "newstest2013"], "--data and --wmt14 name two texts"),
-        (["--source-lang", "fr"], "The made corpus is in de and en only: name your own text with --data."),
+        (["--source-lang", "fr"], "The synthetic corpus is in de and en only: name your own text with --data."),
         (["--source-lang", "de"], "both de"),
         (["--source-lang", "../en"], "language code"),
         (["--k", "0"], "whole number"),
@@ -85,6 +84,8 @@ def test_unreadable_file(capsys: pytest.CaptureFixture[str], text_folder: Path, 
         (["--lr", "nan"], "'nan'"),
         (["--attention", "encoder,sideways"], "encoder,sideways"),
         (["--projection", "linear,fft"], "'linear,fft' is not a comma list of linear,"),
+        (["--projection", "linear,two-level", "--attention", "decoder"], "Without a causal form, two-level cannot be"),
+        (["--model", "two_level_transformer_tiny", "--attention", "decoder"], "two-level cannot be the kind of"),
         (["--arch", "lstm"], "lstm is not a translation Transformer of fairseq's that has a Linformer"),
         (["--heads", "3"], "--heads 3"),
         (["--linformer-args", "--linformer-sharing nobody"], "linformer-sharing"),
@@ -119,12 +120,6 @@ def test_folder_of_other_files_is_left_alone(capsys: pytest.CaptureFixture[str],
         (tmp_path / "settings.json").write_text(settings)
         assert "holds other files" in refuse(capsys, "--out", tmp_path)
     assert (tmp_path / "bin" / "tool").read_text() == "mine"
-
-
-def test_hypotheses_come_in_the_order_of_the_test_set() -> None:
-    assert in_order({2: "c", 0: "a", 1: "b"}, 3, "Transformer") == ["a", "b", "c"]
-    with pytest.raises(UserError, match="gave 1 translations for 2"):
-        in_order({1: "a"}, 2, "Transformer")
 
 
 def test_text_is_prepared_line_by_line(text_folder: Path, tmp_path: Path) -> None:

@@ -21,7 +21,6 @@ from linformer_fairseq.recipe.logs import read_training
 from linformer_fairseq.recipe.prepare import _check_binarised
 from tests.recipe import scripts
 from tests.recipe.mirror import build_mirror, marked, training
-from tests.recipe.test_worker import free_port
 
 MODEL, TWO_LEVEL = "transformer_tiny", "two_level_transformer_tiny"
 SLUGS = {MODEL: "transformer", TWO_LEVEL: "linformer-k2-encoder-cross-two-level"}
@@ -233,8 +232,8 @@ def test_a_finished_folder_takes_another_model(finished: Finished, tmp_path: Pat
     out = Path(shutil.copytree(finished.out, tmp_path / "out"))
     files = {path: path.stat().st_mtime_ns for path in (out / "models").rglob("*") if path.is_file()}
     said = finish("compare", finished.server, out, "--k", "3", "--attention", "encoder", "--projection", "linear")
-    assert "Preparing the text: done before" in said
-    assert "Training Transformer: done before" in said
+    assert "Preparing the text: already done" in said
+    assert "Training Transformer: already done" in said
     assert all(path.stat().st_mtime_ns == time for path, time in files.items() if path.name != ".lock")
     results = json.loads((out / "results.json").read_text(encoding="utf-8"))
     assert [model["model"] for model in results["models"]] == [NAMES[0], "Linformer k=3 (encoder)", NAMES[1]]
@@ -258,9 +257,6 @@ def test_the_report_does_not_wait_for_times_that_may_not_fit_into_memory(
 @pytest.mark.parametrize(
     ("script", "arguments", "variables", "said"),
     [
-        ("compare", [], {"LR": "0.1"}, "lr = 0.0007, not 0.1"),
-        ("train", [MODEL], {"BPE_MERGES": "90"}, "bpe_merges = 100, not 90"),
-        ("train", [MODEL], {"PROCESSES": "3"}, "2 batches an update cannot be shared evenly by 3 processes"),
         ("train", [MODEL], {"DATA_DIR": "other"}, "prepare the text first"),
         ("train", [MODEL, "--jobs", "2"], SEVERAL, "several machines train one model at a time"),
         ("train", [MODEL], {**SEVERAL, "DATA_DIR": "other"}, "prepare the text first, on one machine"),
@@ -298,7 +294,7 @@ def test_what_is_refused(
 def test_two_machines_learn_what_one_does(finished: Finished, tmp_path: Path) -> None:
     """The baseline again, each update's two batches computed by a process each, on what could be two machines."""
     out = finished.copy_text(tmp_path / "out")
-    port = str(free_port())
+    port = str(scripts.free_port())
     ranks = [{**SEVERAL, "MASTER_PORT": port, "NODE_RANK": rank, "THREADS": "2"} for rank in ("0", "1")]
     processes = [start("train", finished.server, out, MODEL, **rank) for rank in ranks]
     for process in processes:

@@ -4,7 +4,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -28,6 +27,7 @@ from tests.fairseq_commands import (
     train_arguments,
     valid_losses,
 )
+from tests.recipe.scripts import free_port
 
 TORCHRUN = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "MASTER_ADDR": "node0", "MASTER_PORT": "29500"}
 
@@ -61,12 +61,6 @@ def two_machines(first: list[object], second: list[object]) -> list[list[str]]:
     port = free_port()
     machines = [Machines(1, nodes=2, node_rank=rank, master_addr="127.0.0.1", master_port=port) for rank in range(2)]
     return [command(machine, arguments) for machine, arguments in zip(machines, (first, second), strict=True)]
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
 
 
 def words_a_batch(output: str) -> list[float]:
@@ -128,9 +122,7 @@ def test_machines_that_differ_train_nothing(data: Path, tmp_path: Path, differs:
     rates = (0.1, 0.2) if differs == "settings" else (0.1, 0.1)
     first = train_arguments(data, tmp_path / "first", "--lr", rates[0])
     second = train_arguments(tmp_path, tmp_path / "second", "--lr", rates[1])
-    port = free_port()
-    machines = [Machines(1, 2, rank, "127.0.0.1", port) for rank in range(2)]
-    for result in run_together([command(machines[0], first), command(machines[1], second)]):
+    for result in run_together(two_machines(first, second)):
         assert result.status == 2
         assert "error: The machines were given different settings, or see different text or chec" in result.output
         assert "Traceback" not in result.output
@@ -145,9 +137,9 @@ def test_a_checkpoint_that_one_machine_misses_is_seen(
     (tmp_path / "elsewhere").mkdir()
     paths = {"save_dir": str(tmp_path), "restore_file": restore_file}
     cfg = OmegaConf.create({"task": {"data": str(tmp_path)}, "checkpoint": paths})
-    without = worker.seen(cfg)
+    without = worker.inputs_on_disk(cfg)
     (tmp_path / restore_file).touch()
-    assert worker.seen(cfg) != without
+    assert worker.inputs_on_disk(cfg) != without
 
 
 @pytest.mark.slow

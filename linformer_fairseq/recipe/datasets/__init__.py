@@ -6,10 +6,10 @@ from linformer_fairseq.cli.errors import UserError
 
 from .base import Dataset
 from .folder import Folder
-from .made import Made
+from .synthetic import Synthetic
 from .wmt14 import Wmt14
 
-DATASETS: tuple[type[Dataset], ...] = (Folder, Wmt14, Made)
+DATASETS: tuple[type[Dataset], ...] = (Folder, Wmt14, Synthetic)
 """The last one has no flag: it is taken where no other is asked for."""
 
 
@@ -19,8 +19,7 @@ def from_arguments(args: Namespace) -> Dataset:
     Raises:
         UserError: it asks for two, or for languages that the dataset is not in.
     """
-    given = {f"--{name.replace('_', '-')}" for name, value in vars(args).items() if value is not None}
-    asked = [dataset for dataset in DATASETS if dataset.flag in given]
+    asked = [dataset for dataset in DATASETS if dataset.flag and getattr(args, dataset.flag[2:].replace("-", "_"))]
     if len(asked) > 1:
         raise UserError(f"{asked[0].flag} and {asked[1].flag} name two texts: leave one out.")
     dataset = (asked or DATASETS)[-1].from_arguments(args)

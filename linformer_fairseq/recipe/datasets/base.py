@@ -14,18 +14,18 @@ class Dataset(ABC):
     """A parallel text. A subclass is a frozen dataclass, whose fields the user can choose, and stands in `DATASETS`."""
 
     flag: ClassVar[str] = ""
-    """The option that asks for it; empty for the dataset that is taken when nothing is asked for."""
+    """The option that asks for it, None or False unless it is given; empty for the dataset that is taken by default."""
     languages: ClassVar[Set[str]] = frozenset()
     """Codes of the two languages that it is in; empty where it may be in any."""
     has_documents: ClassVar[bool] = False
     """Whether its sentences stand in documents."""
-    way_out: ClassVar[str] = ""
+    remedy: ClassVar[str] = ""
     """What the user can do where its text cannot be had; ends the message of every `SourceError`."""
 
     @property
     @abstractmethod
     def name(self) -> str:
-        """What messages and headlines call it."""
+        """The name in messages and headlines."""
 
     @staticmethod
     @abstractmethod
@@ -39,7 +39,7 @@ class Dataset(ABC):
 
     @abstractmethod
     def settings(self) -> dict[str, Any]:
-        """Returns what decides the text, for settings.json; its first key is no other dataset's."""
+        """Returns the choices that decide the text, for settings.json; the first key identifies the dataset."""
 
     @abstractmethod
     def pairs(
@@ -59,7 +59,7 @@ class Dataset(ABC):
         """Returns where the text comes from, for the report; `facts` are those of the collected text."""
 
     def facts(self) -> dict[str, Any]:
-        """Returns what is kept with the collected text, and is no part of the settings."""
+        """Returns the facts that are stored with the collected text and are no part of the settings."""
         return {}
 
     @property

@@ -31,7 +31,7 @@ class Folder(Dataset):
     @staticmethod
     def add_options(group: _ArgumentGroup) -> None:
         group.add_argument(
-            Folder.flag, type=Path, metavar="DIR", help="train|valid|test.LANG[.gz]; without it a corpus is made"
+            Folder.flag, type=Path, metavar="DIR", help="train|valid|test.LANG[.gz]; without it the text is synthetic"
         )
 
     @classmethod

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from linformer_fairseq.cli.progress import bar, say
 
-from ..archives import extract, read_sgm
+from ..archives import FETCH_AGAIN, extract, read_sgm
 from ..download import SourceError, fetch, remember, verify
 from ..texts import Pair, count_lines, read_lines
 from .base import Dataset
@@ -54,7 +54,7 @@ TRAINING = {
     COMMON_CRAWL: "commoncrawl.de-en",
     NEWS_COMMENTARY: "training/news-commentary-v9.de-en",
 }
-"""The training text of an archive, less the language at its end."""
+"""Path of the training files in each archive, without the language suffix."""
 OFFICIAL_LINES = {"valid": 3000, "test": 3003}
 
 
@@ -65,7 +65,7 @@ class Wmt14(Dataset):
     name = "WMT14"
     flag = "--wmt14"
     languages = frozenset({"en", "de"})
-    way_out = "set WMT_BASE_URL to a mirror that has it"
+    remedy = "name a mirror that has it by --server (WMT_BASE_URL)"
 
     valid: str
     """NEWSTEST2013, or EVERY_100TH line of the training text as fairseq's own recipe has it."""
@@ -97,7 +97,7 @@ class Wmt14(Dataset):
 
     @property
     def is_official(self) -> bool:
-        """Whether the archives are those of statmt.org itself."""
+        """Whether the archives come from statmt.org itself."""
         return urlsplit(self.server).hostname in ("statmt.org", "www.statmt.org")
 
     def pairs(
@@ -127,8 +127,8 @@ class Wmt14(Dataset):
             raise _unequal(archive, members, list(map(len, sides)))
         if self.is_official and len(sides[0]) != OFFICIAL_LINES[split]:
             raise SourceError(
-                f"The {split} set in {archive} has {len(sides[0]):,} lines, not {OFFICIAL_LINES[split]:,}",
-                "remove that archive and run the same command again to fetch it anew",
+                f"{archive} has {len(sides[0]):,} lines in its {split} set, not {OFFICIAL_LINES[split]:,}",
+                FETCH_AGAIN,
             )
         yield from ((split, pair) for pair in zip(*sides, strict=True))
 
@@ -177,5 +177,5 @@ def _unequal(archive: Path, members: Sequence[str], counts: list[int]) -> Source
     return SourceError(
         f"{archive}: {members[0]} has {counts[0]:,} lines but {members[1]} has {counts[1]:,}, so they are no "
         "translations of each other",
-        "remove the archive and run the same command again",
+        FETCH_AGAIN,
     )

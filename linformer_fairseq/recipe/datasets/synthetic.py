@@ -1,4 +1,4 @@
-"""The corpus that is made on the spot."""
+"""The synthetic corpus, made on the spot."""
 
 from argparse import Namespace, _ArgumentGroup
 from collections import Counter
@@ -15,10 +15,10 @@ from .base import Dataset
 
 
 @dataclass(frozen=True)
-class Made(Dataset):
+class Synthetic(Dataset):
     """Sentences of a small grammar, English and something like German."""
 
-    name = "The made corpus"
+    name = "The synthetic corpus"
     languages = frozenset({"en", "de"})
 
     sizes: dict[str, int]
@@ -27,13 +27,16 @@ class Made(Dataset):
 
     @staticmethod
     def add_options(group: _ArgumentGroup) -> None:
-        group.add_argument("--made-train", type=count, default=14000, help="training pairs of the made corpus")
+        group.add_argument("--made-train", type=count, default=14000, help="training pairs of the synthetic corpus")
         group.add_argument(
-            "--made-test", type=count, default=500, help="validation pairs to make, and as many to test on"
+            "--made-test",
+            type=count,
+            default=500,
+            help="validation pairs of the synthetic corpus; the test set gets as many",
         )
 
     @classmethod
-    def from_arguments(cls, args: Namespace) -> "Made":
+    def from_arguments(cls, args: Namespace) -> "Synthetic":
         return cls({"train": args.made_train, "valid": args.made_test, "test": args.made_test}, args.seed)
 
     def settings(self) -> dict[str, Any]:
@@ -42,9 +45,9 @@ class Made(Dataset):
     def pairs(
         self, langs: tuple[str, str], archives: Path, work: Path, dropped: Counter[str]
     ) -> Iterator[tuple[str, Pair]]:
-        made = make_corpus(self.sizes, self.seed)
+        corpus = make_corpus(self.sizes, self.seed)
         for split in SPLITS:
-            yield from ((split, pair if langs[0] == "en" else pair[::-1]) for pair in made[split])
+            yield from ((split, pair if langs[0] == "en" else pair[::-1]) for pair in corpus[split])
 
     def origin(self, facts: dict[str, Any]) -> str:
         return "made by the recipe's own grammar"
