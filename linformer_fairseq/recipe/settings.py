@@ -199,6 +199,8 @@ class Model:
     """The kind; empty where further flags say it."""
     slots: str = ""
     """What `--linformer-k` is given where that is not k, as in 12,8,4."""
+    family: Family | None = None
+    """Where `projection` is empty and does not say it."""
 
     @property
     def name(self) -> str:
@@ -211,7 +213,7 @@ class Model:
 
     @property
     def _family(self) -> Family:
-        return FAMILIES.get(self.projection, LINFORMER)
+        return self.family or FAMILIES.get(self.projection, LINFORMER)
 
     @property
     def _where(self) -> str:
