@@ -2,10 +2,10 @@
 
 from matplotlib import pyplot as plt
 
-from linformer_fairseq.benchmark.report import table
 from linformer_fairseq.cli.figures import BASELINE_STYLE, save
 from linformer_fairseq.cli.files import write_text
 from linformer_fairseq.cli.machine import describe_machine
+from linformer_fairseq.cli.tables import table
 
 from .arguments import Conversion
 from .compare import OutputDrift
