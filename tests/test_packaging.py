@@ -170,7 +170,6 @@ def test_other_loggers_are_heard() -> None:
     assert {name for name in fairseq if logging.getLogger(name).level} - by_itself == {"fairseq.tasks.text_to_speech"}
 
 
-@pytest.mark.exhaustive
 def test_distributions_are_complete(bare: Bare) -> None:
     """A package index accepts both distributions, and every file of the package is in the wheel."""
     python("twine", "check", "--strict", *bare.dist.iterdir())

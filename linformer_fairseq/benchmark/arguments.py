@@ -24,7 +24,7 @@ class Arguments:
     run: Callable[[RunOptions, Any], None]
     options: RunOptions
     settings: Any
-    """The sizes of the benchmark that `run` is."""
+    """The options of that benchmark alone."""
 
 
 class _Smoke(argparse.Action):

@@ -42,5 +42,5 @@ def forward(part: str, model: TransformerModelBase, tokens: Tensor) -> Any:
 
 
 def forward_call(part: str, model: TransformerModelBase, tokens: Tensor) -> Callable[[int], Any]:
-    """Returns the same as a contender to time."""
+    """Returns a call that runs `forward` and ignores its number, for `timing.interleaved`."""
     return lambda run: forward(part, model, tokens)

@@ -41,7 +41,7 @@ def peak_bytes(call: Callable[[], object], device: torch.device) -> int:
 
 
 def peak_bytes_or_none(name: str, call: Callable[[], object], device: torch.device) -> int | None:
-    """Returns `peak_bytes` of a call that is known to run, or None, with a message, where the list does not fit."""
+    """Returns `peak_bytes` of a call, or None and prints why, where recording its allocations runs out of memory."""
     try:
         return peak_bytes(call, device)
     except (RuntimeError, MemoryError) as error:
@@ -62,7 +62,7 @@ def _memory_events(recorder: profile) -> list[tuple[int, int]]:
 
 @contextmanager
 def limited_memory(device: torch.device) -> Iterator[None]:
-    """Within, this process may allocate what is free on the machine and no more; what goes beyond raises an error.
+    """Limits this process to the memory that is free on the machine; an allocation beyond it raises an error.
 
     Without a limit Linux would grant the allocation and kill the process once it fills it, and with it all contenders.
     A GPU needs none, as its allocator refuses what does not fit; systems other than Linux tell no numbers to go by.

@@ -10,13 +10,10 @@ from fairseq.models.transformer import TransformerModelBase
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
 import linformer_fairseq  # noqa: F401  registers the architectures
-from linformer_fairseq.models.config import LinformerConfig
+from linformer_fairseq.models.config import ALL_PLACES
 
 TRANSFORMER = "fairseq's Transformer"
-DEFAULTS = LinformerConfig()
-ALL_LINEAR = "encoder,cross,decoder"
-"""All attentions of a model, as --linformer-attention takes them."""
-Flags = dict[str, str | int]
+Flags = dict[str, str]
 """Options of a model beside its sizes, under fairseq's names."""
 
 
@@ -55,27 +52,16 @@ def dictionary(words: int) -> Dictionary:
 
 
 def linformer_flags(k: int, **differences: str) -> Flags:
-    """Returns the options of a Linformer with slots alone, whatever the architecture's defaults are.
-
-    Args:
-        differences: `attention`, `sharing` or `projection` that are not the usual ones.
-    """
-    return {
-        "linformer_k": str(k),
-        "linformer_attention": DEFAULTS.linformer_attention,
-        "linformer_sharing": DEFAULTS.linformer_sharing,
-        "linformer_projection": "linear",
-        "linformer_window": 0,
-        **{f"linformer_{name}": value for name, value in differences.items()},
-    }
+    """Returns the options of a Linformer; `differences` are its `attention`, `sharing` or `projection`."""
+    return {"linformer_k": str(k), **{f"linformer_{name}": value for name, value in differences.items()}}
 
 
-def contenders(ks: Sequence[int], all_linear_k: int | None = None) -> dict[str, Flags]:
+def contenders(ks: Sequence[int], k_everywhere: int | None = None) -> dict[str, Flags]:
     """Returns fairseq's Transformer, a Linformer for each k, and one that projects the decoder's self-attention too."""
     models: dict[str, Flags] = {TRANSFORMER: {}, **{f"Linformer, k = {k}": linformer_flags(k) for k in ks}}
-    if all_linear_k is not None:
-        name = f"Linformer, k = {all_linear_k} ({ALL_LINEAR.replace(',', ', ')})"
-        models[name] = linformer_flags(all_linear_k, attention=ALL_LINEAR)
+    if k_everywhere is not None:
+        name = f"Linformer, k = {k_everywhere} ({ALL_PLACES.replace(',', ', ')})"
+        models[name] = linformer_flags(k_everywhere, attention=ALL_PLACES)
     return models
 
 

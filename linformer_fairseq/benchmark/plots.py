@@ -9,9 +9,8 @@ from matplotlib import colormaps
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from linformer_fairseq.cli.figures import BASELINE_STYLE, save
+from linformer_fairseq.cli.figures import BASELINE_STYLE, logarithmic, save
 
 Point = tuple[str, int, float | None]
 """The name of a line, x, and y where there is one."""
@@ -73,12 +72,8 @@ def _draw_panel(axes: Axes, panel: Panel, line_styles: Mapping[str, Style]) -> N
         axes.plot([x for x, _ in own], [y for _, y in own], label=name, **style)
     ticks = sorted({x for _, x, _ in panel.points})
     axes.set_xscale("log", base=2)
-    axes.set_yscale("log")
     axes.set_xticks(ticks, labels=[f"{tick:,}" for tick in ticks])
     axes.set_xticks([], minor=True)
-    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
-    axes.yaxis.set_minor_formatter(NullFormatter())
     axes.set_title(panel.title, fontsize=11)
     axes.set(xlabel=panel.x_label, ylabel=panel.y_label)
-    axes.grid(alpha=0.3)
+    logarithmic(axes)

@@ -1,14 +1,13 @@
 """Pieces of a report, whatever was measured."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
-from tabulate import tabulate
+from linformer_fairseq.cli.tables import UNKNOWN, table
 
 from .run_options import RunOptions
 from .timing import Spread
 
-UNKNOWN = "–"
 RowT = TypeVar("RowT")
 LineT = TypeVar("LineT")
 ColumnT = TypeVar("ColumnT")
@@ -20,16 +19,14 @@ def heading(title: str, options: RunOptions) -> list[str]:
         f"# {title}",
         f"{options.machine}. Measured on {options.device} in {options.dtype}; threads: {options.threads}.",
         f"    {options.command}",
-        f"All times are medians, of {options.repeats} runs unless a section says otherwise, after {options.warm_up} "
-        "that do not count; the contenders take turns run by run. The two numbers beside a median are its quartiles. A "
-        "MB is 10^6 bytes.",
+        f"All times are medians of {_counted(options.repeats, 'run')}, unless a section says otherwise, after "
+        f"{_counted(options.warm_up, 'warm-up run')}; the contenders take turns run by run. The two numbers beside a "
+        "median are its quartiles. 1 MB is 10^6 bytes.",
     ]
 
 
-def table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Returns a Markdown table of formatted numbers, the first column on the left and all others on the right."""
-    align = ["left", *["right"] * (len(headers) - 1)]
-    return tabulate(rows, headers, tablefmt="github", disable_numparse=True, colalign=align if rows else None)
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}{'s' * (number != 1)}"
 
 
 def listing(rows: Iterable[RowT], columns: Mapping[str, Callable[[RowT], str]]) -> str:

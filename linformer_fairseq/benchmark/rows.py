@@ -13,7 +13,7 @@ class Row:
     """What was found of one contender at one size; the base of dataclasses."""
 
     def facts(self) -> dict[str, Any]:
-        """The fields as results.json has them; subclasses add what they derive."""
+        """Returns the fields as results.json has them; subclasses add what they derive."""
         facts = dataclasses.asdict(self)
         return {name: value.facts() if isinstance(value, Spread) else value for name, value in facts.items()}
 

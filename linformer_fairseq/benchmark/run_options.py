@@ -54,6 +54,6 @@ class RunOptions:
         torch.manual_seed(self.seed)
 
     def facts(self) -> dict[str, Any]:
-        """The options as results.json has them."""
+        """Returns the options as results.json has them."""
         facts = {name: value for name, value in dataclasses.asdict(self).items() if name != "out"}
         return {**facts, "torch": torch.__version__}

@@ -18,6 +18,8 @@ Key = TypeVar("Key", bound=Hashable)
 """What a contender is known by."""
 Contenders = Mapping[Key, Callable[[int], object]]
 """What to time; a call is given its number, from 0 on."""
+INPUT_SETS = 3
+"""Inputs that the runs take in turn, so that no run finds its own in the processor's caches."""
 
 
 class Spread(NamedTuple):
@@ -28,17 +30,23 @@ class Spread(NamedTuple):
     upper: float
 
     def facts(self) -> dict[str, float]:
-        """The three as results.json has them."""
+        """Returns the three as results.json has them."""
         return {f"{name}_seconds": seconds for name, seconds in self._asdict().items()}
 
 
 @dataclass(frozen=True)
 class Timings(Generic[Key]):
-    """The times of the contenders that ran; every contender is in one of the two."""
+    """The times of the contenders that ran; every contender is in one of the two dictionaries."""
 
-    spreads: dict[Key, Spread]
+    seconds: dict[Key, list[float]]
+    """The time of every run."""
     notes: dict[Key, str]
     """Why a contender has no time."""
+
+    @property
+    def spreads(self) -> dict[Key, Spread]:
+        """The median and the quartiles of each contender."""
+        return {name: spread(times) for name, times in self.seconds.items()}
 
 
 class Measured(NamedTuple):
@@ -79,19 +87,14 @@ def interleaved(
     calls: Contenders[Key], repeats: int, warm_up: int, device: torch.device, time_limit: float = math.inf
 ) -> Timings[Key]:
     """Times all contenders in turn; the first `warm_up` runs of each do not count."""
-    seconds, notes = take_turns(calls, warm_up + repeats, device, time_limit)
-    return Timings({name: spread(times[warm_up:]) for name, times in seconds.items()}, notes)
+    timings = take_turns(calls, warm_up + repeats, device, time_limit)
+    return Timings({name: times[warm_up:] for name, times in timings.seconds.items()}, timings.notes)
 
 
-def take_turns(
-    calls: Contenders[Key], runs: int, device: torch.device, time_limit: float = math.inf
-) -> tuple[dict[Key, list[float]], dict[Key, str]]:
+def take_turns(calls: Contenders[Key], runs: int, device: torch.device, time_limit: float = math.inf) -> Timings[Key]:
     """Times all contenders in turn, run by run, so that whatever else the machine does affects all of them alike.
 
     A contender drops out once it does not fit into memory, or one of its runs takes longer than `time_limit` seconds.
-
-    Returns:
-        The seconds of every run, and why contenders dropped out; every contender is in one of the two.
     """
     seconds: dict[Key, list[float]] = {name: [] for name in calls}
     notes: dict[Key, str] = {}
@@ -108,12 +111,12 @@ def take_turns(
                     notes[name] = too_long(time_limit)
                 continue
             release(device)  # once the error, and what it refers to, is gone
-    return {name: times for name, times in seconds.items() if name not in notes}, notes
+    return Timings({name: times for name, times in seconds.items() if name not in notes}, notes)
 
 
 def too_long(time_limit: float) -> str:
-    """Returns the note of a contender of which a run took longer than so many seconds, here or at a shorter length."""
-    return f"left out: a run takes longer than {time_limit:g} s"
+    """Returns the note for a contender that exceeded the time limit, at this length or a shorter one."""
+    return f"left out: takes longer than {time_limit:g} s"
 
 
 def spread(seconds: list[float]) -> Spread:

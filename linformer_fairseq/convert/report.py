@@ -1,8 +1,8 @@
 """Reports how far a conversion moved a model's outputs."""
 
-from linformer_fairseq.benchmark.report import table
 from linformer_fairseq.cli.files import write_text
 from linformer_fairseq.cli.machine import describe_machine
+from linformer_fairseq.cli.tables import table
 
 from .arguments import Conversion
 from .compare import OutputDrift

@@ -12,6 +12,7 @@ from linformer_fairseq.modules import CAUSAL_KINDS, KINDS, ProjectedAttention
 from linformer_fairseq.modules.registry import DEFAULT_KIND, Kind, LayerShapes, causal_kind, flag_of
 
 PLACES = ("encoder", "cross", "decoder")
+ALL_PLACES = ",".join(PLACES)
 _PLACE_NAMES = {"cross": "cross-attention", "decoder": "the decoder's self-attention"}
 
 AttentionBuilder = Callable[..., ProjectedAttention]

@@ -11,7 +11,7 @@ from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.recipe import arguments as recipe
 from linformer_fairseq.recipe.settings import Settings
 
-from .variants import FORMER_NAMES, MAIN, VARIANTS, Training, Variant
+from .variants import MAIN, VARIANTS, Training, Variant
 
 DEFAULTS = shlex.split(
     "--bpe-merges 6000 --epochs 9 --max-tokens 1024 --lr 1.5e-3 --warmup-updates 1000 --dropout 0.2 --beam 4 "
@@ -40,12 +40,11 @@ class Study:
 
 
 def _variants(text: str) -> list[Variant]:
-    known = VARIANTS | {former: VARIANTS[name] for name, former in FORMER_NAMES.items()}
     names = text.split(",")
     for name in names:
-        if name not in known:
+        if name not in VARIANTS:
             raise argparse.ArgumentTypeError(f"{name!r} is not a variant: choose of {', '.join(VARIANTS)}")
-    return list(dict.fromkeys(known[name] for name in names))
+    return list(dict.fromkeys(VARIANTS[name] for name in names))
 
 
 def build_parser() -> Parser:

@@ -14,7 +14,7 @@ from .results import by_k
 from .variants import BASELINE, VARIANTS
 
 FEWEST = 50
-"""A bucket with fewer sentences is left out where there are larger ones: its BLEU is chance."""
+"""A bucket with fewer sentences is left out where there are larger ones: its BLEU is noise."""
 
 
 def against_length(rows: Sequence[Row], path: Path) -> None:

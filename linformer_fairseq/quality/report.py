@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy
 
-from linformer_fairseq.benchmark.report import UNKNOWN, table
+from linformer_fairseq.cli.tables import UNKNOWN, table
 from linformer_fairseq.length_buckets import Bucket
 from linformer_fairseq.spectrum.plots import TITLES
 

@@ -22,7 +22,7 @@ from .variants import BASELINE, Training
 
 VALID = "valid"
 ENTROPY = f"{VALID}/entropy.json"
-"""In the folder of a model, with the translation whose checkpoint it is about."""
+"""Stored beside the validation translation, as it is of the same checkpoint."""
 ALL = slice(None)
 
 
@@ -63,7 +63,7 @@ class Result:
     entropy: dict[str, float]
     """Of the attention maps, by place."""
     counts: numpy.ndarray
-    """What BLEU is computed from, a row a sentence (`recipe.scores.sentence_counts`)."""
+    """What BLEU is computed from, a row for each sentence (`recipe.scores.sentence_counts`)."""
 
     @classmethod
     def read(cls, training: Training, subset: Subset) -> "Result | None":

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from linformer_fairseq.models.config import ALL_PLACES
 from linformer_fairseq.recipe.settings import FAIRSEQ_MAX_POSITIONS, Model, Settings
 
 
@@ -12,7 +13,8 @@ from linformer_fairseq.recipe.settings import FAIRSEQ_MAX_POSITIONS, Model, Sett
 class Variant:
     """One way to project attention.
 
-    In `flags` and `slots`, {k} stands for the number of slots, {half} for half of it and {more} for one and a half.
+    In `flags` and `slots`, {k} stands for the number of slots, {half} for half of it, {more} for one and a half and
+    {double} for twice as many.
     """
 
     name: str
@@ -21,6 +23,8 @@ class Variant:
     """In tables and plots."""
     attention: str = ""
     """Empty for the Transformer, which has none projected."""
+    projection: str = "linear"
+    """The kind of that attention."""
     flags: str = ""
     """Further flags of the model with k slots."""
     slots: str = ""
@@ -36,14 +40,16 @@ class Variant:
             runs: the folder where each variant has one for each k.
         """
         for k in ks if self.attention else [0]:
-            flags, slots = (text.format(k=k, half=k // 2, more=3 * k // 2) for text in (self.flags, self.slots))
-            model = Model(k, self.attention, slots=slots) if self.attention else Model()
+            numbers = {"k": k, "half": k // 2, "more": 3 * k // 2, "double": 2 * k}
+            model, flags = Model(), ""
+            if k:
+                # not as the model's projection, which would rename the folders of older studies
+                flags = f"--linformer-projection {self.projection} {self.flags.format(**numbers)}"
+                model = Model(k, self.attention, slots=self.slots.format(**numbers), kind=self.projection)
             training = dataclasses.replace(shared.training, seed=seed, linformer_args=flags.split())
             settings = dataclasses.replace(shared, training=training)
-            ending = f"-k{k}" if k else ""
-            former = runs / f"{FORMER_NAMES.get(self.name, self.name)}{ending}"
-            out = former if former.is_dir() else runs / f"{self.name}{ending}"
-            yield Training(self, model, seed, settings, out / f"seed-{seed}")
+            out = runs / (f"{self.name}-k{k}" if k else self.name) / f"seed-{seed}"
+            yield Training(self, model, seed, settings, out)
 
 
 @dataclass(frozen=True)
@@ -61,72 +67,81 @@ class Training:
         return self.out / "models" / self.model.slug
 
 
-TWO, THREE = "encoder,cross", "encoder,cross,decoder"
-LINEAR, TWO_LEVEL = "--linformer-projection linear", "--linformer-projection two-level --linformer-open-slots"
+ENCODER_CROSS = "encoder,cross"
+TWO_LEVEL = "two-level"
+OPENED = "--linformer-open-slots"
+WINDOW = "--linformer-window"
 
 _MAIN = (
     Variant("transformer", "Transformer", what="full attention"),
-    Variant("linformer", "Linformer", TWO, LINEAR, what="learned E and F in encoder and cross-attention"),
+    Variant("linformer", "Linformer", ENCODER_CROSS, what="learned E and F in encoder and cross-attention"),
     Variant(
         "linformer-all",
         "Linformer (with decoder)",
-        THREE,
-        f"{LINEAR} --linformer-window 0",
+        ALL_PLACES,
+        flags=f"{WINDOW} 0",
         what="Linformer, and its causal form in the decoder's self-attention",
     ),
     Variant(
         "two-level",
         "two levels",
-        TWO,
-        f"{TWO_LEVEL} 3",
+        ENCODER_CROSS,
+        TWO_LEVEL,
+        f"{OPENED} 3",
         what="means of neighbouring tokens in encoder and cross-attention, of which each query opens its best three",
     ),
     Variant(
         "two-level-all",
         "two levels (with decoder)",
-        THREE,
-        f"{TWO_LEVEL} 3 --linformer-window {{half}}",
+        ALL_PLACES,
+        TWO_LEVEL,
+        f"{OPENED} 3 {WINDOW} {{half}}",
         what="two levels, and in the decoder's self-attention k/2 causal slots beside the last k/2 tokens",
     ),
 )
 _SCREENED = (
-    Variant("encoder", "Linformer in the encoder alone", "encoder", LINEAR),
-    Variant("cross", "Linformer in cross-attention alone", "cross", LINEAR),
-    Variant("decoder", "causal Linformer in the decoder alone", "decoder", f"{LINEAR} --linformer-window 0"),
+    Variant("encoder", "Linformer in the encoder alone", "encoder"),
+    Variant("cross", "Linformer in cross-attention alone", "cross"),
+    Variant("decoder", "causal Linformer in the decoder alone", "decoder", flags=f"{WINDOW} 0"),
     Variant(
         "decoder-window",
         "causal Linformer in the decoder alone, half of k a window",
         "decoder",
-        f"{LINEAR} --linformer-window {{half}}",
+        flags=f"{WINDOW} {{half}}",
     ),
-    Variant("normal", "Linformer, E and F start normal", TWO, f"{LINEAR} --linformer-init normal"),
+    Variant("normal", "Linformer, E and F start normal", ENCODER_CROSS, flags="--linformer-init normal"),
     Variant(
         "identity",
         "Linformer, E and F start as the identity, empty slots masked",
-        TWO,
-        f"{LINEAR} --linformer-init identity --linformer-mask-empty-slots",
+        ENCODER_CROSS,
+        flags="--linformer-init identity --linformer-mask-empty-slots",
     ),
-    Variant("pooled-linear", "means of neighbours plus E and F", TWO, "--linformer-projection pooled-linear"),
-    Variant("mean-pool", "means of neighbours", TWO, "--linformer-projection mean-pool"),
+    Variant("pooled-linear", "means of neighbours plus E and F", ENCODER_CROSS, "pooled-linear"),
+    Variant("mean-pool", "means of neighbours", ENCODER_CROSS, "mean-pool"),
     Variant(
         "conv",
         "a learned convolution over pairs of neighbours (n/2 slots)",
-        TWO,
-        "--linformer-projection conv",
+        ENCODER_CROSS,
+        "conv",
         slots=str(FAIRSEQ_MAX_POSITIONS // 2),
     ),
-    Variant("none", "Linformer, E and F for every head", TWO, f"{LINEAR} --linformer-sharing none"),
-    Variant("key-value", "Linformer, one E = F a layer", TWO, f"{LINEAR} --linformer-sharing key-value"),
-    Variant("layerwise", "Linformer, one E = F for all layers", TWO, f"{LINEAR} --linformer-sharing layerwise"),
-    Variant("falling", "Linformer, more slots in lower layers", TWO, LINEAR, slots="{more},{k},{half}"),
-    Variant("rising", "Linformer, more slots in higher layers", TWO, LINEAR, slots="{half},{k},{more}"),
-    Variant("two-level-2", "two levels, two slots opened", TWO, f"{TWO_LEVEL} 2"),
-    Variant("two-level-6", "two levels, six slots opened", TWO, f"{TWO_LEVEL} 6"),
+    Variant("none", "Linformer, E and F for every head", ENCODER_CROSS, flags="--linformer-sharing none"),
+    Variant("key-value", "Linformer, one E = F per layer", ENCODER_CROSS, flags="--linformer-sharing key-value"),
+    Variant("layerwise", "Linformer, one E = F for all layers", ENCODER_CROSS, flags="--linformer-sharing layerwise"),
+    Variant("falling", "Linformer, more slots in lower layers", ENCODER_CROSS, slots="{more},{k},{half}"),
+    Variant("rising", "Linformer, more slots in higher layers", ENCODER_CROSS, slots="{half},{k},{more}"),
+    Variant(
+        "wide-cross",
+        "Linformer, twice as many slots in cross-attention",
+        ENCODER_CROSS,
+        flags="--linformer-cross-k {double}",
+    ),
+    Variant("two-level-1", "two levels, one slot opened", ENCODER_CROSS, TWO_LEVEL, f"{OPENED} 1"),
+    Variant("two-level-2", "two levels, two slots opened", ENCODER_CROSS, TWO_LEVEL, f"{OPENED} 2"),
+    Variant("two-level-6", "two levels, six slots opened", ENCODER_CROSS, TWO_LEVEL, f"{OPENED} 6"),
 )
 
 BASELINE = "transformer"
 MAIN = tuple(variant.name for variant in _MAIN)
 """Those trained by default, with all seeds; the others were screened with one."""
 VARIANTS = {variant.name: variant for variant in (*_MAIN, *_SCREENED)}
-FORMER_NAMES = {"linformer": "paper", "linformer-all": "paper-all"}
-"""What older studies called variants, on the command line and in their folders, in which they go on."""

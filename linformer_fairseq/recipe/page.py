@@ -33,7 +33,7 @@ class Examples:
 
 
 def write_page(path: Path, title: str, markdown: str, pictures: list[Path], examples: Examples) -> None:
-    """Write the report and, where there is more than a baseline, the translations side by side.
+    """Writes the report and, where there is more than a baseline, the translations side by side.
 
     Args:
         markdown: CommonMark with tables; HTML in it is shown as text.
@@ -57,7 +57,7 @@ def write_page(path: Path, title: str, markdown: str, pictures: list[Path], exam
 
 
 def _render(markdown: str, pictures: list[Path]) -> str:
-    """The Markdown as HTML, every table in a box that scrolls, the pictures as data."""
+    """Returns the Markdown as HTML, every table in a box that scrolls, the pictures as data."""
     html = MarkdownIt("commonmark", {"html": False}).enable("table").render(markdown)
     html = html.replace("<table>", '<div class="table"><table>').replace("</table>", "</table></div>")
     for picture in pictures:
@@ -67,7 +67,7 @@ def _render(markdown: str, pictures: list[Path]) -> str:
 
 
 def most_different(systems: list[list[str]], limit: int = SHOWN) -> list[tuple[int, float]]:
-    """The sentences on which the models differ most from the first: (position from 0, difference in 0..100).
+    """Returns the sentences on which the models differ most from the first: (position from 0, difference in 0..100).
 
     The difference is 100 minus the sentence's chrF (Popović 2015, as sacreBLEU has it) of a model's translation
     against the baseline's, averaged over the models; ties stay in the order of the test set.
@@ -85,7 +85,7 @@ def most_different(systems: list[list[str]], limit: int = SHOWN) -> list[tuple[i
 
 
 def marked_words(baseline: str, translation: str) -> list[tuple[str, bool]]:
-    """The translation in pieces, each with whether the baseline lacks it in that place; joined they are the whole."""
+    """Returns the translation in pieces, each with whether the baseline lacks it there; joined they are the whole."""
     before, now = TOKEN.findall(baseline), TOKEN.findall(translation)
     matcher = SequenceMatcher(str.isspace, before, now, autojunk=False)
     return [("".join(now[first:end]), kind != "equal") for kind, _, _, first, end in matcher.get_opcodes()]

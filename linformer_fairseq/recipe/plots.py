@@ -7,9 +7,9 @@ from typing import Any
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from linformer_fairseq.cli.figures import BASELINE_STYLE, save
+from linformer_fairseq.benchmark.plots import BASELINE, Panel, draw, styles
+from linformer_fairseq.cli.figures import BASELINE_STYLE, logarithmic, save
 
 from .length_timing import ENCODER, WHOLE
 from .rows import Row
@@ -17,23 +17,23 @@ from .settings import Model
 
 
 def perplexity(rows: list[Row], path: Path) -> None:
-    """Validation perplexity against updates, all models in one picture."""
+    """Draws validation perplexity against updates, all models in one picture."""
     figure, axes = plt.subplots(figsize=(7.5, 4.8), layout="constrained")
     for row in rows:
         _line(axes, row["validation_curve"], row.model.name)
-    _logarithmic(axes, "validation perplexity (log scale)")
-    axes.set_xlabel("updates")
+    logarithmic(axes)
+    axes.set(xlabel="updates", ylabel="validation perplexity (log scale)")
     axes.legend()
     save(figure, path)
 
 
 def comparison(rows: list[Row], path: Path) -> None:
-    """Quality and speed against k: a line for each choice of attention and projection, the Transformer as a level."""
+    """Draws quality and speed against k, a line for each kind of attention and the Transformer as a level."""
     panels: list[tuple[str, Callable[[Row], float | None]]] = [
         ("BLEU (test)", lambda row: row["bleu"]),
         ("perplexity (validation)", lambda row: row["perplexity"]),
-        ("training, milliseconds an update", lambda row: _per_update(row, rows[0])),
-        ("translation, sentences a second", lambda row: row["sentences_per_second"]),
+        ("training, milliseconds per update", lambda row: _per_update(row, rows[0])),
+        ("translation, sentences per second", lambda row: row["sentences_per_second"]),
     ]
     figure, grid = plt.subplots(2, 2, figsize=(9, 6.6), layout="constrained", sharex=True)
     for axes, (title, value) in zip(grid.flat, panels, strict=True):
@@ -43,42 +43,26 @@ def comparison(rows: list[Row], path: Path) -> None:
 
 
 def _per_update(row: Row, first: Row) -> float | None:
-    """Milliseconds; None where another machine, say, would make them say nothing about the model."""
+    """Returns milliseconds; None where machine, processes, precision or jobs differ from the first row's."""
     circumstances = ("training_machine", "processes", "training_precision", "jobs")
     seconds = row["training_seconds_per_update"]
     return 1000 * seconds if seconds and all(row[name] == first[name] for name in circumstances) else None
 
 
 def lengths(rows: list[dict[str, Any]], path: Path) -> None:
-    """Time of a forward pass against sentence length: the encoder alone, and the whole model."""
-    figure, grid = plt.subplots(1, 2, figsize=(10.5, 4.8), layout="constrained", sharey=True)
-    for axes, part in zip(grid, (ENCODER, WHOLE), strict=True):
-        for model in dict.fromkeys(row["model"] for row in rows):
-            own = [row for row in rows if (row["model"], row["part"]) == (model, part) and row["seconds"]]
-            _line(axes, [(row["length"], row["seconds"]) for row in own], model)
-        shapes = dict.fromkeys((row["length"], row["sentences"]) for row in rows)
-        axes.set_xscale("log", base=2)
-        axes.set_xticks([length for length, _ in shapes], [f"{n:,}\n× {b}" for n, b in shapes], minor=False)
-        axes.set_title(part, fontsize=11)
-        axes.set_xlabel("tokens in a sentence × sentences in a batch")
-        _logarithmic(axes, "seconds a batch (log scale)" if part == ENCODER else "")
-    _legend_below(figure, grid[0])
-    save(figure, path)
+    """Draws the time of a forward pass against sentence length: the encoder alone, and the whole model."""
+    panels = []
+    for part in (ENCODER, WHOLE):
+        points = [(row["model"], row["length"], row["seconds"]) for row in rows if row["part"] == part]
+        panels.append(Panel(part, "tokens per sentence", "seconds per batch", points))
+    line_styles = styles(dict.fromkeys(row["model"] for row in rows)) | {Model().name: BASELINE}
+    draw(path, panels, line_styles, (10.5, 4.8), columns=3)
 
 
 def _line(axes: Axes, points: Sequence[tuple[float, float]], name: str) -> None:
     style = BASELINE_STYLE if name == Model().name else {}
     xs, ys = [x for x, _ in points], [y for _, y in points]
     axes.plot(xs, ys, **{"label": name, "marker": "o", "markersize": 4, **style})
-
-
-def _logarithmic(axes: Axes, label: str) -> None:
-    axes.set_yscale("log")
-    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.yaxis.set_minor_formatter(NullFormatter())
-    axes.set_ylabel(label)
-    axes.grid(alpha=0.3)
 
 
 def _legend_below(figure: Figure, axes: Axes) -> None:

@@ -16,7 +16,7 @@ LENGTHS_PLOT = "lengths.png"
 
 
 def write_report(settings: Settings, out: Path) -> None:
-    """Write results.json, the plots, report.md and report.html anew."""
+    """Writes results.json, the plots, report.md and report.html anew."""
     rows = finished_rows(settings, out)
     facts = corpus_facts(out)
     timed = read_json(out / length_timing.FILE_NAME) if (out / length_timing.FILE_NAME).exists() else None

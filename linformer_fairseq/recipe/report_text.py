@@ -5,17 +5,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tabulate import tabulate
-
 from linformer_fairseq.cli.files import read_json
+from linformer_fairseq.cli.tables import UNKNOWN, table
 
 from . import length_timing
-from .datasets.wmt14 import Wmt14
 from .evaluate import TEST
 from .rows import Row
 from .settings import SCORES, SENTENCEPIECE, Model, Settings
-
-NOTHING = "–"
 
 
 class Column(NamedTuple):
@@ -29,14 +25,14 @@ class Column(NamedTuple):
 
 
 def written(fact: Any, form: str | Callable[[Any], str]) -> str:
-    """A fact as text, or a dash for None."""
+    """Returns a fact as text, or a dash for None."""
     if fact is None:
-        return NOTHING
+        return UNKNOWN
     return format(fact, form) if isinstance(form, str) else form(fact)
 
 
 def summary(model: Model, out: Path) -> str:
-    """A model's scores, for the terminal."""
+    """Returns a model's scores, for the terminal."""
     row = Row(model, read_json(out / "models" / model.slug / TEST / SCORES))
 
     def fact(name: str, form: str = "") -> str:
@@ -52,15 +48,15 @@ def summary(model: Model, out: Path) -> str:
 
 
 def report_title(settings: Settings) -> str:
-    """The report's title, with the languages."""
+    """Returns the report's title, with the languages."""
     return f"Full and efficient attention, {settings.text.source_lang}-{settings.text.target_lang}"
 
 
 def report_text(
     settings: Settings, rows: list[Row], facts: dict[str, Any], timed: dict[str, Any] | None, pictures: dict[str, str]
 ) -> str:
-    """All of it; `timed` is what lengths.json holds, `pictures` are files by what they show."""
-    direction = f"{settings.text.source_lang}-{settings.text.target_lang}"
+    """Returns the whole report; `timed` is what lengths.json holds, `pictures` are files by what they show."""
+    text = settings.text
     parts = [
         f"# {report_title(settings)}",
         _corpus(settings, facts),
@@ -68,7 +64,7 @@ def report_text(
         *_training_time(rows),
         *_inference_time(settings, rows),
         *(_lengths(timed) if timed else []),
-        *(_study() if isinstance(settings.text.dataset, Wmt14) and direction == "en-de" else []),
+        *text.dataset.published(text.source_lang, text.target_lang),
         "## Plots",
         *(f"![{what}]({file})" for what, file in pictures.items()),
         *_machines(rows),
@@ -129,8 +125,8 @@ def _training_time(rows: list[Row]) -> list[str]:
     columns = [
         Column("Seconds", "training_seconds", ",.0f"),
         Column("Updates", "training_updates", ","),
-        Column("Milliseconds an update", "training_seconds_per_update", lambda seconds: f"{1000 * seconds:.0f}"),
-        Column("Tokens a second", "training_tokens_per_second", ",.0f"),
+        Column("Milliseconds per update", "training_seconds_per_update", lambda seconds: f"{1000 * seconds:.0f}"),
+        Column("Tokens per second", "training_tokens_per_second", ",.0f"),
         Column("Processes", "processes"),
         Column("Precision", "training_precision"),
     ]
@@ -138,7 +134,7 @@ def _training_time(rows: list[Row]) -> list[str]:
     shared = {row.model.name: row["jobs"] for row in rows if (row["jobs"] or 1) > 1}
     parts = [
         "Time spent in updates, without validation, saving and starting, as fairseq-train logs it (whole seconds "
-        "an epoch); tokens are target subwords."
+        "per epoch); tokens are target subwords."
     ]
     if lost:
         parts.append(f"A training that was killed has lost the time of an epoch ({', '.join(lost)}).")
@@ -155,8 +151,8 @@ def _training_time(rows: list[Row]) -> list[str]:
 def _inference_time(settings: Settings, rows: list[Row]) -> list[str]:
     columns = [
         Column("Seconds", "seconds", ",.1f"),
-        Column("Sentences a second", "sentences_per_second", ",.2f"),
-        Column("Tokens a second", "tokens_per_second", ",.0f"),
+        Column("Sentences per second", "sentences_per_second", ",.2f"),
+        Column("Tokens per second", "tokens_per_second", ",.0f"),
         Column("Precision", "precision"),
     ]
     translation = settings.translation
@@ -185,7 +181,7 @@ def _commands(rows: list[Row]) -> list[str]:
 
 
 def _lengths(timed: dict[str, Any]) -> list[str]:
-    """A table for the encoder and one for the whole model: a row a length, a column a model."""
+    """Returns tables of the encoder and of the whole model, with a row for each length and a column for each model."""
     asked = timed["asked"]
     parts = [
         f"Seconds of one forward pass over {asked['tokens']:,} source tokens, as sentences of different lengths, and, "
@@ -195,48 +191,21 @@ def _lengths(timed: dict[str, Any]) -> list[str]:
         "longest sentence.",
     ]
     for part in (length_timing.ENCODER, length_timing.WHOLE):
-        table = []
+        lines = []
         rows = [row for row in timed["rows"] if row["part"] == part]
         for length, sentences in dict.fromkeys((row["length"], row["sentences"]) for row in rows):
             cells = {row["model"]: row for row in rows if row["length"] == length}
             times = [
-                cells[name]["note"] or f"{cells[name]['seconds']:.3f}" if name in cells else NOTHING
+                cells[name]["note"] or f"{cells[name]['seconds']:.3f}" if name in cells else UNKNOWN
                 for name in asked["models"]
             ]
-            table.append([f"{length:,} / {sentences}", *times])
-        parts += [f"*{part[0].upper()}{part[1:]}*", _tabulate(["Tokens / sentences", *asked["models"]], table)]
+            lines.append([f"{length:,} / {sentences}", *times])
+        parts += [f"*{part[0].upper()}{part[1:]}*", table(["Tokens / sentences", *asked["models"]], lines)]
     return ["### Against sentence length", *parts]
 
 
-def _study() -> list[str]:
-    headers = [
-        "Model",
-        "BLEU, as published (not comparable)",
-        "sacreBLEU of its translations",
-        "Seconds a batch, training (not comparable)",
-    ]
-    published = [
-        ["Transformer", "29.92", "18.68", "0.221"],
-        ["Linformer k=32", "30.08", "14.15", "0.205"],
-        ["Linformer k=64", "27.74", "15.18", "0.209"],
-    ]
-    return [
-        "## Published by the study",
-        _tabulate(headers, published),
-        "What the study that this recipe completes has published, on newstest2014. Its BLEU comes without a signature, "
-        "and scoring its published translations gives other figures: these compare with our column BLEU, where that is "
-        "of the whole newstest2014 and a full training. Its seconds are of another machine; their ratios compare with "
-        "ours. It published no perplexity and no inference time.",
-    ]
-
-
 def _table(rows: list[Row], columns: list[Column]) -> str:
-    return _tabulate(
+    return table(
         ["Model", *(column.header for column in columns)],
         [[row.model.name, *(written(row[column.name], column.form) for column in columns)] for row in rows],
     )
-
-
-def _tabulate(headers: list[str], rows: list[list[str]]) -> str:
-    align = ("left", *["right"] * (len(headers) - 1))
-    return tabulate(rows, headers=headers, tablefmt="pipe", colalign=align, disable_numparse=True)

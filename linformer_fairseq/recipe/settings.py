@@ -195,9 +195,11 @@ class Model:
     k: int = 0
     attention: str = ""
     projection: str = ""
-    """The kind; empty where further flags say it."""
+    """The kind of that attention, as flag and in the name of the folder; empty where further flags say it."""
     slots: str = ""
     """What `--linformer-k` is given where that is not k, as in 12,8,4."""
+    kind: str = ""
+    """The kind that further flags say."""
 
     @property
     def name(self) -> str:
@@ -210,9 +212,10 @@ class Model:
 
     @property
     def _family(self) -> str:
-        kind = KINDS.get(self.projection)
-        is_linformer = kind is None or issubclass(kind.attention, LinformerMultiheadAttention)
-        return REPORT_NAMES.get(self.projection, LINFORMER if is_linformer else self.projection)
+        kind = self.projection or self.kind
+        registered = KINDS.get(kind)
+        is_linformer = registered is None or issubclass(registered.attention, LinformerMultiheadAttention)
+        return REPORT_NAMES.get(kind, LINFORMER if is_linformer else kind)
 
     @property
     def _where(self) -> str:
@@ -228,7 +231,7 @@ class Model:
 
     def architecture(self, baseline: str) -> str:
         """Returns fairseq's name for this attention in the Transformer of the architecture `baseline`."""
-        return PREFIXES.get(self.projection, PREFIXES[DEFAULT_KIND]) + baseline if self.k else baseline
+        return PREFIXES.get(self.projection or self.kind, PREFIXES[DEFAULT_KIND]) + baseline if self.k else baseline
 
     def arguments(self, training: Training) -> list[str]:
         """Returns the arguments that make fairseq-train build this model; all others are the same for every model."""

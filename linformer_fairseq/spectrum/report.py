@@ -5,8 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from linformer_fairseq.benchmark.report import table
 from linformer_fairseq.cli.machine import describe_machine
+from linformer_fairseq.cli.tables import table
 from linformer_fairseq.length_buckets import Bucket
 
 from .arguments import Arguments

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from linformer_fairseq.benchmark import timing
-from linformer_fairseq.benchmark.timing import Spread, interleaved, spread, take_turns, too_long
+from linformer_fairseq.benchmark.timing import Spread, Timings, interleaved, spread, take_turns, too_long
 
 CPU = torch.device("cpu")
 
@@ -27,7 +27,7 @@ def test_contenders_take_turns() -> None:
 @pytest.mark.usefixtures("_clock")
 def test_first_runs_do_not_count() -> None:
     calls = {"a": lambda run: run}
-    assert take_turns(calls, 3, CPU) == ({"a": [0.0, 1.0, 2.0]}, {})
+    assert take_turns(calls, 3, CPU) == Timings({"a": [0.0, 1.0, 2.0]}, {})
     assert interleaved(calls, repeats=3, warm_up=2, device=CPU).spreads == {"a": spread([2.0, 3.0, 4.0])}
 
 
@@ -39,10 +39,10 @@ def test_contender_whose_run_takes_too_long_drops_out() -> None:
         order.append(run)
         return run
 
-    seconds, notes = take_turns({"slower": call, "quick": lambda run: 1}, 5, CPU, time_limit=1.5)
+    timings = take_turns({"slower": call, "quick": lambda run: 1}, 5, CPU, time_limit=1.5)
     assert order == [0, 1, 2]
-    assert seconds == {"quick": [1.0] * 5}
-    assert notes == {"slower": "left out: a run takes longer than 1.5 s"} == {"slower": too_long(1.5)}
+    assert timings.seconds == {"quick": [1.0] * 5}
+    assert timings.notes == {"slower": "left out: takes longer than 1.5 s"} == {"slower": too_long(1.5)}
 
 
 def test_contender_that_does_not_fit_drops_out() -> None:

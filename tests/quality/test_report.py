@@ -11,7 +11,7 @@ from linformer_fairseq.quality.report import report_text
 from linformer_fairseq.quality.results import Result, findings
 from linformer_fairseq.quality.variants import VARIANTS, Training
 from linformer_fairseq.recipe.settings import Model
-from tests.quality.test_results import LENGTHS, REFERENCES, SUBSET, result, worse
+from tests.quality.known import LENGTHS, REFERENCES, SUBSET, result, worse
 
 LONG = LENGTHS > 8
 

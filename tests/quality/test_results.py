@@ -5,33 +5,9 @@ import pytest
 from sacrebleu.metrics import BLEU
 
 from linformer_fairseq.length_buckets import Bucket
-from linformer_fairseq.quality.results import Result, Subset, difference
-from linformer_fairseq.quality.variants import VARIANTS, Training
-from linformer_fairseq.recipe.scores import compare, sentence_counts
-from linformer_fairseq.recipe.settings import Model
-
-WORDS = ["a", "house", "stands", "near", "the", "old", "river", "and", "two", "men", "walk", "by", "with", "dogs"]
-
-
-def sentences(seed: int, count: int = 60) -> list[str]:
-    generator = numpy.random.default_rng(seed)
-    return [" ".join(generator.choice(WORDS, size=generator.integers(4, 15))) for _ in range(count)]
-
-
-REFERENCES = sentences(1)
-LENGTHS = numpy.array([len(line.split()) + 1 for line in REFERENCES])
-SUBSET = Subset("valid", LENGTHS, REFERENCES, "en")
-
-
-def worse(lines: list[str], share: float, seed: int) -> list[str]:
-    """Some words replaced."""
-    generator = numpy.random.default_rng(seed)
-    return [" ".join(w if generator.random() > share else "x" for w in line.split()) for line in lines]
-
-
-def result(hypotheses: list[str], seed: int = 1) -> Result:
-    training = Training(VARIANTS["transformer"], Model(), seed, None, None)
-    return Result(training, SUBSET, 1.0, {}, sentence_counts(SUBSET.bleu, hypotheses, REFERENCES))
+from linformer_fairseq.quality.results import difference
+from linformer_fairseq.recipe.scores import compare
+from tests.quality.known import REFERENCES, SUBSET, result, worse
 
 
 def test_bleu_of_a_bucket_is_that_of_its_sentences() -> None:

@@ -55,7 +55,12 @@ def test_a_study_goes_on_and_is_reported(text: Path, begun: Path) -> None:
     }
     train = folder / "models/linformer-k4-encoder-cross-decoder/train.json"
     command = json.loads(train.read_text())["command"]
-    for flag, value in (("--seed", "2"), ("--linformer-projection", "two-level"), ("--linformer-window", "2")):
+    for flag, value in (
+        ("--arch", "two_level_transformer"),
+        ("--seed", "2"),
+        ("--linformer-projection", "two-level"),
+        ("--linformer-window", "2"),
+    ):
         assert command[command.index(flag) + 1] == value
     report = (begun / "report.md").read_text()
     assert "two levels (with decoder), k = 4" in report
@@ -150,13 +155,11 @@ def test_the_test_set_and_the_conversion_recipe(text: Path, begun: Path) -> None
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == kept
 
 
-def test_a_study_of_former_names_goes_on_in_its_folders(text: Path, tmp_path: Path) -> None:
-    """And what is asked for twice is done once."""
-    (tmp_path / "runs/paper-k4").mkdir(parents=True)
-    asked = ["--variants", "paper,linformer,linformer-all", "--seeds", "2,1,2", "--k", "4,4"]
+def test_what_is_asked_for_twice_is_done_once(text: Path, tmp_path: Path) -> None:
+    asked = ["--variants", "linformer,transformer,linformer", "--seeds", "2,1,2", "--k", "4,4"]
     study = parse(arguments(text, tmp_path, *asked))
     assert [str(training.out.relative_to(tmp_path)) for training in study.trainings] == [
-        f"runs/{folder}/seed-{seed}" for seed in (2, 1) for folder in ("paper-k4", "linformer-all-k4")
+        f"runs/{folder}/seed-{seed}" for seed in (2, 1) for folder in ("linformer-k4", "transformer")
     ]
 
 

@@ -3,8 +3,6 @@
 import base64
 import json
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
@@ -17,10 +15,8 @@ from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.keys import Keys
 
-from linformer_fairseq.recipe import page
 from linformer_fairseq.recipe.page import Examples, marked_words, most_different, write_page
 
-ROOT = Path(__file__).parents[2]
 PICTURE = base64.b64decode(  # one pixel
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 )
@@ -166,14 +162,6 @@ def test_words_that_the_baseline_lacks_are_marked(baseline: str, translation: st
 def test_marking_loses_nothing_and_marks_no_word_of_the_baseline_itself(baseline: str, translation: str) -> None:
     assert "".join(text for text, _ in marked_words(baseline, translation)) == translation
     assert not any(new for _, new in marked_words(translation, translation))
-
-
-def test_the_page_is_installed_with_all_that_it_is_made_of(tmp_path: Path) -> None:
-    command = [sys.executable, "setup.py", "-q", "build_py", "--build-lib", str(tmp_path)]
-    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
-    installed = {file.name for file in (tmp_path / "linformer_fairseq" / "recipe").glob("page.*")}
-    assert installed == {file.name for file in Path(page.__file__).parent.glob("page.*")}
-    assert len(installed) == 4
 
 
 @pytest.fixture

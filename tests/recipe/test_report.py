@@ -115,12 +115,12 @@ def test_every_table_holds_what_it_names(out: Path) -> None:
     difference = f"{found['difference']:+.2f} [{found['low']:+.2f}, {found['high']:+.2f}]"
     assert rows[1] == [NAMES[1], *rows[0][1:3], difference, f"{found['p_value']:.3f}", *rows[0][5:]]
     assert table(report, "## Training time") == [
-        ["Model", "Seconds", "Updates", "Milliseconds an update", "Tokens a second", "Processes", "Precision"],
+        ["Model", "Seconds", "Updates", "Milliseconds per update", "Tokens per second", "Processes", "Precision"],
         [NAMES[0], "50", "100", "500", "1,600", "4", "bf16"],
         [NAMES[1], "–", "100", "–", "–", "4", "bf16"],  # nobody knows how long
     ]
     assert table(report, "## Inference time")[:2] == [
-        ["Model", "Seconds", "Sentences a second", "Tokens a second", "Precision"],
+        ["Model", "Seconds", "Sentences per second", "Tokens per second", "Precision"],
         [NAMES[0], "1,234.6", "2.43", "1,358", "fp16"],
     ]
     header, *rows = table(report, "*Encoder*")

@@ -24,7 +24,7 @@ class Search:
     Args:
         model: in evaluation mode.
         source: tokens (S, n) of S sentences, without padding.
-        beam: hypotheses a sentence.
+        beam: hypotheses per sentence.
         longest: target tokens at most.
     """
 
@@ -32,13 +32,12 @@ class Search:
         words = model.decoder.dictionary
         self.decoder: TransformerDecoderBase = model.decoder
         self.beam, self.sentences = beam, len(source)
-        self.rows = beam * len(source)
         self.state: IncrementalState = {}
         self._ensemble = EnsembleModel([model])
         self._ensemble.set_decoder_beam_size(beam)
         self._search = BeamSearch(words)
         device = source.device
-        self.tokens = torch.randint(words.nspecial, len(words), (self.rows, longest), device=device)
+        self.tokens = torch.randint(words.nspecial, len(words), (beam * len(source), longest), device=device)
         self._scores = torch.zeros(self.sentences, beam, longest, device=device)
         lengths = torch.full((len(source),), source.size(1), device=device)
         encoded = self._ensemble.forward_encoder({"src_tokens": source, "src_lengths": lengths})
@@ -86,7 +85,7 @@ class Search:
 
 
 def _filled(name: str, x: Tensor | None, position: int) -> Tensor | None:
-    """Returns what a state has at a position in the place of `x`, which holds one token, or the sums over all."""
+    """Returns random numbers in the shape that the state tensor `x` has at a position; `x` holds one token, or sums."""
     if name == POSITION:
         return torch.tensor(position)
     if x is None:

@@ -34,8 +34,8 @@ def check_decoding(name: str, model: TransformerModelBase, device: torch.device)
     difference = (torch.log_softmax(torch.cat(steps, dim=1), dim=-1) - whole).abs().max().item()
     if not difference < LOG_PROB_TOLERANCE:
         raise UserError(
-            f"{name}: decoding step by step differs from the parallel pass by {difference:.2g}; nothing was timed, "
-            "please report this."
+            f"{name}: decoding step by step differs from the parallel pass by {difference:.2g}. Nothing was "
+            "timed; please report this."
         )
 
 
@@ -58,7 +58,7 @@ def check_product(heads: int, head_dim: int, k: int, chunk_sizes: tuple[int, ...
         pairs = zip((out, *torch.autograd.grad(out, inputs, upstream)), (expected, *gradients), strict=True)
         if not all(torch.allclose(x, y, PRODUCT_TOLERANCE, PRODUCT_TOLERANCE) for x, y in pairs):
             raise UserError(
-                f"the causal product in chunks of {chunk_size} differs from its formula; nothing was timed, please "
+                f"the causal product in chunks of {chunk_size} differs from its formula. Nothing was timed; please "
                 "report this."
             )
 

@@ -45,7 +45,7 @@ class DecodingRow(TimedRow):
         return self.hypotheses / self.seconds if self.seconds else None
 
     def facts(self) -> dict[str, Any]:
-        """The row as results.json has it."""
+        """Returns the row as results.json has it."""
         return {**super().facts(), "tokens_per_second": self.tokens_per_second}
 
 
@@ -100,7 +100,7 @@ def _in_turn(wanted: list[Wanted], models: Models, settings: CausalSettings, opt
         time, note = timings.spreads.get(key), notes.get(key, "")
         bytes_ = sizes.get(key, (None, None))
         rows.append(DecodingRow(name, beam, position, settings.sentences * beam, time, *bytes_, note))
-        say(f"  {name}, position {position:,}: {f'{in_milliseconds(time)} a step' if time else note}")
+        say(f"  {name}, position {position:,}: {f'{in_milliseconds(time)} per step' if time else note}")
     del searches, calls
     release(device)
     return rows

@@ -2,11 +2,13 @@
 
 from fairseq.models.transformer import TransformerModelBase
 
-from ..models import ALL_LINEAR, TRANSFORMER, build, linformer_flags
+from linformer_fairseq.models.config import ALL_PLACES
+
+from ..models import TRANSFORMER, build, linformer_flags
 from .settings import CausalSettings
 
 LINFORMERS = {
-    "Linformer (encoder, cross, decoder)": ALL_LINEAR,
+    "Linformer (encoder, cross, decoder)": ALL_PLACES,
     "Linformer (decoder)": "decoder",
 }
 """The contenders besides fairseq's Transformer, and which of their attentions are projected."""

@@ -18,7 +18,7 @@ from linformer_fairseq.modules.ops.causal import causal_attention
 from ..memory import release
 from ..rows import TimedRow
 from ..run_options import RunOptions
-from ..timing import Measured, Spread, interleaved, with_peaks
+from ..timing import INPUT_SETS, Measured, Spread, interleaved, with_peaks
 from .settings import CausalSettings
 
 PRODUCT = "causal Linformer product"
@@ -33,8 +33,6 @@ OURS = {
     **dict.fromkeys((MODULE, FUSED_MODULE, EAGER_MODULE), MODULE),
 }
 """All contenders, and the one of ours that each is compared with: without linear layers, or with them."""
-INPUT_SETS = 3
-"""Inputs that the runs take in turn, so that no run finds its own in the processor's caches."""
 
 Call = Callable[[int], object]
 """Forward and backward on the inputs of a run."""

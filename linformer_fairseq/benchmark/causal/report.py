@@ -5,10 +5,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from linformer_fairseq.cli.files import write_json, write_text
+from linformer_fairseq.cli.tables import UNKNOWN
 from linformer_fairseq.modules.ops.causal import CHUNK_SIZE, LONGEST_SINGLE_CHUNK, default_chunk_size
 
 from ..plots import BASELINE, Panel, draw, styles
-from ..report import UNKNOWN, heading, listing, megabytes, milliseconds, quartiles, ratio
+from ..report import heading, listing, megabytes, milliseconds, quartiles, ratio
 from ..run_options import RunOptions
 from .decoding import DecodingRow
 from .models import LINFORMERS, TRANSFORMER
@@ -22,7 +23,7 @@ STEP_COLUMNS: dict[str, Callable[[DecodingRow], str]] = {
     "Model": lambda row: row.model,
     "Beam": lambda row: str(row.beam),
     "Target position": lambda row: f"{row.position:,}",
-    "ms a step": lambda row: row.note or milliseconds(row.time),
+    "ms per step": lambda row: row.note or milliseconds(row.time),
     "Quartiles": lambda row: quartiles(row.time),
 }
 TRAINING_COLUMNS: dict[str, Callable[[TrainingRow], str]] = {
@@ -37,9 +38,9 @@ class Results:
     """All that was measured."""
 
     decoding: list[DecodingRow]
-    """The models side by side."""
+    """Every model at every position, the models in turn."""
     growth: list[DecodingRow]
-    """The positions side by side."""
+    """Every Linformer at every position, the positions in turn."""
     training: list[TrainingRow]
     chunks: list[TrainingRow]
 
@@ -49,7 +50,7 @@ def write(results: Results, settings: CausalSettings, options: RunOptions) -> No
     write_json(
         options.out / "results.json",
         {
-            "running": options.facts(),
+            "options": options.facts(),
             "settings": asdict(settings),
             **{name: [row.facts() for row in rows] for name, rows in vars(results).items()},
         },
@@ -93,7 +94,7 @@ def _decoding_table(rows: list[DecodingRow]) -> str:
     fairseq = {(row.beam, row.position): row.seconds for row in rows if row.model == TRANSFORMER}
     columns = {
         **STEP_COLUMNS,
-        "Tokens a second": lambda row: f"{row.tokens_per_second:,.0f}" if row.tokens_per_second else UNKNOWN,
+        "Tokens per second": lambda row: f"{row.tokens_per_second:,.0f}" if row.tokens_per_second else UNKNOWN,
         "fairseq's time / this": lambda row: ratio(fairseq[row.beam, row.position], row.seconds),
         "Self-attention's state, MB": lambda row: megabytes(row.self_state_bytes),
         "Whole state, MB": lambda row: megabytes(row.state_bytes),
@@ -152,7 +153,7 @@ def _chunk_table(rows: list[TrainingRow]) -> str:
 
 
 def _is_default(row: TrainingRow) -> bool:
-    """Whether a chunk size is the default; all that make one chunk of a text are the same."""
+    """Returns whether a chunk size is the default; all that make one chunk of a text are the same."""
     return min(row.chunk_size, row.length) == min(default_chunk_size(row.length), row.length)
 
 
@@ -163,7 +164,7 @@ def _draw_decoding(rows: list[DecodingRow], path: Path) -> None:
     panels = []
     for beam in beams:
         times = [(row.model, row.position, row.seconds) for row in rows if row.beam == beam]
-        panels.append(Panel(f"beam {beam}", x_label, "time of a step, ms", times, 1e3))
+        panels.append(Panel(f"beam {beam}", x_label, "time per step, ms", times, 1e3))
     sizes = [(row.model, row.position, row.state_bytes) for row in rows if row.beam == beams[-1]]
     panels.append(Panel(f"incremental state, beam {beams[-1]}", x_label, "size of the state, MB", sizes, 1e-6))
     draw(path, panels, STYLES, (4.6 * len(panels), 4.8), columns=3)

@@ -36,12 +36,12 @@ class Batches:
 
     @property
     def source_tokens(self) -> int:
-        """Without padding."""
+        """All source tokens, without padding."""
         return sum(int(sample["net_input"]["src_lengths"].sum()) for sample in self.samples)
 
     @property
     def target_tokens(self) -> int:
-        """Without padding, as fairseq-train's words per second count them."""
+        """All target tokens, without padding, as fairseq-train's words per second count them."""
         return sum(sample["ntokens"] for sample in self.samples)
 
     @property

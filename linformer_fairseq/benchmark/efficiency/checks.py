@@ -92,7 +92,7 @@ def _compare(name: str, attention: Attention, formula: Attention, x: Tensor) -> 
     ):
         if not torch.allclose(one, other, TOLERANCE, TOLERANCE):
             difference = (one - other).abs().max().item()
-            raise UserError(f"{name}: its {what} is wrong by {difference:.2g}; nothing was timed, please report this.")
+            raise UserError(f"{name}: its {what} is wrong by {difference:.2g}. Nothing was timed; please report this.")
 
 
 def _with_gradient(attention: Attention, x: Tensor) -> tuple[Tensor, Tensor]:

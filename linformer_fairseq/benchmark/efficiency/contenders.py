@@ -26,7 +26,7 @@ class FusedAttention(nn.Module):
         self.q_proj, self.k_proj, self.v_proj, self.out_proj = (nn.Linear(dim, dim) for _ in range(4))
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, n, C)."""
+        """Maps x (B, n, C) to the output of the same shape."""
         q, k, v = (
             linear(x).unflatten(2, (self.num_heads, -1)).transpose(1, 2)
             for linear in (self.q_proj, self.k_proj, self.v_proj)
@@ -69,4 +69,4 @@ OWN = (
 )
 CONTENDERS = (*FULL, *OWN, *PEERS)
 WITH_K = tuple(contender.name for contender in CONTENDERS if contender.takes_k)
-"""The contenders that there is one of for every k."""
+"""Contenders that are built once for each k."""

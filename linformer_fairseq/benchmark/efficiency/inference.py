@@ -30,7 +30,7 @@ class InferenceRow(TimedRow):
     model: str
     part: str
     length: int
-    """Tokens of a sentence."""
+    """Tokens per sentence."""
     sentences: int
     time: Spread | None
     """Time of one batch."""
@@ -39,7 +39,7 @@ class InferenceRow(TimedRow):
     note: str = ""
 
     def facts(self) -> dict[str, Any]:
-        """The row as results.json has it, with source tokens a second."""
+        """Returns the row as results.json has it, with source tokens per second."""
         speed = self.length * self.sentences / self.seconds if self.seconds else None
         return {**super().facts(), "tokens_per_second": speed}
 
@@ -75,7 +75,7 @@ def measure(
             _share_future_mask(models, length, options)
         timings = interleaved(calls, options.repeats, options.warm_up, device, limit)
         alone = {name: partial(_with_own_mask, call, models[name]) for name, call in calls.items()}
-        timings = Timings(timings.spreads, slow | timings.notes)
+        timings = Timings(timings.seconds, slow | timings.notes)
         measured = with_peaks(timings, alone, device, lambda time: f"{time.median:,.2f} s")
         rows += [InferenceRow(name, part, length, len(source), *measured[name]) for name in names]
     release(device)
@@ -84,11 +84,11 @@ def measure(
 
 def _build(settings: EfficiencySettings, options: RunOptions) -> Models:
     """Returns all contenders, ready for inference as fairseq-generate makes them."""
-    task, all_linear_k = settings.model.task(), settings.largest_model_k
+    task, k_everywhere = settings.model.task(), settings.largest_model_k
     longest = max(length for length, _ in shapes(settings.inference_tokens, settings.inference_lengths))
     models = {
-        name: build(flags, settings.model, task, max(longest, all_linear_k))
-        for name, flags in contenders(settings.model_k, all_linear_k).items()
+        name: build(flags, settings.model, task, max(longest, k_everywhere))
+        for name, flags in contenders(settings.model_k, k_everywhere).items()
     }
     for model in models.values():
         model.load_state_dict(model.state_dict())  # fairseq 0.12.2 opens its fused kernel for loaded weights alone

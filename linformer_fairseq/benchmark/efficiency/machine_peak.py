@@ -24,13 +24,13 @@ class SquareProduct:
 
 
 def linformer_operations(sizes: Sizes, sentences: int) -> int:
-    """Returns the floating-point operations of a forward pass's matrix products, for k <= n: two a multiplication.
+    """Returns the floating-point operations of a forward pass's matrix products, for k <= n: two per multiplication.
 
     They are E X and F X, the linear layers of keys and values, and, between query and output, whichever is less: their
     linear layers and the two products of attention, or the same with these layers folded into the slots.
     """
     n, k, width = sizes.length, sizes.k, sizes.dim
     slots = 2 * k * n * width + 2 * k * width**2
-    apart = 2 * n * width**2 + 2 * n * k * width
+    separate = 2 * n * width**2 + 2 * n * k * width
     folded = 2 * k * width**2 + 2 * n * sizes.heads * k * width
-    return 2 * sentences * (slots + min(apart, folded))
+    return 2 * sentences * (slots + min(separate, folded))

@@ -5,14 +5,16 @@ from dataclasses import dataclass
 import torch
 
 from linformer_fairseq.cli.progress import say
+from linformer_fairseq.models.config import LinformerConfig
 from linformer_fairseq.models.loading import projection_weights
 from linformer_fairseq.modules.linformer_attention import SHARINGS
 
-from ..models import DEFAULTS, Flags, build, contenders, linformer_flags
+from ..models import Flags, build, contenders, linformer_flags
 from ..rows import Row
 from ..run_options import RunOptions
 from .settings import EfficiencySettings
 
+DEFAULTS = LinformerConfig()
 WITHOUT_PARAMETERS = "mean-pool"
 """A kind of projection that stands for all that have no parameters."""
 
@@ -46,7 +48,8 @@ def measure(settings: EfficiencySettings, options: RunOptions) -> list[ModelSize
     for positions in settings.positions:
         for name, flags in models.items():
             k = int(flags["linformer_k"]) if flags else None
-            kind = (name, positions, k, flags.get("linformer_sharing"), flags.get("linformer_projection"))
+            options_of = {**vars(DEFAULTS), **flags} if flags else {}
+            kind = (name, positions, k, options_of.get("linformer_sharing"), options_of.get("linformer_projection"))
             if k is not None and k > positions:
                 note = f"left out: k = {k} is more than N = {positions}"
                 rows.append(ModelSizeRow(*kind, None, None, None, note))

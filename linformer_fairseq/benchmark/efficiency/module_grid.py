@@ -13,7 +13,7 @@ from linformer_fairseq.cli.progress import say
 from ..memory import refusal, release
 from ..rows import TimedRow
 from ..run_options import RunOptions
-from ..timing import Spread, Timings, spread, take_turns, too_long, with_peaks
+from ..timing import INPUT_SETS, Spread, Timings, interleaved, spread, take_turns, too_long, with_peaks
 from .contenders import CONTENDERS
 from .machine_peak import SquareProduct
 from .peers import NotInstalledError, Peer, Sizes
@@ -23,8 +23,6 @@ FORWARD = "forward"
 BACKWARD = "forward and backward"
 PASSES = (FORWARD, BACKWARD)
 SLOW_RUNS = 3
-INPUT_SETS = 3
-"""Inputs that the runs take in turn, so that no run finds its own in the processor's caches."""
 
 
 class Key(NamedTuple):
@@ -43,7 +41,7 @@ Pair = tuple[Tensor, Tensor]
 Inputs = dict[bool, list[Pair]]
 """The same pairs for contenders that take (n, B, C) first, and for the others."""
 PRODUCT = Key("product of two square matrices", None)
-"""Runs in turn with the contenders, as a machine is not always equally fast."""
+"""Timed in turn with the contenders, because the machine's speed varies."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +61,7 @@ class ModuleRow(TimedRow):
     """Peak memory beyond input and parameters, the gradients of both included."""
     parameters: int | None
     product_rate: float | None
-    """Floating-point operations a second of the product of two square matrices."""
+    """Floating-point operations per second of the product of two square matrices."""
     note: str = ""
 
     @property
@@ -123,10 +121,10 @@ def measure(
             if key not in slow
         }
         product = SquareProduct(options)
-        seconds, failed = _seconds({**calls, PRODUCT: product}, settings, options)
-        spreads = {key: spread(times) for key, times in seconds.items()}
-        product_rate = product.operations / spreads.pop(PRODUCT).median if PRODUCT in spreads else None
-        measured = with_peaks(Timings(spreads, refused | slow | failed), calls, options.torch_device)
+        timings = _timings({**calls, PRODUCT: product}, settings, options)
+        seconds = timings.seconds
+        product_rate = product.operations / spread(seconds.pop(PRODUCT)).median if PRODUCT in seconds else None
+        measured = with_peaks(Timings(seconds, refused | slow | timings.notes), calls, options.torch_device)
         for key in (*modules, *refused):
             time, peak, note = measured[key]
             batch = (passes, shape.length, shape.sentences, len(seconds.get(key, ())))
@@ -162,18 +160,16 @@ def _inputs(shape: Shape, dim: int, options: RunOptions) -> Inputs:
     return {True: sets, False: [tuple(x.transpose(0, 1).contiguous() for x in pair) for pair in sets]}
 
 
-def _seconds(
+def _timings(
     calls: dict[Key, Callable[[int], object]], settings: EfficiencySettings, options: RunOptions
-) -> tuple[dict[Key, list[float]], dict[Key, str]]:
-    """Returns the seconds of the runs that count, few for slow contenders, and why some did not run."""
-    device, first = options.torch_device, min(SLOW_RUNS, options.repeats)
-    turns, notes = take_turns(calls, options.warm_up + first, device, settings.time_limit)
-    seconds = {key: times[options.warm_up :] for key, times in turns.items()}
-    quick = {key: calls[key] for key, times in seconds.items() if spread(times).median <= settings.slow}
-    more, dropped = take_turns(quick, options.repeats - first, device, settings.time_limit)
-    for key, times in more.items():
-        seconds[key] += times
-    return {key: times for key, times in seconds.items() if key not in dropped}, notes | dropped
+) -> Timings[Key]:
+    """Returns the times of the runs that count, few for slow contenders."""
+    device, limit, first = options.torch_device, settings.time_limit, min(SLOW_RUNS, options.repeats)
+    some = interleaved(calls, first, options.warm_up, device, limit)
+    quick = {key: calls[key] for key, own in some.spreads.items() if own.median <= settings.slow}
+    more = take_turns(quick, options.repeats - first, device, limit)
+    seconds = {key: [*own, *more.seconds.get(key, ())] for key, own in some.seconds.items() if key not in more.notes}
+    return Timings(seconds, some.notes | more.notes)
 
 
 @torch.no_grad()

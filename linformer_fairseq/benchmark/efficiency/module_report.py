@@ -6,9 +6,11 @@ from pathlib import Path
 
 import numpy as np
 
+from linformer_fairseq.cli.tables import UNKNOWN, table
+
 from .. import plots
 from ..plots import BASELINE, RED, Panel, Style
-from ..report import UNKNOWN, crossing, listing, megabytes, milliseconds, quartiles, ratio, table
+from ..report import crossing, listing, megabytes, milliseconds, quartiles, ratio
 from .contenders import CONTENDERS, EAGER, FAIRSEQ, FUSED, OURS, OWN, TWO_LEVELS, WITH_K
 from .machine_peak import linformer_operations
 from .module_grid import BACKWARD, FORWARD, PRODUCT, Key, ModuleRow
@@ -17,7 +19,7 @@ from .settings import EfficiencySettings
 
 FILES = {FORWARD: "modules-forward.png", BACKWARD: "modules-backward.png"}
 Value = Callable[[ModuleRow], float | None]
-"""Seconds or bytes of a batch."""
+"""Seconds or bytes per batch."""
 SECONDS: Value = attrgetter("seconds")
 PEAK: Value = attrgetter("peak_bytes")
 OWN_NAMES = tuple(contender.name for contender in OWN)
@@ -47,7 +49,7 @@ def grid(rows: Sequence[ModuleRow], settings: EfficiencySettings, folder: Path) 
             ]
         parts += [
             f"### All modules, k = {k}, {passes}",
-            "Milliseconds a batch, then peak MB. The slope is the exponent of a sentence's time, or memory, against "
+            "Milliseconds per batch, then peak MB. The slope is the exponent of a sentence's time, or memory, against "
             "its length, over all lengths that the row has: 1 is linear, 2 quadratic.",
             *_against_length([row for row in own if row.k in (None, k)], settings),
             f"### linformer_fairseq, every k, {passes}",
@@ -154,7 +156,8 @@ def _share_of_peak(rows: Sequence[ModuleRow], settings: EfficiencySettings) -> s
 
     def cell(k: int | None, n: int) -> str:
         if k is None:
-            return f"{rates[n] / 1e9:,.0f} GFLOP/s" if rates[n] else UNKNOWN
+            rate = rates.get(n)
+            return f"{rate / 1e9:,.0f} GFLOP/s" if rate else UNKNOWN
         row = measured.get((Key(OURS, k), n))
         if row is None or row.seconds is None or row.product_rate is None:
             return UNKNOWN
@@ -189,7 +192,8 @@ def styles(names: Iterable[str]) -> dict[str, Style]:
 
 def draw(rows: Sequence[ModuleRow], settings: EfficiencySettings, folder: Path) -> None:
     """Draws a picture for each pass, with every contender once."""
-    by_name = styles(contender.name for contender in CONTENDERS)
+    names = [*(contender.name for contender in CONTENDERS), *(row.contender for row in rows)]
+    by_name = styles(dict.fromkeys(names))
     for passes, file in FILES.items():
         shown = [row for row in rows if row.passes == passes and row.k in (None, settings.table_k)]
         labels = {
@@ -204,8 +208,8 @@ def draw(rows: Sequence[ModuleRow], settings: EfficiencySettings, folder: Path) 
                 if row.contender in labels
                 for amount in [value(row)]
             ]
-            y_label = f"{title} of a sentence, {unit}"
-            panels.append(Panel(f"{passes}: {title}", "tokens of a sentence", y_label, points, scale))
+            y_label = f"{title} per sentence, {unit}"
+            panels.append(Panel(f"{passes}: {title}", "tokens per sentence", y_label, points, scale))
         line_styles = {label: by_name[name] for name, label in labels.items()}
         plots.draw(folder / file, panels, line_styles, (12, 7), columns=2, title="slopes of time and of memory")
 

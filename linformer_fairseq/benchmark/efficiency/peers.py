@@ -80,12 +80,12 @@ class SelfAttention(nn.Module):
         self.need_weights = need_weights
 
     def forward(self, x: Tensor) -> Tensor:
-        """(n, B, C)."""
+        """Maps x (n, B, C) to the output of the same shape."""
         return self.attention(x, x, x, need_weights=self.need_weights)[0]
 
 
 def _linformer(sizes: Sizes) -> nn.Module:
-    """E and F that the heads share, applied after the linear layers of keys and values; an explicit softmax."""
+    """Returns a Linformer whose heads share E and F, after the linear layers of keys and values; explicit softmax."""
     from linformer import LinformerSelfAttention
 
     return LinformerSelfAttention(sizes.dim, sizes.length, k=sizes.k, heads=sizes.heads)
@@ -100,7 +100,7 @@ def _adopt_linformer(module: nn.Module, ours: LinformerMultiheadAttention) -> No
 
 
 def _linformer_pytorch(sizes: Sizes) -> nn.Module:
-    """One head after the other, each with linear layers of its own; E and F, which the heads share, have biases."""
+    """Returns a Linformer whose heads run one by one, with their own linear layers; the shared E and F have biases."""
     from linformer_pytorch import MHAttention
 
     return MHAttention(
@@ -132,7 +132,7 @@ def _adopt_linformer_pytorch(module: nn.Module, ours: LinformerMultiheadAttentio
 
 
 def _fairseq_linformer(sizes: Sizes) -> nn.Module:
-    """E and F that the heads share, before the linear layers of keys and values; an explicit softmax in float32."""
+    """Returns a Linformer whose heads share E and F, before the linear layers; its explicit softmax is in float32."""
     from fairseq.examples.linformer.linformer_src.modules.multihead_linear_attention import MultiheadLinearAttention
 
     if sizes.length % sizes.k:
@@ -162,7 +162,7 @@ def _adopt_fairseq_linformer(module: nn.Module, ours: LinformerMultiheadAttentio
 
 
 def _performer(sizes: Sizes) -> nn.Module:
-    """FAVOR+ with the softmax kernel and the package's number of random features, d ln d.
+    """Returns FAVOR+ with the softmax kernel and the package's number of random features, d ln d.
 
     The features stay as drawn: new ones every 1,000 training steps are up to the package's whole model.
     """
@@ -177,7 +177,7 @@ class _Nystromformer(nn.Module):
         self.attention = attention
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, n, C)."""
+        """Maps x (B, n, C) to the output of the same shape."""
         # its pseudo-inverse takes an identity matrix of the default type, which fails below float32
         usual = torch.get_default_dtype()
         torch.set_default_dtype(x.dtype)
@@ -188,7 +188,7 @@ class _Nystromformer(nn.Module):
 
 
 def _nystromformer(landmarks: int, sizes: Sizes) -> nn.Module:
-    """With the package's residual convolution over the values (33 tokens) and 6 iterations of the pseudo-inverse.
+    """Returns it with the package's residual convolution over values (33 tokens) and 6 steps of the pseudo-inverse.
 
     The pseudo-inverse starts from a number that is taken over the whole batch, so that sentences depend on each other
     a little. The package pads lengths that are no multiples of the landmarks with tokens of zero, which take part.
@@ -207,7 +207,7 @@ class _Longformer(nn.Module):
         self.dense = dense
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, n, C)."""
+        """Maps x (B, n, C) to the output of the same shape."""
         local = x.new_zeros(x.shape[:2])  # what the package's masks say of a token: neither padding nor global
         nowhere = local.bool()
         out = self.attention(
@@ -221,7 +221,7 @@ class _Longformer(nn.Module):
 
 
 def _longformer(sizes: Sizes) -> nn.Module:
-    """A sliding window of 128 tokens to either side and no global attention; the softmax is in float32.
+    """Returns a sliding window of 128 tokens to either side without global attention; the softmax is in float32.
 
     The output layer comes without the residual and the norm that the package puts behind it, and the linear layers of
     global attention are left out.
@@ -243,7 +243,7 @@ def _longformer(sizes: Sizes) -> nn.Module:
 
 
 def _reformer(sizes: Sizes) -> nn.Module:
-    """LSH attention with the package's buckets of 64 tokens and 8 rounds of hashing.
+    """Returns LSH attention with the package's buckets of 64 tokens and 8 rounds of hashing.
 
     Queries and keys have one linear layer together, so that there are three in all. Every call hashes at random.
     """
@@ -255,7 +255,7 @@ def _reformer(sizes: Sizes) -> nn.Module:
 
 
 def _local(sizes: Sizes) -> nn.Module:
-    """Every token attends to its window of 256 tokens, the one before and the one after; no rotary embeddings, no norm.
+    """Returns attention to windows of 256 tokens: a token's own and its two neighbours; no rotary embeddings, no norm.
 
     The package pads an incomplete window with tokens of zero, which take part. The output layer has no bias.
     """

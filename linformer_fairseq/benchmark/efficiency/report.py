@@ -67,7 +67,7 @@ def write(folder: Path, parts: Sequence[str]) -> None:
     text = [
         *heading("Efficiency of Linformer attention", options),
         f"Attention modules that take longer than {settings.slow:g} s run {SLOW_RUNS} times; what takes longer than "
-        f"{settings.time_limit:g} s (a whole model: {settings.whole_time_limit:g} s) is left out.",
+        f"{settings.time_limit:g} s (a whole model or its training step: {settings.whole_time_limit:g} s) is left out.",
         f"Other packages: {packages}.",
     ]
     for part in PARTS:

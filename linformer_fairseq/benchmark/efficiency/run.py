@@ -41,12 +41,13 @@ def _measure(options: RunOptions, settings: EfficiencySettings) -> None:
     say("checking that the contenders compute what they should ...")
     check()
     facts = {name: value for name, value in options.facts().items() if name != "command"}
-    store = Store(options.out / FILE_NAME, {**facts, **settings.sizes(), "packages": versions(), "code": code_digest()})
+    asked = {**facts, **settings.sizes(), "packages": versions(), "code": code_digest()}
+    store = Store(options.out / FILE_NAME, asked, options.command)
     for part in settings.parts:
         rows: list[Row] = []
         for name, measure in _blocks(part, options, settings):
             rows += store.rows(name, report.ROWS[part], partial(measure, tuple(rows)))
-    store.write(command=options.command)
+    store.write()  # the command, where nothing was left to measure
 
 
 def _blocks(part: str, options: RunOptions, settings: EfficiencySettings) -> Iterator[Block]:

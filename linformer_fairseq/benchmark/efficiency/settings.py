@@ -39,7 +39,7 @@ SMOKE = {
     "warm_up": 1,
     "whole_repeats": 2,
 }
-"""What --smoke takes, options of every benchmark among them."""
+"""What --smoke sets, among it options that every benchmark has."""
 seconds = number(float, 0.0, 1e6, "a number of seconds")
 
 
@@ -87,16 +87,16 @@ class EfficiencySettings:
     batches: int = option(4, "training batches of WMT-like lengths", type=count)
     training_lengths: tuple[int, ...] = option("1024,4096", "tokens of a sentence", type=ascending, metavar="N[,N]")
     whole_repeats: int = option(5, "runs that count, after one that does not", type=count)
-    whole_time_limit: float = option("300", "as --time-limit, of a whole model's run", type=seconds)
+    whole_time_limit: float = option("300", "as --time-limit, of a whole model's pass or training step", type=seconds)
 
     @property
     def table_k(self) -> int:
-        """The k at which Linformers stand beside modules that have none."""
+        """The k of the rows that tables compare with modules that have no k."""
         return PREFERRED_K if PREFERRED_K in self.k else self.k[-1]
 
     @property
     def largest_model_k(self) -> int:
-        """The k of the models that project or share in other ways than the usual one."""
+        """The k of the variants: other sharings, no parameters, the decoder projected too."""
         return self.model_k[-1]
 
     @property

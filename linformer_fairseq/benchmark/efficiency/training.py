@@ -13,7 +13,7 @@ from ..memory import release
 from ..models import build, contenders
 from ..rows import TimedRow
 from ..run_options import RunOptions
-from ..timing import Spread, Timings, spread, take_turns, too_long, with_peaks
+from ..timing import Spread, Timings, take_turns, too_long, with_peaks
 from .batches import Sample, equally_long, wmt_like
 from .settings import EfficiencySettings
 from .trainer import Trainer
@@ -60,7 +60,7 @@ class TrainingRow(TimedRow):
         return Spread(*(self.target_tokens / x for x in (self.time.median, self.time.upper, self.time.lower)))
 
     def facts(self) -> dict[str, Any]:
-        """The row as results.json has it."""
+        """Returns the row as results.json has it."""
         speed = self.tokens_per_second
         return {**super().facts(), "kind": self.kind, "tokens_per_second": speed._asdict() if speed else None}
 
@@ -102,17 +102,17 @@ def measure(
     slow = {row.model: row.note for row in before if row.note == too_long(limit)}
     calls = {name: partial(_step, trainer, batches.samples) for name, trainer in trainers.items() if name not in slow}
     steps = len(batches.samples)
-    seconds, dropped = take_turns(calls, options.runs * steps, device, limit)
-    spreads = {}
-    for name, times in seconds.items():
-        passes = [sum(times[run * steps : (run + 1) * steps]) for run in range(options.runs)]
-        spreads[name] = spread(passes[options.warm_up :])
+    by_step = take_turns(calls, options.runs * steps, device, limit)
+    seconds = {
+        name: [sum(times[run * steps : (run + 1) * steps]) for run in range(options.warm_up, options.runs)]
+        for name, times in by_step.seconds.items()
+    }
     largest = {name: partial(_step, trainer, [batches.largest]) for name, trainer in trainers.items()}
     for trainer in trainers.values():
         trainer.zero_grad()  # the gradients are part of the step
     tokens = batches.target_tokens
     measured = with_peaks(
-        Timings(spreads, slow | dropped), largest, device, lambda time: f"{tokens / time.median:,.0f} tokens/s"
+        Timings(seconds, slow | by_step.notes), largest, device, lambda time: f"{tokens / time.median:,.0f} tokens/s"
     )
     facts = (
         length,

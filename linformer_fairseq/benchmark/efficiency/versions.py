@@ -8,10 +8,13 @@ import linformer_fairseq
 
 from .peers import PEERS
 
-MEASURED = ("modules", "models", "benchmark")
-"""The folders whose code decides on the times."""
-NOT_MEASURED = ("causal/*.py", "arguments.py", "options.py", "settings.py", "*report.py", "plots.py")
-"""The benchmark's files that do not: another benchmark, the command line, and what only shows results."""
+MEASURING = (
+    *("forward", "memory", "models", "timing", "efficiency/batches", "efficiency/contenders", "efficiency/inference"),
+    *("efficiency/machine_peak", "efficiency/model_size", "efficiency/module_grid", "efficiency/peers"),
+    *("efficiency/trainer", "efficiency/training"),
+)
+"""The benchmark's files that decide what is measured, and how."""
+NOT_TIMED = "modules/ops/naive.py"
 
 
 def versions() -> dict[str, str | None]:
@@ -27,10 +30,9 @@ def _version(package: str) -> str | None:
 
 
 def code_digest(root: Path = Path(linformer_fairseq.__file__).parent) -> str:
-    """Returns the SHA-256 of the code that is timed, in all its folders: times of other code are not these times."""
+    """Returns the SHA-256 of the code that is timed and of the code that times it, as its times hold for no other."""
+    timed = {*root.glob("modules/**/*.py"), *root.glob("models/**/*.py")} - {root / NOT_TIMED}
     digest = hashlib.sha256()
-    for folder in MEASURED:
-        for path in sorted((root / folder).rglob("*.py")):
-            if folder != "benchmark" or not any(path.match(pattern) for pattern in NOT_MEASURED):
-                digest.update(f"{path.relative_to(root)}\n".encode() + path.read_bytes())
+    for path in sorted([*timed, *(root / f"benchmark/{name}.py" for name in MEASURING)]):
+        digest.update(f"{path.relative_to(root)}\n".encode() + path.read_bytes())
     return digest.hexdigest()

@@ -3,11 +3,13 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from linformer_fairseq.cli.tables import UNKNOWN
+
 from .. import plots
 from ..forward import WITHOUT_WEIGHTS
 from ..models import TRANSFORMER
 from ..plots import BASELINE, Panel, Style
-from ..report import UNKNOWN, crossing, listing, megabytes, quartiles, ratio
+from ..report import crossing, listing, megabytes, quartiles, ratio
 from .batches import LONGEST_WORDS, MEAN_WORDS
 from .inference import InferenceRow
 from .model_size import ModelSizeRow
@@ -49,14 +51,14 @@ def inference(rows: Sequence[InferenceRow], settings: EfficiencySettings, folder
     panels = []
     for part in dict.fromkeys(row.part for row in rows):
         points = [(row.model, row.length, row.seconds) for row in rows if row.part == part]
-        panels.append(Panel(part, "tokens of a sentence", "time of a batch, s", points))
+        panels.append(Panel(part, "tokens per sentence", "time per batch, s", points))
     plots.draw(folder / INFERENCE_FILE, panels, _styles(rows), (5.5 * len(panels), 5), columns=2)
     baseline = {(row.part, row.length): row.seconds for row in rows if row.model == TRANSFORMER}
     columns: dict[str, Callable[[InferenceRow], str]] = {
         "Model": lambda row: row.model,
         "Part": lambda row: row.part,
         "Tokens × sentences": lambda row: f"{row.length:,} × {row.sentences:,}",
-        "s a batch": lambda row: row.note or f"{row.seconds:,.2f}",
+        "s per batch": lambda row: row.note or f"{row.seconds:,.2f}",
         "Quartiles": lambda row: quartiles(row.time, scale=1, digits=2),
         "Transformer's time / this": lambda row: ratio(baseline[row.part, row.length], row.seconds),
         "Peak MB": lambda row: megabytes(row.peak_bytes),
@@ -66,8 +68,8 @@ def inference(rows: Sequence[InferenceRow], settings: EfficiencySettings, folder
         f"One forward pass over {settings.inference_tokens:,} source tokens, {settings.layers} + {settings.layers} "
         f"layers with feed-forward layers of {settings.ffn_dim} and {settings.words:,} words, random weights. The "
         f"decoder reads a target of as many tokens at once. “{WITHOUT_WEIGHTS}” leaves out the attention weights that "
-        "fairseq asks the last layer for: over tokens they are an n x n matrix a head, whatever the attention. Medians "
-        f"of {settings.whole_repeats} runs.",
+        "fairseq asks the last layer for: over tokens they are an n x n matrix per head, whatever the attention. "
+        f"Medians of {settings.whole_repeats} runs.",
         f"![Inference time against length]({INFERENCE_FILE})",
         listing(rows, columns),
     ]
@@ -87,8 +89,8 @@ def training(rows: Sequence[TrainingRow], settings: EfficiencySettings, folder: 
     }
     return [
         "## Training of whole models",
-        "Target tokens a second of fairseq's training step (label-smoothed cross-entropy, Adam) at "
-        f"{settings.max_tokens:,} tokens a batch, in {rows[0].precision}: {settings.batches} batches of sentences as "
+        "Target tokens per second of fairseq's training step (label-smoothed cross-entropy, Adam) at "
+        f"{settings.max_tokens:,} tokens per batch, in {rows[0].precision}: {settings.batches} batches of sentences as "
         f"long as those of WMT (log-normal, {MEAN_WORDS:g} words in the mean, "
         f"{LONGEST_WORDS} at most), and sentences that are all equally long. Medians of "
         f"{settings.whole_repeats} passes over the batches; peak memory is that of a step without weights and Adam's "

@@ -58,6 +58,10 @@ class Dataset(ABC):
     def origin(self, facts: dict[str, Any]) -> str:
         """Returns where the text comes from, for the report; `facts` are those of the collected text."""
 
+    def published(self, source_lang: str, target_lang: str) -> list[str]:
+        """Returns the section of the report on published results; empty where none are known."""
+        return []
+
     def facts(self) -> dict[str, Any]:
         """Returns the facts that are stored with the collected text and are no part of the settings."""
         return {}

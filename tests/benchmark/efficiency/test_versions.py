@@ -33,9 +33,13 @@ def copied(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("name", "is_timed"),
     [
         ("modules/ops/causal.py", True),
+        ("modules/ops/naive.py", False),
         ("models/decoder.py", True),
+        ("benchmark/timing.py", True),
+        ("benchmark/run_options.py", False),
         ("benchmark/efficiency/module_grid.py", True),
         ("benchmark/efficiency/module_report.py", False),
+        ("benchmark/efficiency/store.py", False),
         ("benchmark/causal/product.py", False),
         ("convert/report.py", False),
     ],

@@ -1,0 +1,14 @@
+"""Tables of the reports."""
+
+from collections.abc import Sequence
+
+from tabulate import tabulate
+
+UNKNOWN = "–"
+"""Stands in a cell for a value that is not there."""
+
+
+def table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Returns a Markdown table of formatted numbers, the first column on the left and all others on the right."""
+    align = ["left", *["right"] * (len(headers) - 1)]
+    return tabulate(rows, headers, tablefmt="pipe", disable_numparse=True, colalign=align if rows else None)
