@@ -21,12 +21,12 @@ quiet_libraries()  # before matplotlib, which logs its import
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, NullFormatter
-from tabulate import tabulate
 
 from linformer_fairseq.benchmark.efficiency.contenders import FUSED, OURS, TWO_LEVELS
 from linformer_fairseq.benchmark.efficiency.module_grid import BACKWARD, FORWARD
 from linformer_fairseq.cli.figures import BASELINE_STYLE, save
 from linformer_fairseq.cli.files import read_json
+from linformer_fairseq.cli.tables import table as markdown
 
 DOCS = Path(__file__).parents[1] / "docs"
 QUALITY = DOCS / "quality" / "results.json"
@@ -143,8 +143,7 @@ def table(quality: Quality, costs: Costs) -> str:
             ]
             name = f"{what}, {length:,} tokens, k = {costs.k}"
             rows.append([name, " · ".join(f"{amount:,.0f}" for amount in fused) + f" {unit}", *ratios])
-    headers = ["", "full attention", *(kind.label for kind in KINDS)]
-    return tabulate(rows, headers, tablefmt="github", disable_numparse=True, colalign=["left", *["right"] * 3])
+    return markdown(["", "full attention", *(kind.label for kind in KINDS)], rows)
 
 
 def draw(quality: Quality, costs: Costs, path: Path) -> None:

@@ -3,7 +3,7 @@
 import shlex
 from argparse import SUPPRESS, Namespace
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 
 from fairseq.dataclass.utils import gen_parser_from_dataclass
@@ -108,8 +108,8 @@ def _config(given: dict[str, object]) -> LinformerConfig:
     flags = {**default_flags(given["linformer_projection"]), **given}
     try:
         config = LinformerConfig.from_namespace(Namespace(**flags))
-        used = {option.name for place in config.places for option in fields(config.kind_of(place).options)}
-        start = {name: value for name, value in EXACT_START.items() if name in used and name not in given}
+        unset = config.used_options - given.keys()
+        start = {name: value for name, value in EXACT_START.items() if name in unset}
         return LinformerConfig.from_namespace(Namespace(**{**flags, **start}))
     except ValueError as error:
         raise UserError(f"{error}.") from None

@@ -28,7 +28,7 @@ def with_options_of(kinds: Collection[Kind], defaults: Mapping[str, Any]) -> Cal
     """
 
     def add(config: Config) -> Config:
-        config.kinds = tuple(kinds)
+        config._kinds = tuple(kinds)
         for kind in kinds:
             for option in fields(kind.options):
                 # fairseq's parser knows Optional[int], but not int | None
@@ -49,8 +49,8 @@ class AttentionConfig(FairseqDataclass):
     The values come as a user typed them; `from_namespace` refuses what no model can be built from.
     """
 
-    kinds: ClassVar[tuple[Kind, ...]]
-    """All kinds whose options these flags set."""
+    _kinds: ClassVar[tuple[Kind, ...]]
+    """All kinds whose options these flags set; fairseq takes a name without underscore for a flag."""
 
     linformer_k: str = field(
         default="64",
@@ -70,7 +70,7 @@ class AttentionConfig(FairseqDataclass):
 
     def validate(self) -> None:
         """Refuses settings of which no model can be built, whatever its size."""
-        for kind in self.kinds:
+        for kind in self._kinds:
             kind.options_from(self).validate()
 
     def attention(
