@@ -235,7 +235,9 @@ class LinformerMultiheadAttention(SourceAttention[Slots]):
         linears, same_tokens = (self.k_proj, self.v_proj), source.value is source.key
         if not projecting_scores_pays(projections, linears, query.size(0), self.num_heads, n, same_tokens):
             return None
-        key_matrix, value_matrix = (p.matrix(n, source.lengths, query.dtype)[0, 0] for p in projections)
+        # no comprehension, which the compiler of torch 2.2 cannot follow here
+        key_matrix = self.key_projection.matrix(n, source.lengths, query.dtype)[0, 0]
+        value_matrix = self.value_projection.matrix(n, source.lengths, query.dtype)[0, 0]
         return self.out_proj(
             projected_scores_attention(
                 *self.heads_before_biases(query, source.key, source.value),
