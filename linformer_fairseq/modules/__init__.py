@@ -2,6 +2,7 @@
 
 from linformer_fairseq.modules.base import ProjectedAttention
 from linformer_fairseq.modules.causal_linformer_attention import CausalLinformerAttention
+from linformer_fairseq.modules.causal_two_level_attention import CausalTwoLevelAttention
 from linformer_fairseq.modules.linformer_attention import LinformerMultiheadAttention
 from linformer_fairseq.modules.projections import (
     ConvProjection,
@@ -18,6 +19,7 @@ __all__ = [
     "CAUSAL_KINDS",
     "KINDS",
     "CausalLinformerAttention",
+    "CausalTwoLevelAttention",
     "ConvProjection",
     "LinearProjection",
     "LinformerMultiheadAttention",

@@ -12,7 +12,7 @@ from torch import Tensor
 from linformer_fairseq.modules.forward_cache import ForwardCache
 from linformer_fairseq.modules.ops.padding import sentence_lengths
 
-IncrementalState = dict[str, dict[str, Tensor | None]]
+IncrementalState = dict[str, dict[str, Any]]
 
 
 class Call(NamedTuple):
@@ -225,8 +225,8 @@ class ProjectedAttention(MultiheadAttention):
         """What this attention keeps between the steps of a search, by name; empty at the first."""
         return {} if incremental_state is None else self._get_input_buffer(incremental_state)
 
-    def cache(self, incremental_state: IncrementalState, kept: Mapping[str, Tensor | None]) -> IncrementalState:
-        """Keeps tensors for the next step."""
+    def cache(self, incremental_state: IncrementalState, kept: Mapping[str, Any]) -> IncrementalState:
+        """Keeps these for the next step."""
         return self._set_input_buffer(incremental_state, dict(kept))
 
 

@@ -1,93 +1,121 @@
-"""Attention in two levels: to the tokens of a query's best windows one by one, and to the means of all others."""
+"""Attention in two levels to a source: to the tokens of some windows one by one, and to the means of all others."""
 
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
-from linformer_fairseq.modules.ops.padding import sentence_lengths
-from linformer_fairseq.modules.ops.sentence_products import apply_matrix
+from linformer_fairseq.modules.base import Call, IncrementalState
+from linformer_fairseq.modules.cross_attention_cache import Rows, from_cache, reorder_cache, to_cache
+from linformer_fairseq.modules.level_sizes import EXACT_BELOW, SizeRule, TwoLevelOptions
+from linformer_fairseq.modules.ops.beams import fold_beams, unfold_beam_weights, unfold_beams
+from linformer_fairseq.modules.ops.padding import no_padding
 from linformer_fairseq.modules.ops.two_level import (
-    TwoLevelSource,
-    share_evenly,
-    two_level_attention,
-    two_level_attention_with_weights,
+    LevelSizes,
+    attend_by_blocks,
+    open_windows,
+    rank_by_own_queries,
+    rank_by_past_queries,
+    rank_by_sums,
+    shares_of_windows,
+    token_table,
+    weights_by_blocks,
+    window_sizes,
 )
-from linformer_fairseq.modules.ops.windows import Windows, even_windows, window_means
 from linformer_fairseq.modules.projections import check_dims
-from linformer_fairseq.modules.registry import AttentionOptions, LayerShapes, register_attention
+from linformer_fairseq.modules.registry import register_attention
 from linformer_fairseq.modules.source_attention import Source, SourceAttention
 
-OPEN_SLOTS = 3
-"""Windows that a query opens, unless told otherwise."""
-
-
-@dataclass
-class TwoLevelOptions(AttentionOptions):
-    """How many windows a query opens."""
-
-    linformer_open_slots: int = field(
-        default=OPEN_SLOTS,
-        metadata={"help": "two-level: slots that a query opens, to attend to their tokens one by one"},
-    )
-
-    def validate(self) -> None:
-        super().validate()
-        if self.linformer_open_slots < 1:
-            raise ValueError(f"--linformer-open-slots must be at least 1, not {self.linformer_open_slots}")
-
-    def arguments(self, layers: LayerShapes) -> list[dict[str, Any]]:
-        return [{**arguments, "open_slots": self.linformer_open_slots} for arguments in super().arguments(layers)]
+ENCODER_BLOCKS = 16
+"""Into how many blocks the queries of an encoder are cut, about."""
+DECODER_BLOCKS = 32
+"""The same for the queries of a decoder, whose blocks choose before they know all their queries."""
 
 
 class Levels(NamedTuple):
-    """The tokens of B sentences and the means of their windows, with keys and values for both.
-
-    Where no window has more than one token there are no means: s = 0.
-    """
+    """Keys and values of B sentences, in one of the forms that their lengths ask for; each tensor has B rows."""
 
     keys: Tensor
-    """Keys of the s means, followed by those of the n tokens, (B, H, s + n, d)."""
+    """A table (B, H, R, d) where the form has two levels, and all tokens (B, H, n, d) where it is full attention."""
     values: Tensor
-    """Values in the same order, (B, H, s + n, d)."""
-    windows: Tensor
-    """The window of each token, (B, n)."""
-    sizes: Tensor
-    """The tokens of each window, (B, s)."""
+    """Likewise."""
+    lengths: Tensor
+    """Tokens of each sentence."""
+    chosen: Tensor
+    """Whether the length of a sentence asks for this form."""
     padding_mask: Tensor | None
     """(B, n or more), true at padded positions; None where there are none and no weights will be asked for."""
-    lengths: Tensor
-    """Tokens of each sentence, (B,)."""
+
+
+class Form(NamedTuple):
+    """What the lengths of a batch ask for; nearly always it is the same for all sentences."""
+
+    sizes: LevelSizes | None
+    """None for full attention."""
+    longest: int
+    """n, of the padded sentences."""
+    full: bool
+    """Whether all sentences have n tokens, a multiple of w."""
+
+    def windows(self) -> int:
+        """The number of windows, s."""
+        return 0 if self.sizes is None else self.sizes.windows(self.longest)
+
+    def tokens(self, lengths: Tensor) -> Tensor | None:
+        """The tokens of each window of sentences with these lengths, (B, s); None where every window has w."""
+        return None if self.full or self.sizes is None else window_sizes(lengths, self.windows(), self.sizes.width)
+
+
+class Past(NamedTuple):
+    """What a search remembers for the choice of windows, a row for each of B h hypotheses."""
+
+    queries: Tensor
+    """The queries of the block that the last one is in, (B h, t, H, d)."""
+    opened: Tensor
+    """The windows that this block opens, (B h, H, 1, m)."""
+
+
+class Part(NamedTuple):
+    """What a search keeps for the sentences of one form."""
+
+    form: Form
+    rows: Rows
+    """The levels, as `cross_attention_cache` keeps them."""
+    past: Past | None
+    """None before the first query, and for full attention."""
 
 
 @register_attention(
     "two-level",
     TwoLevelOptions,
-    "means of n/k neighbours, and every query attends to the tokens of its best slots one by one",
+    "means of windows, of which blocks of queries open the best to attend to their tokens one by one",
+    defaults={"linformer_attention": "encoder,cross,decoder"},
 )
 class TwoLevelAttention(SourceAttention[Levels]):
     r"""Attention in two levels, a drop-in for fairseq's `MultiheadAttention` without parameters of its own.
 
-    A sentence of n tokens is cut into k windows. To a query a window stands for its w tokens by their mean K̄, V̄, hence
-    the log w; each query opens its best m windows and attends to their tokens instead:
+    A sentence of n tokens is cut into windows of w. To a query a window stands for its tokens by their mean K̄, V̄, hence
+    the log w; blocks of q neighbouring queries open the same m windows and attend to their tokens instead:
 
-        S̄ = Q K̄ᵀ / √d + log w         scores of the windows, of which each query opens the best m
+        S̄ = Q K̄ᵀ / √d + log w         scores of the windows that stay closed
         S = Q Kᵀ / √d                  scores of the tokens in opened windows
-        out = softmax([S̄, S]) [V̄; V]  over the windows that stay closed and the tokens of the opened ones
+        out = softmax([S̄, S]) [V̄; V]
 
-    It costs O(T (k + m n / k)) for T queries, and is full attention where n <= k or all windows are opened. More than
-    k² tokens are first pooled to k² means, which then stand for tokens.
+    It costs O(T (n / w + m w)) for T queries. In self-attention a block opens what its own queries attend to most, in
+    cross-attention what the queries of the block before and its own first one do, so that no target token depends on a
+    later one. Sentences with fewer than `exact_below` tokens, with at most k, and those whose windows are all opened
+    get full attention. Which form is computed depends on the length of a sentence alone.
 
     Args:
         args, options: as `ProjectedAttention` and fairseq take them.
-        projected_dim: k, the number of windows.
+        projected_dim: k, the largest number of windows, unless `slot_width` is given.
         max_positions: N, the longest sentence in tokens.
-        open_slots: m, the windows that a query opens.
+        open_slots, slot_width, block_size: m, w and q; by default they follow from the length and k, as `SizeRule` says.
+        exact_below: shorter sentences get full attention.
 
     Raises:
-        ValueError: for what no kind supports, k < 1 or k > N, and m < 1.
+        ValueError: for what no kind supports, k < 1 or k > N, and m, w or q below 1.
     """
 
     memory_type = Levels
@@ -99,74 +127,186 @@ class TwoLevelAttention(SourceAttention[Levels]):
         *args: Any,
         projected_dim: int,
         max_positions: int,
-        open_slots: int = OPEN_SLOTS,
+        open_slots: int | None = None,
+        slot_width: int | None = None,
+        block_size: int | None = None,
+        exact_below: int = EXACT_BELOW,
         **options: Any,
     ) -> None:
         check_dims(projected_dim, max_positions)
-        if open_slots < 1:
-            raise ValueError(f"the number of slots that a query opens must be at least 1, not {open_slots}")
         super().__init__(embed_dim, num_heads, *args, max_positions=max_positions, **options)
-        self.projected_dim = projected_dim
-        self.open_slots = open_slots
+        self.rule = SizeRule(projected_dim, open_slots, slot_width, block_size, exact_below)
+
+    @property
+    def blocks(self) -> int:
+        """Into how many blocks the queries are cut, about."""
+        return ENCODER_BLOCKS if self.self_attention else DECODER_BLOCKS
 
     def extra_repr(self) -> str:
-        return f"k={self.projected_dim}, N={self.max_positions}, open_slots={self.open_slots}"
+        return f"k={self.rule.projected_dim}, N={self.max_positions}, {self.rule}"
 
-    def compress(self, source: Source) -> Levels:
-        key, value, lengths, k = source.key, source.value, source.lengths, self.projected_dim
-        if len(key) > k**2:
-            windows = even_windows(len(key), lengths, k**2)
-            key, value, lengths = window_means(key, windows), window_means(value, windows), lengths.clamp(max=k**2)
-        windows = even_windows(len(key), lengths, k)
-        keys, values = self._by_head(self.k_proj, key), self._by_head(self.v_proj, value)
-        if len(key) <= k:  # every window is a token
-            keys, values = keys.permute(1, 2, 0, 3), values.permute(1, 2, 0, 3)
-            windows = Windows(windows.of_tokens, windows.sizes[:, :0])
+    def attend(self, call: Call) -> tuple[Tensor, Tensor | None]:
+        if call.incremental_state is not None:
+            return self._attend_in_search(call, call.incremental_state)
+        source = self._source(call)
+        if call.need_weights and source.padding_mask is None:
+            source = source._replace(padding_mask=no_padding(source.key))  # whose shape weights need
+        forms = self._forms(source)
+        results = [self._attend(call, form, self._levels(form, chosen, source)) for form, chosen in forms]
+        return _by_sentence(results, [chosen for _, chosen in forms])
+
+    def _attend(self, call: Call, form: Form, levels: Levels) -> tuple[Tensor, Tensor | None]:
+        """The output (T, B, C), and the weights if they are needed, in one form."""
+        if form.sizes is None:
+            return self._attend_to_tokens(call.query, levels, call)
+        query, block = self._queries(call.query), form.sizes.block
+        shares = shares_of_windows(query, levels.keys[:, :, : form.windows()], form.tokens(levels.lengths))
+        if self.self_attention:
+            mask = None if form.full else call.padding_mask
+            ranked = rank_by_own_queries(shares, block, mask)
         else:
-            matrix = windows.mean_matrix(key.dtype)
-            keys, values = _with_means(matrix, keys), _with_means(matrix, values)
-        return Levels(keys, values, *windows, source.padding_mask, lengths)
+            ranked = rank_by_past_queries(shares, block)
+        return self._attend_to_levels(query, ranked[..., : form.sizes.opened], block, form, levels, call)
 
-    def attend_to(
-        self, query: Tensor, memory: Levels, need_weights: bool, by_head: bool
-    ) -> tuple[Tensor, Tensor | None]:
-        if not memory.sizes.size(1):
-            return self._attend_to_tokens(query, memory, need_weights, by_head)
-        source = TwoLevelSource(memory.keys, memory.values, Windows(memory.windows, memory.sizes))
-        q, mask = self.queries(query), memory.padding_mask
-        if mask is None or not need_weights:
-            return self.output(two_level_attention(q, source, self.open_slots, self.dropout_probability)), None
-        out, weights = two_level_attention_with_weights(q, source, self.open_slots, self.dropout_probability)
-        return self.output(out), self._over_tokens(weights, mask, by_head)
+    def _attend_in_search(self, call: Call, state: IncrementalState) -> tuple[Tensor, Tensor | None]:
+        """The same for the next queries of a search."""
+        cached = self.cached(state)
+        parts: list[Part] = cached.get("parts", [])
+        position: int = cached.get("position", 0)
+        if not parts:
+            source = self._source(call)
+            if source.padding_mask is None:
+                source = source._replace(padding_mask=no_padding(source.key))
+            for form, chosen in self._forms(source):
+                rows = to_cache(self._levels(form, chosen, source)._asdict(), call.query.size(1))
+                parts.append(Part(form, rows, None))
+        results, kept = [], []
+        for form, rows, past in parts:
+            levels = Levels(**from_cache(rows))
+            if form.sizes is None:
+                hypotheses = call.query.size(1) // len(levels.keys)
+                out, weights = self._attend_to_tokens(fold_beams(call.query, hypotheses), levels, call)
+                out = unfold_beams(out, hypotheses)
+                weights = None if weights is None else unfold_beam_weights(weights, hypotheses)
+            else:
+                steps = []
+                for number, query in enumerate(self._queries(call.query).split(1)):
+                    past = self._choose(query, position + number, past, form, levels)
+                    steps.append(self._attend_to_levels(query, past.opened, 1, form, levels, call))
+                out = torch.cat([out for out, _ in steps])
+                weights = torch.cat([x for _, x in steps if x is not None], -2) if call.need_weights else None
+            results.append((out, weights))
+            kept.append(Part(form, rows, past))
+        self.cache(state, {"parts": kept, "position": position + len(call.query)})
+        return _by_sentence(results, [part.rows["chosen"] for part in kept])
 
-    def _attend_to_tokens(
-        self, query: Tensor, memory: Levels, need_weights: bool, by_head: bool
+    def _choose(self, query: Tensor, position: int, past: Past | None, form: Form, levels: Levels) -> Past:
+        """The past with one more query (1, B h, H, d), and with the choice of its block."""
+        row = query.transpose(0, 1)
+        assert form.sizes is not None
+        if position % form.sizes.block:
+            assert past is not None
+            return Past(torch.cat([past.queries, row], 1), past.opened)
+        queries = row if past is None else torch.cat([past.queries, row], 1)
+        hypotheses = len(queries) // len(levels.keys)
+        rows = fold_beams(queries.transpose(0, 1).flatten(2), hypotheses).unflatten(2, query.shape[2:])
+        shares = shares_of_windows(rows, levels.keys[:, :, : form.windows()], form.tokens(levels.lengths))
+        shares = shares.unflatten(2, (-1, hypotheses)).permute(0, 3, 1, 2, 4).flatten(0, 1)  # (B h, H, t + 1, s)
+        return Past(row, rank_by_sums(shares)[..., : form.sizes.opened])
+
+    def reorder_incremental_state(self, incremental_state: IncrementalState, new_order: Tensor) -> IncrementalState:
+        """Keeps the rows of the hypotheses that stay, in their new order."""
+        cached = self.cached(incremental_state)
+        if not cached:
+            return incremental_state
+        parts = []
+        for form, rows, past in cached["parts"]:
+            past = None if past is None else Past(*(x.index_select(0, new_order) for x in past))
+            parts.append(Part(form, reorder_cache(rows, new_order), past))
+        return self.cache(incremental_state, {**cached, "parts": parts})
+
+    def _forms(self, source: Source) -> list[tuple[Form, Tensor]]:
+        """The forms that the lengths of the sentences ask for, each with the sentences that have it, (B,)."""
+        n, lengths = len(source.key), source.lengths
+        longest = self.rule.sizes(n, self.blocks)
+        ranges = [(1, n, longest)]
+        if source.padding_mask is not None:
+            ranges = list(self.rule.ranges(n, self.blocks))
+        if len(ranges) > 1 and not torch.compiler.is_compiling():
+            known = self.source_cache.get("lengths", source.padding_mask, lambda _: lengths.clamp(min=1).tolist())
+            ranges = [(first, last, sizes) for first, last, sizes in ranges if any(first <= x <= last for x in known)]
+        forms = []
+        for first, last, sizes in ranges:
+            full = source.padding_mask is None and sizes is not None and n % sizes.width == 0
+            at_least_one = lengths.clamp(min=1)
+            forms.append((Form(sizes, n, full), (first <= at_least_one) & (at_least_one <= last)))
+        return forms
+
+    def _levels(self, form: Form, chosen: Tensor, source: Source) -> Levels:
+        """Makes the keys and values of a source in a form."""
+        key, value = (
+            linear(x).unflatten(2, (self.num_heads, self.head_dim))
+            for linear, x in ((self.k_proj, source.key), (self.v_proj, source.value))
+        )
+        if form.sizes is None:
+            key, value = key.permute(1, 2, 0, 3), value.permute(1, 2, 0, 3)
+        else:
+            if source.padding_mask is not None:
+                padding = source.padding_mask[:, : len(key)].t()[:, :, None, None]
+                key, value = key.masked_fill(padding, 0.0), value.masked_fill(padding, 0.0)
+            tokens = form.tokens(source.lengths)
+            key, value = token_table(key, form.sizes, tokens), token_table(value, form.sizes, tokens)
+        return Levels(key, value, source.lengths, chosen, source.padding_mask)
+
+    def _attend_to_levels(
+        self, query: Tensor, opened: Tensor, block: int, form: Form, levels: Levels, call: Call
     ) -> tuple[Tensor, Tensor | None]:
-        """Full attention, to sentences of at most k tokens."""
-        keys, values, padding_mask = memory.keys, memory.values, memory.padding_mask
+        """The output (T, B, C), and the weights if they are needed, for queries (T, B, H, d) in blocks."""
+        windows, tokens = form.windows(), form.tokens(levels.lengths)
+        assert form.sizes is not None
+        source = open_windows(levels.keys, levels.values, opened, form.sizes, windows, tokens)
+        out = self.output(attend_by_blocks(query, source, block, self.dropout_probability))
+        if not call.need_weights:
+            return out, None
+        weights = weights_by_blocks(query, source, opened, block, form.sizes.width, windows, tokens)
+        return out, self._over_tokens(weights, levels, call)
+
+    def _attend_to_tokens(self, query: Tensor, levels: Levels, call: Call) -> tuple[Tensor, Tensor | None]:
+        """Full attention, the same."""
+        keys, values, padding_mask = levels.keys, levels.values, levels.padding_mask
         mask = None
         if padding_mask is not None:
             tokens = torch.arange(keys.size(2), device=keys.device)
-            mask = (tokens < memory.lengths.clamp(min=1)[:, None])[:, None, None]
-        if padding_mask is None or not need_weights:
+            mask = (tokens < levels.lengths.clamp(min=1)[:, None])[:, None, None]
+        if not call.need_weights:
             return self.softmax_attention(query, keys, values, mask), None
         out, weights = self.softmax_attention_with_probabilities(query, keys, values, mask)
-        weights = weights.masked_fill(memory.lengths[:, None, None, None] == 0, 0.0)
-        return out, self._over_tokens(weights, padding_mask, by_head)
+        return out, self._over_tokens(weights, levels, call)
 
-    def _over_tokens(self, weights: Tensor, padding_mask: Tensor, by_head: bool) -> Tensor:
-        """The weights (B, H, T, n') of tokens, or of means that stand for several each, as fairseq returns them."""
-        n, longest = padding_mask.size(1), min(padding_mask.size(1), self.max_positions)
-        if weights.size(3) < longest:
-            weights = share_evenly(weights, even_windows(longest, sentence_lengths(padding_mask), weights.size(3)))
+    def _over_tokens(self, weights: Tensor, levels: Levels, call: Call) -> Tensor:
+        """The weights (B, H, T, at least n) as fairseq returns them; there are none for an empty sentence."""
+        assert levels.padding_mask is not None
+        n, longest = levels.padding_mask.size(1), min(levels.padding_mask.size(1), self.max_positions)
+        empty = levels.lengths == 0
+        hypotheses = len(weights) // len(empty)
+        empty = empty.repeat_interleave(hypotheses) if hypotheses > 1 else empty
+        weights = weights[..., :longest].masked_fill(empty[:, None, None, None], 0.0)
         weights = F.pad(weights, (0, n - longest)).transpose(0, 1)
-        return weights if by_head else weights.mean(0)
+        return weights if call.by_head else weights.mean(0)
 
-    def _by_head(self, linear: nn.Module, x: Tensor) -> Tensor:
-        """(n, B, D) to (n, B, H, d)."""
-        return linear(x).unflatten(2, (self.num_heads, self.head_dim))
+    def _queries(self, query: Tensor) -> Tensor:
+        """(T, B, C) to the queries of each head, (T, B, H, d)."""
+        return self.q_proj(query).unflatten(2, (self.num_heads, self.head_dim))
 
 
-def _with_means(matrix: Tensor, x: Tensor) -> Tensor:
-    """The means of windows and then the tokens: (n, B, H, d) to (B, H, s + n, d)."""
-    return torch.cat([apply_matrix(matrix, x), x.permute(1, 2, 0, 3)], 2)
+def _by_sentence(
+    results: list[tuple[Tensor, Tensor | None]], chosen: list[Tensor]
+) -> tuple[Tensor, Tensor | None]:
+    """The output (T, B h, C) and the weights (..., B h, T, n) of each sentence in the form that is chosen for it."""
+    out, weights = results[0]
+    for (other, other_weights), rows in zip(results[1:], chosen[1:], strict=True):
+        rows = rows.repeat_interleave(out.size(1) // len(rows))
+        out = torch.where(rows[:, None], other, out)
+        if weights is not None and other_weights is not None:
+            weights = torch.where(rows[:, None, None], other_weights, weights)
+    return out, weights

@@ -1,224 +1,249 @@
-"""Two-level attention: to the tokens of a query's best slots one by one, and to all other slots as they are.
+"""Two-level attention: to the tokens of some windows one by one, and to the means of all others, in one softmax.
 
-A slot is the mean of a window of w neighbouring tokens. To a query it stands for all of them, hence the log w:
+A text is cut into windows of w neighbouring tokens. To a query a window stands for its tokens by their mean, hence the
+log w. Blocks of q neighbouring queries open the same m windows, and attend to their tokens instead:
 
-    S̄ = Q K̄ᵀ / √d + log w        scores of the slots, of which each query opens the best m
-    S = Q Kᵀ / √d                 scores of the tokens in opened slots
-    out = softmax([S̄, S]) [V̄; V]  over the slots that stay closed and the tokens of the opened ones
+    S̄ = Q K̄ᵀ / √d + log w         scores of the windows that stay closed
+    S = Q Kᵀ / √d                  scores of the tokens in opened windows
+    out = softmax([S̄, S]) [V̄; V]
 
-The best slots are where a query's attention is; what it leaves on the others enters as their means. Where no slot has
-more than one token, or all are opened, this is full attention.
+A block opens the windows that are worth most, by the sum of P̄ = softmax(Q K̄ᵀ / √d + log w) over queries: in an encoder
+over all its own; in a decoder over those of the block before and its own first one, all of them known when the block
+begins, as a later query would tell an earlier one what comes. The choice has no gradient.
 
-Two forms of the same sum, of which `tiling_pays` chooses one:
+Keys and values are tables: the means of all windows, and then the tokens. The rows that a block attends to are gathered
+in groups of neighbours, and one call of torch's fused attention does the rest, with a bias that hides the means of
+opened windows: nothing is sorted but the windows of a block, and autograd keeps the gathered rows, the output and a
+number per query. Every query attends to s + m w rows.
 
-    dense       all scores of tokens, those of closed slots masked: T (k + n) d multiplications, T x (k + n) scores and
-                probabilities, the fastest for short sources, and where a large part of the slots is opened
-    in tiles    queries sorted by the slots that they open, so that one product computes all scores of a slot's tokens:
-                T (k + 2 m n / k) d multiplications, about, and no T x n matrix
+Where no window has more than one token, or all are opened, this is full attention.
 
-Weights over tokens, where they are asked for, are a T x n matrix themselves.
-
-Shapes: T queries, n tokens, B the batch, H heads, d features per head, s <= k slots, m opened slots of a query.
+Shapes: T queries, n tokens, B the batch, H heads, d features per head, s windows, Y blocks, L rows of a block, and
+R = s' + s w rows of a table, with s' = s rounded up to whole groups.
 """
 
+import math
 from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from linformer_fairseq.modules.ops.precision import at_least_float32, softmax
-from linformer_fairseq.modules.ops.windows import Windows
+from linformer_fairseq.modules.ops.precision import at_least_float32
 
-MIN_TILED_TOKENS = 384
-"""The shortest source for which tiles are faster: the two are even there at k = 32 and 64."""
-MAX_ARGMAX_SLOTS = 4
-"""Up to so many opened slots are found faster one after the other than by sorting."""
+LARGEST_GROUP = 32
+"""Rows that are gathered at a time, at most: on a CPU larger groups are no faster."""
 
 
-class TwoLevelSource(NamedTuple):
-    """The keys and values of slots and tokens."""
+class LevelSizes(NamedTuple):
+    """How a text is seen in two levels."""
 
-    keys: Tensor
-    """Keys of the slots, followed by those of the tokens, (B, H, s + n, d)."""
-    values: Tensor
-    """Values in the same order, (B, H, s + n, d)."""
-    windows: Windows
+    width: int
+    """Tokens of a window, w."""
+    opened: int
+    """Windows that a block opens, m."""
+    block: int
+    """Queries of a block, q."""
 
     @property
-    def slots(self) -> int:
-        """The number of slots, s."""
-        return self.windows.sizes.size(1)
+    def group(self) -> int:
+        """Neighbouring rows of a table that are gathered together; windows are whole groups."""
+        return math.gcd(self.width, LARGEST_GROUP)
 
-    @property
-    def tokens(self) -> int:
-        """The number of tokens, n."""
-        return self.windows.of_tokens.size(1)
+    def windows(self, n: int) -> int:
+        """The number of windows of n tokens, s; the last may have fewer than w."""
+        return -(-n // self.width)
+
+    def mean_rows(self, n: int) -> int:
+        """The rows of a table of n tokens that come before the tokens, s'."""
+        return -(-self.windows(n) // self.group) * self.group
 
 
-def two_level_attention(query: Tensor, source: TwoLevelSource, opened: int, dropout: float) -> Tensor:
-    """The output (B, H, T, d) for queries (B, H, T, d).
+def window_sizes(lengths: Tensor, windows: int, width: int) -> Tensor:
+    """The tokens of each window of sentences with these lengths (B,), at least one a sentence: (B, s)."""
+    starts = torch.arange(0, windows * width, width, device=lengths.device)
+    return (lengths.clamp(min=1)[:, None] - starts).clamp(0, width)
+
+
+def token_table(x: Tensor, sizes: LevelSizes, tokens: Tensor | None) -> Tensor:
+    """The table (B, H, R, d) of `x` (n, B, H, d).
 
     Args:
-        opened: m.
-        dropout: the share of probabilities that are dropped.
+        tokens: those of each window (B, s), beyond which `x` is zero; None where every window has w.
     """
-    if tiling_pays(source.tokens, source.slots, opened):
-        return _in_tiles(query, source, opened, dropout)
-    out, _ = _dense(query, source, opened, dropout)
-    return out
-
-
-def two_level_attention_with_weights(
-    query: Tensor, source: TwoLevelSource, opened: int, dropout: float
-) -> tuple[Tensor, Tensor]:
-    """The output (B, H, T, d), and the weights over tokens (B, H, T, n), in float32 or better.
-
-    The tokens of a closed slot share its weight evenly.
-    """
-    out, probabilities = _dense(query, source, opened, dropout)
-    of_slots = share_evenly(probabilities[..., : source.slots], source.windows)
-    return out, probabilities[..., source.slots :] + of_slots
-
-
-def share_evenly(weights: Tensor, windows: Windows) -> Tensor:
-    """Divides the weights of slots (B, H, T, s) evenly among their tokens, (B, H, T, n)."""
-    shares = F.pad(weights / windows.sizes.clamp(min=1)[:, None, None], (0, 1))
-    return shares.gather(3, windows.of_tokens[:, None, None].expand(*weights.shape[:3], -1))
-
-
-def tiling_pays(n: int, slots: int, opened: int) -> bool:
-    """Whether the form in tiles is faster than the dense one, as timed on a CPU; it has more, but shorter steps."""
-    return n >= MIN_TILED_TOKENS and 4 * opened <= slots
-
-
-def _dense(query: Tensor, source: TwoLevelSource, opened: int, dropout: float) -> tuple[Tensor, Tensor]:
-    """The output, and the probabilities of slots and tokens, (B, H, T, s + n).
-
-    The softmax is explicit: fused attention would need the mask, which in turn needs the scores of slots.
-    """
-    scores = (query * query.size(3) ** -0.5) @ source.keys.transpose(2, 3)
-    best = _best_slots(scores[..., : source.slots], source.windows, opened)
-    probabilities = softmax(scores + _score_biases(best, source.windows, query.dtype))
-    return F.dropout(probabilities.type_as(query), dropout) @ source.values, probabilities
+    windows = _by_blocks(x, sizes.width, 0)  # (s, w, B, H, d)
+    if tokens is None:
+        means = windows.mean(1)
+    else:
+        means = windows.sum(1, dtype=at_least_float32(x.dtype)) / tokens.t().clamp(min=1)[:, :, None, None]
+    means = _by_blocks(means.to(x.dtype), sizes.group, 0).flatten(0, 1)
+    return torch.cat([means.permute(1, 2, 0, 3), windows.flatten(0, 1).permute(1, 2, 0, 3)], 2)
 
 
 @torch.no_grad()
-def _best_slots(slot_scores: Tensor, windows: Windows, opened: int) -> Tensor:
-    """The slots that each query opens, (B, H, T, m), each once: a choice, which has no gradient."""
-    dtype = at_least_float32(slot_scores.dtype)
-    lowest = torch.finfo(dtype).min / 2  # of an empty slot, still above those found once a score is added
-    scores = slot_scores + windows.sizes.to(dtype).log().clamp(min=lowest)[:, None, None]
-    opened = min(opened, scores.size(3))
-    if opened > MAX_ARGMAX_SLOTS:
-        return scores.topk(opened, dim=3).indices
-    found: list[Tensor] = []
-    for _ in range(opened):
-        if found:
-            scores = scores.scatter_(3, found[-1], -torch.inf)
-        found.append(scores.argmax(3, keepdim=True))
-    return torch.cat(found, 3)
+def shares_of_windows(query: Tensor, means: Tensor, tokens: Tensor | None) -> Tensor:
+    """The share P̄ of its attention that each query gives to each window, (B, H, T, s), in float32 or better.
 
-
-def _closed_biases(best: Tensor, windows: Windows, dtype: torch.dtype) -> Tensor:
-    """The biases of the scores of slots, (B, H, T, s): log w for a closed slot, and -inf for an opened one."""
-    sizes = windows.sizes.to(dtype).log()[:, None, None]
-    return sizes.expand(*best.shape[:3], -1).scatter(3, best, -torch.inf)
-
-
-@torch.no_grad()
-def _score_biases(best: Tensor, windows: Windows, dtype: torch.dtype) -> Tensor:
-    """The biases of the scores of slots and tokens, (B, H, T, s + n).
-
-    They are log w for a slot that stays closed, 0 for a token of an opened one, and -inf for everything else.
+    Args:
+        query: (T, B, H, d), not scaled.
+        means: the mean keys of the windows, (B, H, s, d).
+        tokens: those of each window (B, s); None where all have the same number.
     """
-    batch, slots = windows.sizes.shape
-    shape = best.shape[:3]
-    closed = _closed_biases(best, windows, dtype)
-    opened = torch.full((*shape, slots + 1), -torch.inf, dtype=dtype, device=best.device).scatter_(3, best, 0.0)
-    every_slot = torch.arange(slots, device=best.device).expand(batch, -1)
-    index = torch.cat([every_slot, slots + windows.of_tokens], 1)  # into slots and tokens side by side
-    return torch.cat([closed, opened], 3).gather(3, index[:, None, None].expand(*shape, -1))
+    dtype = at_least_float32(query.dtype)
+    rows, columns = query.flatten(1, 2).transpose(0, 1).to(dtype), means.flatten(0, 1).transpose(1, 2).to(dtype)
+    scores = torch.baddbmm(rows.new_empty(()), rows, columns, beta=0, alpha=query.size(3) ** -0.5)
+    scores = scores.unflatten(0, query.shape[1:3])
+    if tokens is not None:
+        scores = scores + tokens.to(dtype).log()[:, None, None]
+    return torch.softmax(scores, 3)
 
 
-def _in_tiles(query: Tensor, source: TwoLevelSource, opened: int, dropout: float) -> Tensor:
-    slots, head_dim, sizes = source.slots, query.size(3), source.windows.sizes
-    query = query * head_dim**-0.5
-    slot_scores = query @ source.keys[:, :, :slots].transpose(2, 3)
-    best = _best_slots(slot_scores, source.windows, opened)
-    batch, heads, queries, opened = best.shape
-    tiles = _tiles(best.flatten(0, 1).flatten(1), slots)
-    of_slots = slots + _window_tokens(source.windows)  # (B, s, w), their places in keys and values
-    width = of_slots.size(2)
-    index = of_slots[:, None].expand(-1, heads, -1, -1).flatten(0, 1)
-    index = index.gather(1, tiles.slots[..., None].expand(-1, -1, width)).flatten(1)[..., None]
+def rank_by_own_queries(shares: Tensor, block: int, padding: Tensor | None) -> Tensor:
+    """Each block's windows, those worth most to its queries first: (B, H, Y, s).
 
-    def of_tiles(x: Tensor) -> Tensor:
-        """The tokens of each tile's slot, (B H, tiles, w, d)."""
-        return x.flatten(0, 1).gather(1, index.expand(-1, -1, head_dim)).unflatten(1, (-1, width))
-
-    rows = query[:, :, :, None].expand(-1, -1, -1, opened, -1).flatten(2, 3).flatten(0, 1)  # (B H, T m, d)
-    scores = tiles.collect(tiles.spread(rows) @ of_tiles(source.keys).transpose(2, 3))  # (B H, T m, w)
-    scores = scores.unflatten(0, (batch, heads)).unflatten(2, (queries, opened))
-    own_sizes = sizes[:, None, None].expand(-1, heads, queries, -1).gather(3, best)  # (B, H, T, m)
-    beyond = torch.arange(width, device=best.device) >= own_sizes[..., None]
-    scores = scores.masked_fill(beyond, -torch.inf).flatten(3)
-
-    slot_scores = slot_scores + _closed_biases(best, source.windows, query.dtype)
-    probabilities = softmax(torch.cat([slot_scores, scores], 3))
-    probabilities = F.dropout(probabilities.type_as(query), dropout)
-    of_pairs = probabilities[..., slots:].unflatten(3, (opened, width)).flatten(2, 3).flatten(0, 1)
-    out = tiles.collect(tiles.spread(of_pairs) @ of_tiles(source.values))  # (B H, T m, d)
-    out = out.unflatten(0, (batch, heads)).unflatten(2, (queries, opened)).sum(3)
-    return out + probabilities[..., :slots] @ source.values[:, :, :slots]
-
-
-class _Tiles(NamedTuple):
-    """Pairs of a query and a slot that it opens, sorted by slot into tiles of c places; every tile has one slot."""
-
-    slots: Tensor
-    """(X, tiles)."""
-    places: Tensor
-    """The place of each pair among all places of all tiles, (X, pairs)."""
-    size: int
-    """Places of a tile, c."""
-
-    def spread(self, x: Tensor) -> Tensor:
-        """(X, pairs, D) to (X, tiles, c, D), zero at places without a pair."""
-        index = self.places[..., None].expand(x.shape)
-        grid = x.new_zeros(len(x), self.slots.size(1) * self.size, x.size(2)).scatter(1, index, x)
-        return grid.unflatten(1, (-1, self.size))
-
-    def collect(self, grid: Tensor) -> Tensor:
-        """(X, tiles, c, D) back to (X, pairs, D)."""
-        return grid.flatten(1, 2).gather(1, self.places[..., None].expand(-1, -1, grid.size(3)))
-
-
-def _tiles(pair_slots: Tensor, slots: int) -> _Tiles:
-    """The tiles of pairs with these slots, (X, pairs).
-
-    There are as many tiles as the worst case needs, so that no shape depends on what the slots are.
+    Args:
+        shares: P̄, (B, H, T, s).
+        padding: true for queries that do not count, (B, T).
     """
-    pairs = pair_slots.size(1)
-    size = max(1, -(-pairs // slots))
-    in_order, order = pair_slots.sort(dim=1, stable=True)
-    counts = torch.zeros(len(pair_slots), slots, dtype=torch.long, device=pair_slots.device)
-    counts = counts.scatter_add(1, pair_slots, torch.ones_like(pair_slots))
-    needed = torch.div(counts + size - 1, size, rounding_mode="floor")
-    firsts = needed.cumsum(1) - needed  # the first tile of each slot
-    before = counts.cumsum(1) - counts  # pairs of earlier slots
-    rank = torch.arange(pairs, device=pair_slots.device) - before.gather(1, in_order)
-    places_in_order = firsts.gather(1, in_order) * size + rank
-    places = torch.zeros_like(places_in_order).scatter(1, order, places_in_order)
-    tiles = (pairs + (size - 1) * min(slots, pairs)) // size
-    tile_slots = torch.zeros(len(pair_slots), tiles, dtype=torch.long, device=pair_slots.device)
-    tile_slots = tile_slots.scatter(1, torch.div(places, size, rounding_mode="floor"), pair_slots)
-    return _Tiles(tile_slots, places, size)
+    if padding is not None:
+        shares = shares.masked_fill(padding[:, None, :, None], 0.0)
+    return _ranked(_by_blocks(shares, block, 2).sum(3))
 
 
-def _window_tokens(windows: Windows) -> Tensor:
-    """The tokens of each slot, (B, s, w), with w the longest window's; beyond a window's end any token."""
-    width = -(-windows.of_tokens.size(1) // windows.sizes.size(1))
-    starts = windows.sizes.cumsum(1) - windows.sizes
-    tokens = starts[..., None] + torch.arange(width, device=starts.device)
-    return tokens.clamp(max=windows.of_tokens.size(1) - 1)
+def rank_by_past_queries(shares: Tensor, block: int) -> Tensor:
+    """Each block's windows, those worth most to the block before and to its own first query first: (B, H, Y, s).
+
+    Args:
+        shares: P̄, (B, H, T, s).
+    """
+    before = _by_blocks(shares, block, 2).sum(3)[:, :, :-1]
+    return _ranked(shares[:, :, ::block] + F.pad(before, (0, 0, 1, 0)))
+
+
+def rank_by_sums(shares: Tensor) -> Tensor:
+    """The windows of one block, those worth most to all of these queries first: (B, H, 1, s).
+
+    Args:
+        shares: P̄ of the block before, if there is one, and of its own first query, (B, H, q + 1 or 1, s).
+    """
+    return _ranked((shares[:, :, :-1].sum(2) + shares[:, :, -1])[:, :, None])
+
+
+def _ranked(worth: Tensor) -> Tensor:
+    """The places of the last dimension in descending order; those of equal worth in their own."""
+    return worth.sort(dim=3, descending=True, stable=True).indices
+
+
+def _by_blocks(x: Tensor, block: int, dim: int) -> Tensor:
+    """Cuts a dimension into blocks, the last one filled with zeros."""
+    missing = -x.size(dim) % block
+    if missing:
+        x = F.pad(x, (0, 0) * (x.dim() - 1 - dim) + (0, missing))
+    return x.unflatten(dim, (-1, block))
+
+
+class Opened(NamedTuple):
+    """What every block attends to."""
+
+    keys: Tensor
+    """(Y, B H, L, d)."""
+    values: Tensor
+    """(Y, B H, L, d)."""
+    biases: Tensor
+    """Added to scores, (Y, B H, 1, L)."""
+
+
+def open_windows(
+    keys: Tensor, values: Tensor, opened: Tensor, sizes: LevelSizes, windows: int, tokens: Tensor | None
+) -> Opened:
+    """Gathers what each block attends to: the means of all windows, and the tokens of those that it opens.
+
+    Args:
+        keys, values: tables, (B, H, R, d).
+        opened: the windows that each block opens, (B h, H, Y, m) for h hypotheses of every sentence.
+        windows: their number, s.
+        tokens: those of each window, (B, s); None where every window has w.
+    """
+    index = _groups(opened, keys.shape, windows, sizes)
+    shape = (*index.shape[:2], -1, keys.size(3))
+    index, row = index.flatten(), sizes.group * keys.size(3)
+    return Opened(
+        keys.view(-1, row).index_select(0, index).view(shape),
+        values.view(-1, row).index_select(0, index).view(shape),
+        _biases(opened, sizes, windows, tokens).flatten(0, 1).transpose(0, 1).unsqueeze(2).to(keys.dtype),
+    )
+
+
+def _groups(opened: Tensor, table: torch.Size, windows: int, sizes: LevelSizes) -> Tensor:
+    """The groups of rows that each block attends to, among those of all tables: (Y, B h H, L / g)."""
+    sentences, heads, rows, _ = table
+    group, device = sizes.group, opened.device
+    of_means, per_head = -(-windows // group), rows // group
+    of_window = torch.arange(of_means, of_means + sizes.width // group, device=device)
+    of_tokens = (opened[..., None] * (sizes.width // group) + of_window).flatten(3)
+    means = torch.arange(of_means, device=device).expand(*opened.shape[:3], -1)
+    firsts = torch.arange(0, sentences * heads * per_head, per_head, device=device).view(sentences, heads, 1, 1)
+    firsts = _for_hypotheses(firsts, opened.size(0))
+    return (torch.cat([means, of_tokens], 3) + firsts).flatten(0, 1).transpose(0, 1)
+
+
+def _biases(opened: Tensor, sizes: LevelSizes, windows: int, tokens: Tensor | None) -> Tensor:
+    """What is added to the scores of the rows that each block attends to, (B h, H, Y, L), in float32.
+
+    It is log w for a mean, -inf for that of an opened window and for an empty one, 0 for a token, and -inf for what lies
+    beyond a sentence's end.
+    """
+    shape, padding, opened_rows = (*opened.shape[:3], windows), -windows % sizes.group, opened.size(3) * sizes.width
+    if tokens is None:
+        of_means = torch.full(shape, math.log(sizes.width), device=opened.device).scatter(3, opened, -torch.inf)
+        return F.pad(F.pad(of_means, (0, padding), value=-torch.inf) if padding else of_means, (0, opened_rows))
+    tokens = _for_hypotheses(tokens, opened.size(0))[:, None, None].expand(shape)
+    of_means = tokens.float().log().scatter(3, opened, -torch.inf)
+    places = torch.arange(sizes.width, device=opened.device)
+    beyond = places >= tokens.gather(3, opened)[..., None]
+    of_tokens = torch.zeros_like(beyond, dtype=torch.float).masked_fill(beyond, -torch.inf).flatten(3)
+    return torch.cat([F.pad(of_means, (0, padding), value=-torch.inf), of_tokens], 3)
+
+
+def _for_hypotheses(x: Tensor, hypotheses: int) -> Tensor:
+    """Repeats the rows of sentences, (B, ...), for all their hypotheses, (B h, ...)."""
+    return x if len(x) == hypotheses else x.repeat_interleave(hypotheses // len(x), 0)
+
+
+def attend_by_blocks(query: Tensor, source: Opened, block: int, dropout: float) -> Tensor:
+    """The output (B, H, T, d) for queries (T, B, H, d), not scaled."""
+    length, batch, heads = query.shape[:3]
+    out = F.scaled_dot_product_attention(
+        _blocks_of(query, block), source.keys, source.values, attn_mask=source.biases, dropout_p=dropout
+    )
+    return out.transpose(1, 2).flatten(0, 1)[:length].unflatten(1, (batch, heads)).permute(1, 2, 0, 3)
+
+
+def _blocks_of(query: Tensor, block: int) -> Tensor:
+    """The queries (T, B, H, d) of every block, (Y, B H, q, d)."""
+    return _by_blocks(query, block, 0).flatten(2, 3).transpose(1, 2)
+
+
+def weights_by_blocks(
+    query: Tensor, source: Opened, opened: Tensor, block: int, width: int, windows: int, tokens: Tensor | None
+) -> Tensor:
+    """The weights over tokens, (B, H, T, s w), in float32 or better: those of a closed window share its weight evenly.
+
+    Args:
+        query: (T, B, H, d), not scaled.
+        opened, windows, tokens: as for `open_windows`.
+    """
+    dtype, (length, batch, heads) = at_least_float32(query.dtype), query.shape[:3]
+    blocks = _blocks_of(query, block).to(dtype) * query.size(3) ** -0.5
+    scores = blocks @ source.keys.to(dtype).transpose(2, 3) + source.biases
+    shares = torch.softmax(scores, 3).unflatten(1, (batch, heads)).permute(1, 2, 0, 3, 4)  # (B, H, Y, q, L)
+    of_windows, of_tokens = shares[..., :windows, None], shares[..., -opened.size(3) * width :]
+    index = opened[:, :, :, None, :, None].expand(*shares.shape[:4], -1, width)
+    if tokens is None:
+        weights = (of_windows / width).expand(*of_windows.shape[:5], width)
+    else:
+        tokens = _for_hypotheses(tokens, batch)[:, None, None, None, :, None]
+        places = torch.arange(width, device=query.device)
+        weights = (of_windows / tokens.clamp(min=1)).where(places < tokens, 0.0)
+    weights = weights.scatter_add(4, index, of_tokens.unflatten(4, (-1, width)))
+    return weights.flatten(4).flatten(2, 3)[:, :, :length]

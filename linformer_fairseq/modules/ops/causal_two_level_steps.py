@@ -1,0 +1,169 @@
+"""The steps of a search for causal two-level attention, and what they keep of the tokens so far.
+
+Whole windows are written once, with their means, and never copied again: hypotheses that change places take the places
+of their windows with them, not the windows. What every hypothesis has for itself are the last tokens, which do not fill
+a window yet, the queries of its last block, and the choice of that block.
+
+Shapes: B hypotheses, P places of hypotheses, W windows that there is room for, H heads, d features per head, w tokens
+of a window.
+"""
+
+import math
+from dataclasses import dataclass, replace
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from linformer_fairseq.modules.ops.causal_two_level import explicit_shares, shares_over_tokens
+from linformer_fairseq.modules.ops.two_level import LevelSizes, rank_by_sums, shares_of_windows
+
+FIRST_WINDOWS = 16
+"""Windows that there is room for at first; room doubles where it does not suffice."""
+
+
+@dataclass(frozen=True)
+class History:
+    """The tokens so far.
+
+    It may be copied and reordered, but only one copy may go on: all of them write to the same room.
+    """
+
+    sizes: LevelSizes
+    exact: int
+    """How many first tokens get full attention."""
+    position: int
+    """The number of tokens."""
+    keys: Tensor
+    """Those of whole windows, (W, P, H, w, d)."""
+    values: Tensor
+    mean_keys: Tensor
+    """(W, P, H, d)."""
+    mean_values: Tensor
+    places: Tensor
+    """Where each hypothesis finds each of its windows among the P places, (B, W)."""
+    last_keys: Tensor
+    """Those of the tokens after the whole windows, (B, H, less than w, d)."""
+    last_values: Tensor
+    queries: Tensor
+    """Those of the block that the last token is in, (up to q, B, H, d)."""
+    ranked: Tensor
+    """The windows that are past for this block, those worth most first, (B, H, s)."""
+
+    def reordered(self, order: Tensor) -> "History":
+        """The history of the hypotheses that stay, in their new order."""
+        places, keys, values, ranked = (
+            x.index_select(0, order) for x in (self.places, self.last_keys, self.last_values, self.ranked)
+        )
+        queries = self.queries.index_select(1, order)
+        return replace(self, places=places, last_keys=keys, last_values=values, queries=queries, ranked=ranked)
+
+    @property
+    def whole(self) -> int:
+        """The number of whole windows."""
+        return self.position // self.sizes.width
+
+
+def history_of(query: Tensor, key: Tensor, value: Tensor, sizes: LevelSizes, exact: int) -> History:
+    """The history of these tokens, (T, B, H, d) each, of which there may be none."""
+    length, batch, heads, head_dim = query.shape
+    width, block = sizes.width, sizes.block
+    whole = length // width
+    room = max(FIRST_WINDOWS, whole)
+    windows, means, last = [], [], []
+    for x in (key, value):
+        own = x[: whole * width].reshape(whole, width, batch, heads, head_dim)
+        own = F.pad(own.permute(0, 2, 3, 1, 4), (0, 0) * 4 + (0, room - whole))
+        windows.append(own)
+        means.append(own.mean(3))
+        last.append(x[whole * width :].permute(1, 2, 0, 3))
+    places = torch.arange(batch, device=query.device)[:, None].expand(-1, room)
+    start = max(0, length - 1) // block * block  # of the block that the last token is in
+    ranked = places.new_zeros(batch, heads, 0)
+    history = History(sizes, exact, length, *windows, *means, places, *last, query[start:], ranked)
+    if start < exact or length % block == 0:
+        return history
+    return replace(history, ranked=_rank(history, query[start - block : start + 1], start // width - 1))
+
+
+def step(
+    history: History, query: Tensor, key: Tensor, value: Tensor, dropout: float, need_weights: bool
+) -> tuple[Tensor, Tensor | None, History]:
+    """The output (1, B, H, d) for one more token, the weights over all tokens so far if they are needed, (B, H, 1, n),
+    and the history with that token.
+
+    Args:
+        query, key, value: (1, B, H, d), the queries not scaled.
+        dropout: the share of probabilities that are dropped.
+    """
+    sizes, position, ranked, opened = history.sizes, history.position, history.ranked, history.sizes.opened
+    begins = position % sizes.block == 0
+    queries = torch.cat([history.queries, query])
+    past = position // sizes.block * sizes.block // sizes.width - 1  # windows that the block sees in two levels
+    if position < history.exact:
+        past = opened = 0
+    elif begins:
+        ranked = _rank(history, queries, past)
+    near = torch.arange(past, history.whole, device=query.device).expand(*query.shape[1:3], -1)
+    near, closed = torch.cat([ranked[..., :opened], near], 2), ranked[..., opened:past]
+    last_keys, last_values = (
+        torch.cat([last, x.permute(1, 2, 0, 3)], 2)
+        for last, x in ((history.last_keys, key), (history.last_values, value))
+    )
+    keys = _rows(history, history.mean_keys, closed, history.keys, near, last_keys)
+    values = _rows(history, history.mean_values, closed, history.values, near, last_values)
+    of_means = torch.full((closed.size(2),), math.log(sizes.width), device=query.device)
+    biases = F.pad(of_means, (0, keys.size(2) - closed.size(2)))
+    one = query.permute(1, 2, 0, 3)
+    mask = biases.to(query.dtype).expand(1, 1, 1, -1)
+    out = F.scaled_dot_product_attention(one, keys, values, attn_mask=mask, dropout_p=dropout).permute(2, 0, 1, 3)
+    weights = None
+    if need_weights:
+        shares, last = explicit_shares(one, keys, biases), last_keys.size(2)
+        weights = shares_over_tokens(shares[..., :-last], closed, near, history.whole, sizes.width)
+        weights = torch.cat([weights, shares[..., -last:]], 3)
+    history = replace(history, queries=query if begins else queries, ranked=ranked)
+    return out, weights, _with_token(history, last_keys, last_values)
+
+
+def _rank(history: History, queries: Tensor, past: int) -> Tensor:
+    """The windows that are past when a block begins, (B, H, s), by the queries (q + 1, B, H, d) of the block before and
+    its own first one."""
+    every = torch.arange(past, device=queries.device).expand(*queries.shape[1:3], -1)
+    means = _gather(history, history.mean_keys, every)
+    return rank_by_sums(shares_of_windows(queries, means, None)).squeeze(2)
+
+
+def _rows(history: History, means: Tensor, closed: Tensor, windows: Tensor, near: Tensor, last: Tensor) -> Tensor:
+    """The keys or values that the query of each hypothesis attends to, (B, H, L, d)."""
+    return torch.cat([_gather(history, means, closed), _gather(history, windows, near).flatten(2, 3), last], 2)
+
+
+def _gather(history: History, x: Tensor, windows: Tensor) -> Tensor:
+    """What `x` (W, P, H, ...) holds for some windows (B, H, c) of each hypothesis, (B, H, c, ...)."""
+    _, places, heads = x.shape[:3]
+    own = history.places[:, None].expand(-1, heads, -1).gather(2, windows)
+    index = (windows * places + own) * heads + torch.arange(heads, device=x.device)[:, None]
+    return x.flatten(0, 2).flatten(1).index_select(0, index.flatten()).view(*index.shape, *x.shape[3:])
+
+
+def _with_token(history: History, last_keys: Tensor, last_values: Tensor) -> History:
+    """The history with these last tokens, one more than before, which fill a window or not."""
+    hypotheses, position = len(last_keys), history.position + 1
+    if last_keys.size(2) < history.sizes.width:
+        return replace(history, position=position, last_keys=last_keys, last_values=last_values)
+    whole, (room, places) = history.whole, history.keys.shape[:2]
+    more = (0, max(0, hypotheses - places), 0, room if whole == room else 0)  # of places and of windows
+    kept = []
+    for name, x in (("keys", last_keys), ("values", last_values), ("mean_keys", last_keys.mean(2)),
+                    ("mean_values", last_values.mean(2))):
+        store = getattr(history, name)
+        if any(more):
+            store = F.pad(store, (0, 0) * (store.dim() - 2) + more)
+        store[whole, :hypotheses] = x
+        kept.append(store)
+    own = F.pad(history.places, more[2:])
+    own[:, whole] = torch.arange(hypotheses, device=own.device)
+    keys, values, mean_keys, mean_values = kept
+    return replace(history, position=position, keys=keys, values=values, mean_keys=mean_keys, mean_values=mean_values,
+                   places=own, last_keys=last_keys[:, :, :0], last_values=last_values[:, :, :0])
