@@ -112,17 +112,32 @@ class AttentionConfig(FairseqDataclass):
         return "--linformer-k", self.linformer_k, ""
 
 
+def _described(kinds: Iterable[Kind]) -> str:
+    return ", ".join(f"{kind.name} ({kind.help})" if kind.help else kind.name for kind in kinds)
+
+
+def _check_kind(flag: str, name: str, kinds: Mapping[str, Kind]) -> None:
+    """Refuses a name that no kind has."""
+    if name not in kinds:
+        raise ValueError(f"{flag} is one of {', '.join(kinds)}, not {name!r}")
+
+
 @dataclass
 @with_options_of(CAUSAL_KINDS.values(), defaults=KINDS[DEFAULT_KIND].defaults)
 class LanguageModelAttentionConfig(AttentionConfig):
     """The flags of the causal self-attention of a language model."""
 
+    linformer_projection: ChoiceEnum(tuple(CAUSAL_KINDS)) = field(  # type: ignore[valid-type]
+        default=DEFAULT_KIND,
+        metadata={"help": f"kind of causal attention: {_described(CAUSAL_KINDS.values())}"},
+    )
+
+    def validate(self) -> None:
+        _check_kind("--linformer-projection", self.linformer_projection, CAUSAL_KINDS)
+        super().validate()
+
     def kind_of(self, place: str) -> Kind:
-        return causal_kind(DEFAULT_KIND)
-
-
-def _described(kinds: Iterable[Kind]) -> str:
-    return ", ".join(f"{kind.name} ({kind.help})" if kind.help else kind.name for kind in kinds)
+        return CAUSAL_KINDS[self.linformer_projection]
 
 
 @dataclass
@@ -152,6 +167,14 @@ class LinformerConfig(AttentionConfig):
             "projections, where the kind has no causal form of its own",
         },
     )
+    linformer_decoder_projection: Optional[str] = field(
+        default=None,
+        metadata={
+            "help": f"kind of the decoder's self-attention: {_described(CAUSAL_KINDS.values())} (default: as "
+            "--linformer-projection)",
+            "needs": "decoder among --linformer-attention",
+        },
+    )
 
     @property
     def places(self) -> set[str]:
@@ -161,13 +184,15 @@ class LinformerConfig(AttentionConfig):
     @property
     def used_options(self) -> set[str]:
         """The names of the options that the kinds of attention at these places have."""
-        return {option.name for place in self.places for option in fields(self.kind_of(place).options)}
+        names = {option.name for place in self.places for option in fields(self.kind_of(place).options)}
+        return names | ({"linformer_decoder_projection"} if "decoder" in self.places else set())
 
     def validate(self) -> None:
         for place in sorted(self.places - set(PLACES)):
             raise ValueError(f"--linformer-attention knows {', '.join(PLACES[:-1])} and {PLACES[-1]}, not {place!r}")
-        if self.linformer_projection not in KINDS:
-            raise ValueError(f"--linformer-projection is one of {', '.join(KINDS)}, not {self.linformer_projection!r}")
+        _check_kind("--linformer-projection", self.linformer_projection, KINDS)
+        if self.linformer_decoder_projection is not None:
+            _check_kind("--linformer-decoder-projection", self.linformer_decoder_projection, CAUSAL_KINDS)
         super().validate()
         for place, k in (("cross", self.linformer_cross_k), ("decoder", self.linformer_decoder_k)):
             if k is not None and place not in self.places:
@@ -178,8 +203,9 @@ class LinformerConfig(AttentionConfig):
                 raise ValueError(f"{flag_of(option.name)} {value} needs {needs}")
 
     def kind_of(self, place: str) -> Kind:
-        name = self.linformer_projection
-        return causal_kind(name) if place == "decoder" else KINDS[name]
+        if place != "decoder":
+            return KINDS[self.linformer_projection]
+        return causal_kind(self.linformer_decoder_projection or self.linformer_projection)
 
     def _k_of(self, place: str) -> tuple[str, str, str]:
         own = {"cross": self.linformer_cross_k, "decoder": self.linformer_decoder_k}

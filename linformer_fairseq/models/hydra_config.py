@@ -9,11 +9,13 @@ from typing import Any
 import yaml
 
 from linformer_fairseq.models.config import LanguageModelAttentionConfig, default_flags, flag_defaults
-from linformer_fairseq.models.linformer_transformer import ARCHITECTURES
+from linformer_fairseq.models.linformer_transformer import ARCHITECTURES, PRESETS
 from linformer_fairseq.modules import KINDS
 
 FOLDER = Path(__file__).parents[1] / "config" / "model"
 LANGUAGE_MODEL = "linformer_transformer_lm"
+LANGUAGE_MODELS = {prefix + "transformer_lm": kind for prefix, kind in PRESETS.items()}
+"""The kind of attention of the language models that have a configuration file."""
 
 _HEADER = """# @package _group_
 # fairseq-hydra-train --config-dir linformer_fairseq/config model={arch} {advice}
@@ -30,8 +32,10 @@ def configurations() -> dict[str, str]:
     for arch, kind in ARCHITECTURES.items():
         flags = {name: value for name, value in default_flags(kind).items() if name not in of_kinds}
         files[arch] = _text(arch, flags, "common.user_dir=linformer_fairseq", "encoder_layers")
-    lm = _text(LANGUAGE_MODEL, flag_defaults(LanguageModelAttentionConfig), "task=language_modeling", "decoder_layers")
-    return {**files, LANGUAGE_MODEL: lm}
+    for arch, kind in LANGUAGE_MODELS.items():
+        flags = {**flag_defaults(LanguageModelAttentionConfig), "linformer_projection": kind}
+        files[arch] = _text(arch, flags, "task=language_modeling", "decoder_layers", name=LANGUAGE_MODEL)
+    return files
 
 
 def main() -> None:
@@ -44,11 +48,12 @@ def main() -> None:
         (FOLDER / f"{arch}.yaml").write_text(text, encoding="utf-8")
 
 
-def _text(arch: str, flags: dict[str, Any], advice: str, example: str) -> str:
+def _text(arch: str, flags: dict[str, Any], advice: str, example: str, name: str = "") -> str:
+    """The text of an architecture's file; `name` is the model's by which fairseq builds it, where it is another."""
     values = {
         name: int(value) if isinstance(value, str) and value.isdecimal() else value for name, value in flags.items()
     }
-    body = yaml.safe_dump({"_name": arch, **values}, sort_keys=False)
+    body = yaml.safe_dump({"_name": name or arch, **values}, sort_keys=False)
     return _HEADER.format(arch=arch, advice=advice, example=example) + body + _FOOTER
 
 

@@ -1,4 +1,5 @@
-"""The `linformer_transformer_lm` language model and its architectures."""
+"""The `linformer_transformer_lm` model, with its architectures `linformer_transformer_lm*` and
+`two_level_transformer_lm*`."""
 
 from argparse import Namespace
 from collections.abc import Callable
@@ -20,6 +21,7 @@ from omegaconf import DictConfig
 from linformer_fairseq.models.config import LanguageModelAttentionConfig
 from linformer_fairseq.models.decoder import LinformerTransformerDecoder
 from linformer_fairseq.models.errors import one_sentence
+from linformer_fairseq.models.linformer_transformer import PRESETS
 from linformer_fairseq.models.loading import ChecksProjections
 
 
@@ -30,9 +32,10 @@ class LinformerLanguageModelConfig(LanguageModelAttentionConfig, TransformerLang
 
 @register_model("linformer_transformer_lm", dataclass=LinformerLanguageModelConfig)
 class LinformerTransformerLanguageModel(ChecksProjections, TransformerLanguageModel):
-    """fairseq's `transformer_lm` with causal Linformer self-attention.
+    """fairseq's `transformer_lm` with projected causal self-attention.
 
-    N is `--max-target-positions`, or `--tokens-per-sample` without it. Padding is on the right, as in fairseq's tasks.
+    The architectures `linformer_transformer_lm*` have Linformer's with a state of constant size,
+    `two_level_transformer_lm*` that of two levels, unless `--linformer-projection` says otherwise. N is `--max-target-positions`, or `--tokens-per-sample` without it. Padding is on the right, as in fairseq's tasks.
     """
 
     layer_flags = "number of layers"
@@ -67,12 +70,31 @@ class LinformerTransformerLanguageModel(ChecksProjections, TransformerLanguageMo
             return cls(decoder)
 
 
-LM_ARCHITECTURES: dict[str, Callable[[Namespace], None]] = {
-    "linformer_transformer_lm_wiki103": transformer_lm_baevski_wiki103,
-    "linformer_transformer_lm_gpt": transformer_lm_gpt,
-    "linformer_transformer_lm_gpt2_tiny": transformer_lm_gpt2_tiny,
-}
-"""Every architecture but `linformer_transformer_lm` itself by its fairseq counterpart."""
+def _with_projection(kind: str, architecture: Callable[[Namespace], None]) -> Callable[[Namespace], None]:
+    """Adds a kind of attention to the defaults of fairseq's own."""
 
-for _name, _architecture in LM_ARCHITECTURES.items():
-    register_model_architecture("linformer_transformer_lm", _name)(_architecture)
+    def fill_in(args: Namespace) -> None:
+        args.linformer_projection = getattr(args, "linformer_projection", kind)
+        architecture(args)
+
+    return fill_in
+
+
+def _no_defaults(args: Namespace) -> None:
+    """The architecture of the model's own defaults."""
+
+
+FAIRSEQ_LM_ARCHITECTURES: dict[str, Callable[[Namespace], None]] = {
+    "transformer_lm": _no_defaults,
+    "transformer_lm_wiki103": transformer_lm_baevski_wiki103,
+    "transformer_lm_gpt": transformer_lm_gpt,
+    "transformer_lm_gpt2_tiny": transformer_lm_gpt2_tiny,
+}
+"""fairseq's function for each of its architectures that have counterparts here."""
+LM_ARCHITECTURES = {prefix + name: kind for prefix, kind in PRESETS.items() for name in FAIRSEQ_LM_ARCHITECTURES}
+"""The kind of attention of every architecture."""
+
+for _arch, _kind in LM_ARCHITECTURES.items():
+    if _arch != "linformer_transformer_lm":  # which fairseq registers with the model
+        _base = FAIRSEQ_LM_ARCHITECTURES[_arch[_arch.index("transformer") :]]
+        register_model_architecture("linformer_transformer_lm", _arch)(_with_projection(_kind, _base))

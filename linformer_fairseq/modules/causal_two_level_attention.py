@@ -76,7 +76,9 @@ class CausalTwoLevelAttention(ProjectedAttention):
 
     def extra_repr(self) -> str:
         width, opened, block = self.sizes
-        return f"N={self.max_positions}, slot_width={width}, open_slots={opened}, block_size={block}, exact={self.exact}"
+        return (
+            f"N={self.max_positions}, slot_width={width}, open_slots={opened}, block_size={block}, exact={self.exact}"
+        )
 
     def attend(self, call: Call) -> tuple[Tensor, Tensor | None]:
         state = call.incremental_state

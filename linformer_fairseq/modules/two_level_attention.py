@@ -299,9 +299,7 @@ class TwoLevelAttention(SourceAttention[Levels]):
         return self.q_proj(query).unflatten(2, (self.num_heads, self.head_dim))
 
 
-def _by_sentence(
-    results: list[tuple[Tensor, Tensor | None]], chosen: list[Tensor]
-) -> tuple[Tensor, Tensor | None]:
+def _by_sentence(results: list[tuple[Tensor, Tensor | None]], chosen: list[Tensor]) -> tuple[Tensor, Tensor | None]:
     """The output (T, B h, C) and the weights (..., B h, T, n) of each sentence in the form that is chosen for it."""
     out, weights = results[0]
     for (other, other_weights), rows in zip(results[1:], chosen[1:], strict=True):

@@ -155,8 +155,12 @@ def _with_token(history: History, last_keys: Tensor, last_values: Tensor) -> His
     whole, (room, places) = history.whole, history.keys.shape[:2]
     more = (0, max(0, hypotheses - places), 0, room if whole == room else 0)  # of places and of windows
     kept = []
-    for name, x in (("keys", last_keys), ("values", last_values), ("mean_keys", last_keys.mean(2)),
-                    ("mean_values", last_values.mean(2))):
+    for name, x in (
+        ("keys", last_keys),
+        ("values", last_values),
+        ("mean_keys", last_keys.mean(2)),
+        ("mean_values", last_values.mean(2)),
+    ):
         store = getattr(history, name)
         if any(more):
             store = F.pad(store, (0, 0) * (store.dim() - 2) + more)
@@ -165,5 +169,14 @@ def _with_token(history: History, last_keys: Tensor, last_values: Tensor) -> His
     own = F.pad(history.places, more[2:])
     own[:, whole] = torch.arange(hypotheses, device=own.device)
     keys, values, mean_keys, mean_values = kept
-    return replace(history, position=position, keys=keys, values=values, mean_keys=mean_keys, mean_values=mean_values,
-                   places=own, last_keys=last_keys[:, :, :0], last_values=last_values[:, :, :0])
+    return replace(
+        history,
+        position=position,
+        keys=keys,
+        values=values,
+        mean_keys=mean_keys,
+        mean_values=mean_values,
+        places=own,
+        last_keys=last_keys[:, :, :0],
+        last_values=last_values[:, :, :0],
+    )
