@@ -26,7 +26,7 @@ from torch import Tensor
 from linformer_fairseq.modules.ops.precision import at_least_float32
 from linformer_fairseq.modules.ops.two_level import LevelSizes
 
-PORTIONS = 8
+PORTIONS = 4
 """In how many portions blocks are computed, at most: each has the columns that its last block needs."""
 
 
@@ -90,7 +90,8 @@ class _Portions:
         near = self.past[:, None] + torch.arange(1 + block // width, device=device)
         near = near[:, None].expand(-1, self.ranked.size(1), -1)
         self.near = torch.cat([self.ranked[..., : sizes.opened], near], 2)  # windows of tokens, (Y, X, m + ...)
-        self.of_windows, self.of_means = ([x.movedim(-2, 0).contiguous() for x in both] for both in (windows, means))
+        self.of_means = [x.movedim(-2, 0).contiguous() for x in means]
+        self.tokens = [_gather(x.movedim(-2, 0), self.near).flatten(2, 3).split(self._size) for x in windows]
         self.queries = query[exact:].unflatten(0, (-1, block)).transpose(1, 2)  # (Y, X, q, d)
 
     @property
@@ -110,8 +111,7 @@ class _Portions:
 
     def _rows(self, these: slice, closed: Tensor, of: int) -> Tensor:
         """The keys (`of` 0) or values (1) that blocks attend to, (Y, X, L, d)."""
-        tokens = _gather(self.of_windows[of], self.near[these]).flatten(2, 3)
-        return torch.cat([_gather(self.of_means[of], closed), tokens], 2)
+        return torch.cat([_gather(self.of_means[of], closed), self.tokens[of][these.start // self._size]], 2)
 
     def _biases(self, these: slice, closed: Tensor) -> Tensor:
         """What is added to scores, (Y, 1, q, L): log w for closed windows, 0 for tokens, -inf for what is not past."""
