@@ -34,8 +34,9 @@ class LinformerLanguageModelConfig(LanguageModelAttentionConfig, TransformerLang
 class LinformerTransformerLanguageModel(ChecksProjections, TransformerLanguageModel):
     """fairseq's `transformer_lm` with projected causal self-attention.
 
-    The architectures `linformer_transformer_lm*` have Linformer's with a state of constant size,
-    `two_level_transformer_lm*` that of two levels, unless `--linformer-projection` says otherwise. N is `--max-target-positions`, or `--tokens-per-sample` without it. Padding is on the right, as in fairseq's tasks.
+    The architectures `linformer_transformer_lm*` have Linformer's with a state of constant size, and
+    `two_level_transformer_lm*` that of two levels, unless `--linformer-projection` says otherwise. N is
+    `--max-target-positions`, or `--tokens-per-sample` without it. Padding is on the right, as in fairseq's tasks.
     """
 
     layer_flags = "number of layers"

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from linformer_fairseq.modules.base import Call, IncrementalState, ProjectedAttention
-from linformer_fairseq.modules.level_sizes import EXACT_BELOW, SizeRule, TwoLevelOptions
+from linformer_fairseq.modules.level_sizes import CAUSAL, EXACT_BELOW, SizeRule, TwoLevelOptions
 from linformer_fairseq.modules.ops.causal_two_level import (
     causal_two_level_attention,
     causal_two_level_weights,
@@ -19,14 +19,10 @@ from linformer_fairseq.modules.ops.two_level import LevelSizes
 from linformer_fairseq.modules.projections import check_dims
 from linformer_fairseq.modules.registry import register_attention
 
-BLOCKS = 32
-"""Into how many blocks N queries are cut, about."""
-
 
 @register_attention("two-level", TwoLevelOptions, causal=True)
 class CausalTwoLevelAttention(ProjectedAttention):
-    r"""Causal attention in two levels, a drop-in for fairseq's `MultiheadAttention` in a decoder, without parameters of
-    its own.
+    r"""Causal attention in two levels: in a decoder a drop-in for fairseq's `MultiheadAttention`, with its parameters.
 
     A block of q queries attends one by one to its own tokens, as far as they are past, and to the window of w tokens
     before it. The windows that end before that one it sees by their means; m of them, which the queries of the block
@@ -34,8 +30,8 @@ class CausalTwoLevelAttention(ProjectedAttention):
     softmax. No later token enters anything of this. The first `exact_below` tokens get full attention, and so do as
     many as it takes to have m windows.
 
-    It costs O(T (N / w + m w + q)), and a step of a search O(N / w + m w + q) at any position: all keys and values stay
-    where they are, and those that are attended to are gathered (`linformer_fairseq.modules.ops.causal_two_level_steps`).
+    It costs O(T (N / w + m w + q)), and a step of a search O(N / w + m w + q) at any position: keys and values stay
+    where they are, and those attended to are gathered (`linformer_fairseq.modules.ops.causal_two_level_steps`).
 
     Args:
         args, options: as `ProjectedAttention` and fairseq take them; `self_attention` has to be true.
@@ -69,8 +65,8 @@ class CausalTwoLevelAttention(ProjectedAttention):
         super().__init__(embed_dim, num_heads, *args, max_positions=max_positions, **options)
         if not self.self_attention:
             raise ValueError("causal two-level attention is self-attention; pass self_attention=True")
-        rule = SizeRule(projected_dim, open_slots, slot_width, block_size, exact_below)
-        width, opened, block = rule.cut(max_positions, BLOCKS)
+        rule = SizeRule(projected_dim, CAUSAL, open_slots, slot_width, block_size, exact_below)
+        width, opened, block = rule.cut(max_positions)
         self.sizes = LevelSizes(width, opened, -(-block // width) * width)
         self.exact = exact_tokens(self.sizes, exact_below)
 

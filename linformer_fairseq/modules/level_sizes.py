@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from linformer_fairseq.modules.ops.two_level import LevelSizes
 from linformer_fairseq.modules.registry import AttentionOptions, LayerShapes, flag_of
@@ -10,9 +10,26 @@ from linformer_fairseq.modules.registry import AttentionOptions, LayerShapes, fl
 EXACT_BELOW = 768
 """Texts with fewer tokens are attended to in full, unless told otherwise: it is as fast."""
 MOST_OPENED_TOKENS = 512
-"""Tokens that a block opens, at most, unless told otherwise: cost does not grow with the width of windows."""
+"""Tokens that a block opens, at most, unless told otherwise; but it opens `LEAST_OPENED` windows, however wide."""
+LEAST_OPENED = 2
 MOST_QUERIES = 256
 """Queries of a block, at most, unless told otherwise."""
+
+
+class Shares(NamedTuple):
+    """What the default sizes are shares of, for attention of one kind."""
+
+    blocks: int
+    """Into how many blocks the queries are cut, about."""
+    opened: int
+    """A block opens k over this number of windows."""
+
+
+ENCODER = Shares(blocks=16, opened=8)
+CROSS = Shares(blocks=32, opened=4)
+"""More windows are worth opening where blocks choose them before they know all their queries."""
+CAUSAL = Shares(blocks=32, opened=16)
+"""Fewer suffice where the nearest windows are open anyway."""
 
 
 @dataclass(frozen=True)
@@ -21,8 +38,9 @@ class SizeRule:
 
     Args:
         projected_dim: k, the largest number of windows, where their width is not fixed.
-        open_slots: m, the windows that a block opens; by default an eighth of k, at least 3, and no more of them than
-            have 512 tokens.
+        shares: for the default sizes.
+        open_slots: m, the windows that a block opens; by default a share of k, at least 3, but no more of them than
+            have 512 tokens, or 2.
         slot_width: w, the tokens of a window; by default the smallest power of two that gives at most k windows.
         block_size: q, the queries of a block; by default the power of two at a share of the text's tokens.
         exact_below: shorter texts are attended to in full.
@@ -32,6 +50,7 @@ class SizeRule:
     """
 
     projected_dim: int
+    shares: Shares
     open_slots: int | None = None
     slot_width: int | None = None
     block_size: int | None = None
@@ -43,36 +62,34 @@ class SizeRule:
             if given is not None and given < least:
                 raise ValueError(f"{flag_of(f'linformer_{name}')} must be at least {least}, not {given}")
 
-    def cut(self, n: int, blocks: int) -> LevelSizes:
-        """The sizes for n tokens, whether or not they pay.
-
-        Args:
-            blocks: into how many blocks, about, as many queries are cut.
-        """
+    def cut(self, n: int) -> LevelSizes:
+        """The sizes for n tokens, whether or not they pay."""
         width = self.slot_width or _power_of_two(-(-n // self.projected_dim))
-        opened = self.open_slots or max(1, min(max(3, self.projected_dim // 8), MOST_OPENED_TOKENS // width))
-        return LevelSizes(width, opened, self.block_size or min(_power_of_two(-(-n // blocks)), MOST_QUERIES))
+        wanted = max(3, self.projected_dim // self.shares.opened)
+        opened = self.open_slots or max(LEAST_OPENED, min(wanted, MOST_OPENED_TOKENS // width))
+        block = self.block_size or min(_power_of_two(-(-n // self.shares.blocks)), MOST_QUERIES)
+        return LevelSizes(width, opened, block)
 
-    def sizes(self, n: int, blocks: int) -> LevelSizes | None:
+    def sizes(self, n: int) -> LevelSizes | None:
         """The sizes for n tokens; None where full attention is as good."""
         if n < self.exact_below or n <= self.projected_dim:
             return None
-        sizes = self.cut(n, blocks)
+        sizes = self.cut(n)
         return None if sizes.width == 1 or sizes.windows(n) <= sizes.opened else sizes
 
-    def ranges(self, longest: int, blocks: int) -> Iterator[tuple[int, int, LevelSizes | None]]:
+    def ranges(self, longest: int) -> Iterator[tuple[int, int, LevelSizes | None]]:
         """Yields the lengths up to `longest` with the same sizes: the first, the last, and the sizes."""
-        starts = {1, self.exact_below, self.projected_dim + 1}
+        firsts = {1, self.exact_below, self.projected_dim + 1}
         power = 1
         while power <= longest:
-            sizes = self.cut(self.projected_dim * power, blocks)
-            starts |= {self.projected_dim * power + 1, blocks * power + 1, sizes.opened * sizes.width + 1}
+            cut = self.cut(self.projected_dim * power)
+            firsts |= {self.projected_dim * power + 1, self.shares.blocks * power + 1, cut.opened * cut.width + 1}
             power *= 2
-        firsts = sorted(start for start in starts if 1 <= start <= longest)
-        known = [(first, self.sizes(first, blocks)) for first in firsts]
-        known = [(first, sizes) for i, (first, sizes) in enumerate(known) if not i or sizes != known[i - 1][1]]
-        ends = [first - 1 for first, _ in known[1:]] + [longest]
-        for (first, sizes), last in zip(known, ends, strict=True):
+        starts = [(first, self.sizes(first)) for first in sorted(firsts) if 1 <= first <= longest]
+        for i, (first, sizes) in enumerate(starts):
+            if i and sizes == starts[i - 1][1]:
+                continue
+            last = next((later - 1 for later, other in starts[i + 1 :] if other != sizes), longest)
             yield first, last, sizes
 
 
@@ -88,8 +105,9 @@ class TwoLevelOptions(AttentionOptions):
     linformer_open_slots: int | None = field(
         default=None,
         metadata={
-            "help": "two-level: slots that a block of queries opens, to attend to their tokens one by one (default: an "
-            f"eighth of k, at least 3, and at most {MOST_OPENED_TOKENS} tokens)"
+            "help": "two-level: slots that a block of queries opens, to attend to their tokens one by one (default: "
+            f"k/{ENCODER.opened} in encoders, k/{CROSS.opened} in cross-attention, k/{CAUSAL.opened} in decoders, at "
+            f"least 3, and at most {MOST_OPENED_TOKENS} tokens)"
         },
     )
     linformer_slot_width: int | None = field(
@@ -112,6 +130,7 @@ class TwoLevelOptions(AttentionOptions):
         super().validate()
         SizeRule(
             1,
+            ENCODER,
             self.linformer_open_slots,
             self.linformer_slot_width,
             self.linformer_block_size,

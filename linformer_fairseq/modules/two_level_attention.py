@@ -8,7 +8,7 @@ from torch import Tensor
 
 from linformer_fairseq.modules.base import Call, IncrementalState
 from linformer_fairseq.modules.cross_attention_cache import Rows, from_cache, reorder_cache, to_cache
-from linformer_fairseq.modules.level_sizes import EXACT_BELOW, SizeRule, TwoLevelOptions
+from linformer_fairseq.modules.level_sizes import CROSS, ENCODER, EXACT_BELOW, SizeRule, TwoLevelOptions
 from linformer_fairseq.modules.ops.beams import fold_beams, unfold_beam_weights, unfold_beams
 from linformer_fairseq.modules.ops.padding import no_padding
 from linformer_fairseq.modules.ops.two_level import (
@@ -26,11 +26,6 @@ from linformer_fairseq.modules.ops.two_level import (
 from linformer_fairseq.modules.projections import check_dims
 from linformer_fairseq.modules.registry import register_attention
 from linformer_fairseq.modules.source_attention import Source, SourceAttention
-
-ENCODER_BLOCKS = 16
-"""Into how many blocks the queries of an encoder are cut, about."""
-DECODER_BLOCKS = 32
-"""The same for the queries of a decoder, whose blocks choose before they know all their queries."""
 
 
 class Levels(NamedTuple):
@@ -111,7 +106,7 @@ class TwoLevelAttention(SourceAttention[Levels]):
         args, options: as `ProjectedAttention` and fairseq take them.
         projected_dim: k, the largest number of windows, unless `slot_width` is given.
         max_positions: N, the longest sentence in tokens.
-        open_slots, slot_width, block_size: m, w and q; by default they follow from the length and k, as `SizeRule` says.
+        open_slots, slot_width, block_size: m, w and q; by default they follow from the length and k (`SizeRule`).
         exact_below: shorter sentences get full attention.
 
     Raises:
@@ -135,12 +130,9 @@ class TwoLevelAttention(SourceAttention[Levels]):
     ) -> None:
         check_dims(projected_dim, max_positions)
         super().__init__(embed_dim, num_heads, *args, max_positions=max_positions, **options)
-        self.rule = SizeRule(projected_dim, open_slots, slot_width, block_size, exact_below)
-
-    @property
-    def blocks(self) -> int:
-        """Into how many blocks the queries are cut, about."""
-        return ENCODER_BLOCKS if self.self_attention else DECODER_BLOCKS
+        self.rule = SizeRule(
+            projected_dim, ENCODER if self.self_attention else CROSS, open_slots, slot_width, block_size, exact_below
+        )
 
     def extra_repr(self) -> str:
         return f"k={self.rule.projected_dim}, N={self.max_positions}, {self.rule}"
@@ -228,10 +220,10 @@ class TwoLevelAttention(SourceAttention[Levels]):
     def _forms(self, source: Source) -> list[tuple[Form, Tensor]]:
         """The forms that the lengths of the sentences ask for, each with the sentences that have it, (B,)."""
         n, lengths = len(source.key), source.lengths
-        longest = self.rule.sizes(n, self.blocks)
+        longest = self.rule.sizes(n)
         ranges = [(1, n, longest)]
         if source.padding_mask is not None:
-            ranges = list(self.rule.ranges(n, self.blocks))
+            ranges = list(self.rule.ranges(n))
         if len(ranges) > 1 and not torch.compiler.is_compiling():
             known = self.source_cache.get("lengths", source.padding_mask, lambda _: lengths.clamp(min=1).tolist())
             ranges = [(first, last, sizes) for first, last, sizes in ranges if any(first <= x <= last for x in known)]

@@ -190,8 +190,8 @@ def _groups(opened: Tensor, table: torch.Size, windows: int, sizes: LevelSizes) 
 def _biases(opened: Tensor, sizes: LevelSizes, windows: int, tokens: Tensor | None) -> Tensor:
     """What is added to the scores of the rows that each block attends to, (B h, H, Y, L), in float32.
 
-    It is log w for a mean, -inf for that of an opened window and for an empty one, 0 for a token, and -inf for what lies
-    beyond a sentence's end.
+    It is log w for a mean, -inf for that of an opened window and for an empty one, 0 for a token, and -inf beyond a
+    sentence's end.
     """
     shape, padding, opened_rows = (*opened.shape[:3], windows), -windows % sizes.group, opened.size(3) * sizes.width
     if tokens is None:
