@@ -26,7 +26,7 @@ class Shares(NamedTuple):
 
 
 ENCODER = Shares(blocks=16, opened=8)
-CROSS = Shares(blocks=32, opened=4)
+CROSS = Shares(blocks=16, opened=4)
 """More windows are worth opening where blocks choose them before they know all their queries."""
 CAUSAL = Shares(blocks=32, opened=16)
 """Fewer suffice where the nearest windows are open anyway."""
