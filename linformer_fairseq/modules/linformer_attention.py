@@ -201,6 +201,11 @@ class LinformerMultiheadAttention(SourceAttention[Slots]):
         if all({id(p) for p in layer.children() if isinstance(p, Projection)} == own for layer in layers):
             self.slot_cache = cache
 
+    def share_lengths(self, cache: ForwardCache) -> None:
+        super().share_lengths(cache)
+        for projection in (self.key_projection, self.value_projection):
+            projection.length_cache = cache
+
     def compress(self, source: Source) -> Slots:
         keys, values = key_value_slots(
             (self.key_projection, self.value_projection),
@@ -253,8 +258,12 @@ class LinformerMultiheadAttention(SourceAttention[Slots]):
         """(B, 1, 1, s), true where a slot takes part in the softmax; None where all do."""
         if not self.key_projection.masks_empty_slots:
             return None
-        filled = self.key_projection.filled_slots(lengths).clamp(min=1)
-        return (torch.arange(slots, device=lengths.device) < filled[:, None])[:, None, None]
+
+        def mask(lengths: Tensor) -> Tensor:
+            filled = self.key_projection.filled_slots(lengths).clamp(min=1)
+            return (torch.arange(slots, device=lengths.device) < filled[:, None])[:, None, None]
+
+        return self.length_cache.get(f"mask of {slots} slots, {self.key_projection.extra_repr()}", lengths, mask)
 
 
 def check_projections(attention: ProjectedAttention, key: Projection, value: Projection) -> None:

@@ -9,7 +9,7 @@ from torch import Tensor
 from linformer_fairseq.modules.base import Call, IncrementalState, ProjectedAttention
 from linformer_fairseq.modules.cross_attention_cache import from_cache, reorder_cache, to_cache
 from linformer_fairseq.modules.key_value_slots import is_plain
-from linformer_fairseq.modules.ops.beams import deduplicate_beams, fold_beams, unfold_beam_weights, unfold_beams
+from linformer_fairseq.modules.ops.beams import fold_beams, unfold_beam_weights, unfold_beams
 from linformer_fairseq.modules.ops.folded_attention import folded_attention, folding_pays
 from linformer_fairseq.modules.ops.padding import clear_padding, no_padding, sentence_lengths
 from linformer_fairseq.modules.ops.precision import softmax
@@ -126,9 +126,14 @@ class SourceAttention(ProjectedAttention, Generic[MemoryT]):
         """The source with zeros at padded positions, without padding beyond N, and in a search each sentence once."""
         key, value, mask = self.keys_and_values(call)
         if call.incremental_state is not None and self.beam_size > 1:
-            key, value, mask = self._deduplicate(key, value, mask)
+            key, value, mask = self._one_of_each_beam(key, value, mask)
         n, longest = key.size(0), self.max_positions
-        lengths = torch.full((key.size(1),), n, device=key.device) if mask is None else sentence_lengths(mask)
+        if mask is None:
+            sentences, device = key.size(1), key.device
+            name = f"lengths of {sentences} sentences of {n}"
+            lengths = self.length_cache.get(name, None, lambda _: torch.full((sentences,), n, device=device))
+        else:
+            lengths = self.length_cache.get("lengths", mask, sentence_lengths)
 
         def clean(x: Tensor) -> Tensor:
             return x if mask is None else clear_padding(x[:longest], mask[:, :longest])
@@ -137,16 +142,23 @@ class SourceAttention(ProjectedAttention, Generic[MemoryT]):
         clean_value = clean_key if value is key else self.source_cache.get("clean value", value, clean)
         return Source(clean_key, clean_value, mask, lengths)
 
-    def _deduplicate(self, key: Tensor, value: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
-        """(n, B h, D) to (n, B, D), and (B h, n) to (B, n), if all h = `beam_size` hypotheses of each sentence come
-        with the same; otherwise all as they are."""
+    def _one_of_each_beam(
+        self, key: Tensor, value: Tensor, mask: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """(n, B h, D) to (n, B, D), and (B h, n) to (B, n), for h = `beam_size` copies of each sentence.
+
+        Raises:
+            ValueError: a batch of no whole beams.
+        """
         hypotheses = self.beam_size
-        one_key = self.source_cache.get("one key", key, lambda x: deduplicate_beams(x, hypotheses, 1))
+        if key.size(1) % hypotheses:
+            raise ValueError(
+                f"{key.size(1)} hypotheses are no whole beams of {hypotheses}; call set_beam_size(1) where there are none"
+            )
+        one_key = self.source_cache.get("one key", key, lambda x: x[:, ::hypotheses])
         one_value = one_key
         if value is not key:
-            one_value = self.source_cache.get("one value", value, lambda x: deduplicate_beams(x, hypotheses, 1))
-        one_mask = None if mask is None else deduplicate_beams(mask, hypotheses, 0)
-        sentences = one_key.size(1)
-        if one_value.size(1) == sentences and (one_mask is None or len(one_mask) == sentences):
-            return one_key, one_value, one_mask
-        return key, value, mask
+            one_value = self.source_cache.get("one value", value, lambda x: x[:, ::hypotheses])
+        if mask is not None:
+            mask = self.source_cache.get("one mask", mask, lambda x: x[::hypotheses])
+        return one_key, one_value, mask
