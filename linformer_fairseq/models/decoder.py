@@ -44,6 +44,8 @@ class LinformerTransformerDecoder(TransformerDecoderBase):
         self.source_cache = ForwardCache()
         for attention in self.cross_attention:
             attention.share(self.source_cache, self.cross_attention)
+        for attention in projected_attention(self, cross=False):
+            attention.share_lengths(self.source_cache)
         keep_dropout_names(self, "TransformerDecoder")
 
     def build_decoder_layer(self, cfg: TransformerConfig, no_encoder_attn: bool = False) -> nn.Module:

@@ -166,14 +166,21 @@ class CausalLinformerAttention(ProjectedAttention):
             growing: later steps will need all slots.
         """
         slots, device = self.key_projection.projected_dim, self.key_projection.weight.device
+        first = position - window
         if self.key_projection.masks_empty_slots:
             if not growing:
                 slots = min(slots, length)  # the others are empty for every query
-            mask = torch.ones(length, slots, dtype=torch.bool, device=device).tril(position - window)
-            return slots, mask
+            ones = (length, slots)
+            return slots, self.length_cache.get(
+                f"{ones} slots from {first} on",
+                None,
+                lambda _: torch.ones(ones, dtype=torch.bool, device=device).tril(first),
+            )
         if not window:
             return slots, None
-        has_slots = torch.arange(position, position + length, device=device) >= window
+        has_slots = self.length_cache.get(
+            f"{length} queries from {first} on", None, lambda _: torch.arange(first, first + length, device=device) >= 0
+        )
         return slots, has_slots[:, None].expand(-1, slots)
 
     def _weights_over_tokens(

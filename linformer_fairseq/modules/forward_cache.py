@@ -12,7 +12,7 @@ class ForwardCache:
     """Remembers results while it is open; closed it computes every time.
 
     All layers of a decoder attend to the same encoder output: its padding is cleared once for all of them, and where
-    they share a projection, it is projected once. All layers of an encoder have sentences of the same lengths: these are
+    they share a projection, it is projected once. All layers of one kind have sentences of the same lengths: these are
     counted once, and so are windows of tokens. A layer that activation checkpointing computes again finds the cache
     closed, so that what it needs is computed again as well.
     """

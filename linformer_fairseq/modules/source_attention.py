@@ -12,7 +12,8 @@ from linformer_fairseq.modules.key_value_slots import is_plain
 from linformer_fairseq.modules.ops.beams import fold_beams, unfold_beam_weights, unfold_beams
 from linformer_fairseq.modules.ops.folded_attention import folded_attention, folding_pays
 from linformer_fairseq.modules.ops.padding import clear_padding, no_padding, sentence_lengths
-from linformer_fairseq.modules.ops.precision import softmax
+from linformer_fairseq.modules.ops.precision import at_least_float32, rounds_to_half, softmax
+from linformer_fairseq.modules.ops.thresholds import thresholds
 
 
 class Source(NamedTuple):
@@ -111,16 +112,22 @@ class SourceAttention(ProjectedAttention, Generic[MemoryT]):
         self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         """The same with an explicit softmax, and its probabilities before dropout, (B, H, T, s)."""
-        scores = (self.queries(query) * self.scaling) @ keys.transpose(2, 3)
+        queries, wide = self.queries(query), at_least_float32(keys.dtype)
+        with torch.autocast(query.device.type, enabled=False):  # scores would be rounded, or be infinite
+            scores = (queries.to(wide) * self.scaling) @ keys.to(wide).transpose(2, 3)
         if mask is not None:
             scores = scores.masked_fill(~mask, -torch.inf)
         probabilities = softmax(scores)
-        return self.output(self.dropout_module(probabilities.type_as(scores)) @ values), probabilities
+        return self.output(self.dropout_module(probabilities.type_as(values)) @ values), probabilities
 
     def folding_pays(self, query: Tensor, keys: int) -> bool:
-        """Whether plain attention to this number of keys is faster with the linear layers folded into them."""
-        plain = is_plain(self.q_proj) and is_plain(self.out_proj)
-        return plain and folding_pays(query.size(0), keys, self.num_heads, self.embed_dim)
+        """Whether plain attention to this number of keys is faster with the linear layers folded into them.
+
+        In half precision it is not, as folded scores are made in float32, and those of torch's fused kernels inside.
+        """
+        plain = is_plain(self.q_proj) and is_plain(self.out_proj) and not rounds_to_half(query)
+        limits = thresholds(query.device)
+        return plain and folding_pays(query.size(0), keys, self.num_heads, self.embed_dim, limits)
 
     def _source(self, call: Call) -> Source:
         """The source with zeros at padded positions, without padding beyond N, and in a search each sentence once."""
@@ -153,7 +160,8 @@ class SourceAttention(ProjectedAttention, Generic[MemoryT]):
         hypotheses = self.beam_size
         if key.size(1) % hypotheses:
             raise ValueError(
-                f"{key.size(1)} hypotheses are no whole beams of {hypotheses}; call set_beam_size(1) where there are none"
+                f"{key.size(1)} hypotheses are no whole beams of {hypotheses}; call set_beam_size(1) for a search "
+                "without beams"
             )
         one_key = self.source_cache.get("one key", key, lambda x: x[:, ::hypotheses])
         one_value = one_key

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch._utils import is_compiling
 
 from linformer_fairseq.modules.base import Call, IncrementalState
 from linformer_fairseq.modules.cross_attention_cache import Rows, from_cache, reorder_cache, to_cache
@@ -224,8 +225,9 @@ class TwoLevelAttention(SourceAttention[Levels]):
         ranges = [(1, n, longest)]
         if source.padding_mask is not None:
             ranges = list(self.rule.ranges(n))
-        if len(ranges) > 1 and not torch.compiler.is_compiling():
-            known = self.source_cache.get("lengths", source.padding_mask, lambda _: lengths.clamp(min=1).tolist())
+        if len(ranges) > 1 and not is_compiling():
+            # the one look at lengths in a forward pass: it waits for the device, but without it all forms are computed
+            known = self.length_cache.get("known lengths", lengths, lambda x: x.clamp(min=1).tolist())
             ranges = [(first, last, sizes) for first, last, sizes in ranges if any(first <= x <= last for x in known)]
         forms = []
         for first, last, sizes in ranges:

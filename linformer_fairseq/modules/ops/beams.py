@@ -13,8 +13,8 @@ from torch import Tensor
 def one_of_each_beam(rows: Tensor, hypotheses: int) -> Tensor:
     """The row that all hypotheses of a sentence have: (B h,) to (B,).
 
-    Nothing waits for the comparison: rows that differ within a beam end a program on a GPU with a device-side assertion,
-    as an index outside an embedding does.
+    Nothing waits for the comparison: rows that differ within a beam end a program on a GPU with a device-side
+    assertion, as an index outside an embedding does.
 
     Raises:
         RuntimeError: rows that differ within a beam, on a processor.

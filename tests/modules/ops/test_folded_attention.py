@@ -10,6 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from linformer_fairseq.modules.ops.folded_attention import folded_attention, folding_pays
 from linformer_fairseq.modules.ops.naive import full_attention
+from linformer_fairseq.modules.ops.thresholds import CPU
 from tests.reference import assert_same_gradients
 
 WIDTH = 8
@@ -74,4 +75,4 @@ def test_the_rule_takes_the_fewer_multiplications(queries: int, slots: int, head
         return out_proj((q @ keys.transpose(2, 3) @ values).permute(2, 0, 1, 3).flatten(2))
 
     assert 0 < folding < folded
-    assert folding_pays(queries, slots, heads, query.size(2)) == (folded + folding < count(apart))
+    assert folding_pays(queries, slots, heads, query.size(2), CPU) == (folded + folding < count(apart))

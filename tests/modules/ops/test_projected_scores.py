@@ -14,6 +14,7 @@ from linformer_fairseq.modules import linformer_attention as module
 from linformer_fairseq.modules.key_value_slots import projecting_scores_pays
 from linformer_fairseq.modules.ops.naive import linformer_attention
 from linformer_fairseq.modules.ops.projected_scores import projected_scores_attention
+from linformer_fairseq.modules.ops.thresholds import CPU
 from tests.reference import assert_same_gradients, make_attention
 
 WIDTH, N = 16, 24
@@ -22,7 +23,7 @@ WIDTH, N = 16, 24
 def pays(attention: LinformerMultiheadAttention, queries: int, n: int) -> bool:
     projections = attention.key_projection, attention.value_projection
     linears = attention.k_proj, attention.v_proj
-    return projecting_scores_pays(projections, linears, queries, attention.num_heads, n, True)
+    return projecting_scores_pays(projections, linears, queries, attention.num_heads, n, True, CPU)
 
 
 @given(
