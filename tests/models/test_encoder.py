@@ -1,3 +1,4 @@
+import pytest
 import torch
 
 from tests.models.toy import net_input, toy_model, toy_task
@@ -13,3 +14,20 @@ def test_given_embeddings_are_moved_with_their_tokens() -> None:
     assert torch.equal(expected["src_tokens"][0], source["src_tokens"])
     assert expected["encoder_padding_mask"][0].sum(1).tolist() == [0, 11]
     assert expected["encoder_padding_mask"][0][1, 9:].all()
+
+
+def test_a_search_is_told_which_hypotheses_share_a_sentence() -> None:
+    task = toy_task()
+    model = toy_model(linformer_k="4")
+    source = net_input(task, (20, 9))
+    del source["prev_output_tokens"]
+    encoded = model.encoder(**source)
+    repeated = model.encoder.reorder_encoder_out(encoded, torch.tensor([0, 0, 0, 1, 1, 1]))
+    assert repeated["beams"][0].tolist() == [[0, 0, 0], [1, 1, 1]]
+    for order in ([1, 0], [1]):  # no more than there were
+        assert "beams" not in model.encoder.reorder_encoder_out(encoded, torch.tensor(order))
+    assert "beams" not in model.encoder.reorder_encoder_out(repeated, torch.tensor([3, 4, 4]))
+    mixed = model.encoder.reorder_encoder_out(encoded, torch.tensor([0, 1, 0, 1]))
+    tokens = source["src_tokens"].new_full((4, 1), task.target_dictionary.eos())
+    with pytest.raises(RuntimeError, match="the hypotheses of a sentence must stand side by side"):
+        model.decoder(tokens, mixed, incremental_state={})
