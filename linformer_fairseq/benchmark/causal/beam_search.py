@@ -15,7 +15,7 @@ from linformer_fairseq.modules.base import IncrementalState
 GROWING = ("prev_key", "prev_value")
 """The tensors of fairseq's self-attention that grow with the position p, (B, H, p, d)."""
 POSITION = "tokens"
-"""The tensor in which the Linformer's keeps p."""
+"""The tensor in whose shape the Linformer's keeps p, (B, 0, p)."""
 
 
 class Search:
@@ -86,10 +86,10 @@ class Search:
 
 def _filled(name: str, x: Tensor | None, position: int) -> Tensor | None:
     """Returns random numbers in the shape that the state tensor `x` has at a position; `x` holds one token, or sums."""
-    if name == POSITION:
-        return torch.tensor(position)
     if x is None:
         return None
+    if name == POSITION:
+        return x.new_empty(len(x), 0, position)
     batch, heads, one, *rest = x.shape
     return x.new_empty(batch, heads, position if name in GROWING else one, *rest).uniform_(-1, 1)
 

@@ -5,8 +5,9 @@ from fairseq.models.transformer import TransformerModelBase
 from torch import Tensor
 
 from linformer_fairseq.cli.errors import UserError
-from linformer_fairseq.modules.ops.causal import CHUNK_SIZE, LONGEST_SINGLE_CHUNK, causal_attention
+from linformer_fairseq.modules.ops.causal import causal_attention
 from linformer_fairseq.modules.ops.naive import causal_linformer_attention
+from linformer_fairseq.modules.ops.thresholds import thresholds
 
 LOG_PROB_TOLERANCE = 1e-3
 PRODUCT_TOLERANCE = 1e-8
@@ -53,7 +54,8 @@ def check_product(heads: int, head_dim: int, k: int, chunk_sizes: tuple[int, ...
     upstream = torch.randn(shape, dtype=torch.float64, device=device)
     expected = _by_formula(*inputs)
     gradients = torch.autograd.grad(expected, inputs, upstream)
-    for chunk_size in sorted({CHUNK_SIZE, LONGEST_SINGLE_CHUNK, *chunk_sizes}):
+    limits = thresholds(device)
+    for chunk_size in sorted({limits.chunk_size, limits.longest_single_chunk, *chunk_sizes}):
         out, _, _ = causal_attention(*inputs, chunk_size=chunk_size)
         pairs = zip((out, *torch.autograd.grad(out, inputs, upstream)), (expected, *gradients), strict=True)
         if not all(torch.allclose(x, y, PRODUCT_TOLERANCE, PRODUCT_TOLERANCE) for x, y in pairs):

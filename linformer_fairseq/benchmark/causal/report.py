@@ -6,7 +6,8 @@ from pathlib import Path
 
 from linformer_fairseq.cli.files import write_json, write_text
 from linformer_fairseq.cli.tables import UNKNOWN
-from linformer_fairseq.modules.ops.causal import CHUNK_SIZE, LONGEST_SINGLE_CHUNK, default_chunk_size
+from linformer_fairseq.modules.ops.causal import default_chunk_size
+from linformer_fairseq.modules.ops.thresholds import CPU
 
 from ..plots import BASELINE, Panel, draw, styles
 from ..report import heading, listing, megabytes, milliseconds, quartiles, ratio
@@ -84,7 +85,7 @@ def text(results: Results, settings: CausalSettings, options: RunOptions) -> str
         *_growth(results.training),
         "## Chunk sizes",
         f"Forward and backward of the causal Linformer product; the default is one chunk up to "
-        f"{LONGEST_SINGLE_CHUNK} tokens, then chunks of {CHUNK_SIZE}.",
+        f"{CPU.longest_single_chunk} tokens, then chunks of {CPU.chunk_size}.",
         _chunk_table(results.chunks),
     ]
     return "\n\n".join(parts) + "\n"
