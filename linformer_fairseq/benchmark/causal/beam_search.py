@@ -120,7 +120,12 @@ def _filled_history(x: History, position: int) -> History:
         for name, kept in vars(history).items()
         if name in ("keys", "values", "mean_keys", "mean_values")
     }
-    return replace(history, **grown, places=F.pad(history.places, (0, more)))
+    history = replace(history, **grown, places=F.pad(history.places, (0, more)))
+    start = (position - 1) // x.sizes.block * x.sizes.block
+    if position % x.sizes.block == 0 and start >= x.exact:  # the last block keeps its windows until the next one begins
+        windows = torch.arange(start // x.sizes.width - 1, device=x.keys.device)
+        history = replace(history, ranked=windows.expand(hypotheses, heads, -1).contiguous())
+    return history
 
 
 def _filled_part(part: Part, position: int) -> Part:
