@@ -31,8 +31,7 @@ def check_decoding(name: str, model: TransformerModelBase, device: torch.device)
     whole = torch.log_softmax(model.decoder(target, encoder_out=encoded)[0], dim=-1)
     state: dict[str, dict[str, Tensor | None]] = {}
     steps = [
-        model.decoder(target[:, : step + 1], encoder_out=encoded, incremental_state=state)[0]
-        for step in range(length)
+        model.decoder(target[:, : step + 1], encoder_out=encoded, incremental_state=state)[0] for step in range(length)
     ]
     difference = (torch.log_softmax(torch.cat(steps, dim=1), dim=-1) - whole).abs().max().item()
     if not difference < LOG_PROB_TOLERANCE:

@@ -210,9 +210,7 @@ def _with_k(rows: Sequence[ModuleRow], settings: EfficiencySettings) -> str:
     return _as_multiples(rows, OURS, keys, settings)
 
 
-def _as_multiples(
-    rows: Sequence[ModuleRow], unit: str, keys: Iterable[Key], settings: EfficiencySettings
-) -> str:
+def _as_multiples(rows: Sequence[ModuleRow], unit: str, keys: Iterable[Key], settings: EfficiencySettings) -> str:
     """Returns a table of time and peak memory over those of one contender, with the same k where it has one."""
     measured = _by_key(rows)
 

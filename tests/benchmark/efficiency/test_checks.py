@@ -83,7 +83,9 @@ def test_wrong_contender_is_named(part: str, name: str) -> None:
         assert str(caught.value).startswith(f"{told}: its {what} is wrong by ")
 
 
-def test_ours_is_checked_in_every_order_of_products_and_in_full_and_in_two_levels(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ours_is_checked_in_every_order_of_products_and_in_full_and_in_two_levels(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     taken = {}
 
     def record(module: ModuleType, name: str) -> None:
