@@ -81,7 +81,8 @@ def text(results: Results, settings: CausalSettings, options: RunOptions) -> str
         "## Training",
         f"Forward and backward of the attention alone, {settings.heads} heads of {settings.head_dim} features, k = "
         f"{settings.k}, batch {settings.batch}, no dropout: the products without linear layers, the modules with "
-        "theirs. (`benchmark efficiency --parts causal` measures modules with two levels.) Peak memory is what forward and backward take beyond inputs, parameters and fairseq's mask.",
+        "theirs. (`benchmark efficiency --parts causal` measures modules with two levels.) Peak memory is what forward "
+        "and backward take beyond inputs, parameters and fairseq's mask.",
         f"![Training]({TRAINING_PLOT})",
         _training_table(results.training),
         *_growth(results.training),

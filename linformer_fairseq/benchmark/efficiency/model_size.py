@@ -72,7 +72,8 @@ def _sharing_and_projection(flags: Flags) -> tuple[str | None, str | None]:
 
 
 def _models(settings: EfficiencySettings) -> dict[str, Flags]:
-    """Returns the Transformer, two levels, a Linformer for each k, and further ones with other sharings or without parameters."""
+    """Returns the Transformer, two levels, a Linformer for each k, and further ones with other sharings or without
+    parameters."""
     models, k = contenders(settings.model_k), settings.largest_model_k
     for sharing in SHARINGS:
         if sharing != DEFAULTS.linformer_sharing:
