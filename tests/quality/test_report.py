@@ -70,7 +70,8 @@ def test_what_the_variants_are_is_stored_with_their_results(found: dict[str, Any
     }
     text = report_text({**found, "variants": later}, {})
     assert "*something*: else" in text
-    assert row(text, "something, k = 8", 0) and row(text, "something", 3) == ["`--x`"]
+    assert row(text, "something, k = 8", 0)
+    assert row(text, "something", 3) == ["`--x`"]
     former = {name: value for name, value in found.items() if name != "variants"}
     rows = [{**own, "variant": "two-level-all"} if own["k"] else own for own in found["results"]]
     text = report_text({**former, "results": rows, "differences": []}, {})
