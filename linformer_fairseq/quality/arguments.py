@@ -53,8 +53,8 @@ def build_parser() -> Parser:
         description="Train variants of the model with several seeds and compare their translations by length.",
         epilog="All other options are the recipe's (python -m linformer_fairseq.recipe --help), --data for one; here "
         f"their defaults are {shlex.join(DEFAULTS)}. Variants with two levels have them on short sentences too "
-        f"(--linformer-exact-below 0); in the decoder of two-level-all a slot has {CAUSAL_WIDTH} tokens, whatever k is, and "
-        "three slots are open (docs/quality.md).",
+        f"(--linformer-exact-below 0); in the decoder of two-level-all a slot has {CAUSAL_WIDTH} tokens at any "
+        "k, and three slots are open (docs/quality.md).",
     )
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder for all results")
     parser.add_argument(

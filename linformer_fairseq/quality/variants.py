@@ -103,7 +103,7 @@ _MAIN = (
         ALL_PLACES,
         TWO_LEVEL,
         f"{OPENED} 3 {CAUSAL}",
-        what=f"two levels, in the decoder's self-attention too, there with slots of {CAUSAL_WIDTH} tokens whatever k is",
+        what=f"two levels, in the decoder's self-attention too, there with slots of {CAUSAL_WIDTH} tokens at any k",
     ),
 )
 _SCREENED = (

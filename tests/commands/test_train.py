@@ -76,7 +76,7 @@ def test_bfloat16(data: Path, tmp_path: Path) -> None:
     """Two levels train in bfloat16 in all attention, set through hydra, as fairseq-train's --bf16 expects a TPU."""
     options = ["common.bf16=true", "common.cpu=true", "model.linformer_k=8", "model.linformer_projection=two-level"]
     options += [
-        "model.linformer_attention='encoder,cross,decoder'",
+        "+model.linformer_attention='encoder,cross,decoder'",
         *(f"model.linformer_{name}={size}" for name, size in SHORT.items()),
     ]
     options += ["optimization.max_epoch=2"]
