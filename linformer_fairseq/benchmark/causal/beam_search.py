@@ -116,7 +116,7 @@ def _filled_history(x: History, position: int) -> History:
         room *= 2
     more = room - history.keys.size(0)
     grown = {
-        name: F.pad(kept, (0, 0) * (kept.dim() - 1) + (0, more))
+        name: F.pad(kept, (0, 0) * (kept.dim() - 1) + (0, more)).contiguous()
         for name, kept in vars(history).items()
         if name in ("keys", "values", "mean_keys", "mean_values")
     }

@@ -15,17 +15,21 @@ from linformer_fairseq.modules.ops.causal_two_level_steps import History
 
 POSITION = 7
 EXACT, BLOCK = 12, 4
+ROOM = ("keys", "values", "mean_keys", "mean_values")
+"""The tensors of a history that are as long as the target; a step would copy them if their memory were in disorder."""
 
 
 def layout(x: Any, strides: bool = True) -> Any:
-    """What a state is, without the numbers in its tensors; those within lists and histories may be views or not."""
+    """What a state is, without the numbers in its tensors; small ones within lists and histories may be views or not."""
     if isinstance(x, Tensor):
         return (x.shape, x.dtype, x.device, x.stride() if strides else None)
     if isinstance(x, dict):
         return {name: layout(own, strides) for name, own in x.items()}
     if isinstance(x, (list, tuple)):
         return [layout(own, False) for own in x]
-    return layout(vars(x), False) if isinstance(x, History) else x
+    if isinstance(x, History):
+        return {name: layout(own, name in ROOM) for name, own in vars(x).items()}
+    return x
 
 
 @pytest.mark.parametrize("beam", [1, 3])
@@ -54,7 +58,7 @@ def test_filled_state_is_like_a_decoded_one(name: str, beam: int, settings: Caus
     assert filled.state_bytes() == decoded.state_bytes()
 
 
-@pytest.mark.parametrize("position", [EXACT - 1, EXACT, EXACT + 1, EXACT + BLOCK, 39])
+@pytest.mark.parametrize("position", [EXACT - 1, EXACT, EXACT + 1, EXACT + BLOCK, 32, 39])
 @torch.no_grad()
 def test_filled_state_of_two_levels_that_close_windows(position: int, settings: CausalSettings) -> None:
     """In both attentions of the decoder, at either end of a block, and where room has grown."""
