@@ -20,7 +20,7 @@ ROOM = ("keys", "values", "mean_keys", "mean_values")
 
 
 def layout(x: Any, strides: bool = True) -> Any:
-    """What a state is, without the numbers in its tensors; small ones within lists and histories may be views or not."""
+    """What a state is, without the numbers in its tensors; small ones of lists and histories may be views or not."""
     if isinstance(x, Tensor):
         return (x.shape, x.dtype, x.device, x.stride() if strides else None)
     if isinstance(x, dict):
