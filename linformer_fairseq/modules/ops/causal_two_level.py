@@ -47,11 +47,11 @@ def causal_two_level_attention(
         exact: how many first tokens get full attention, by `exact_tokens`.
         dropout: the share of probabilities that are dropped.
     """
-    first = (x[:exact].permute(1, 2, 0, 3) for x in (query, key, value))
-    out = F.scaled_dot_product_attention(*first, is_causal=True, dropout_p=dropout).permute(2, 0, 1, 3)
+    q, k, v = (x[:exact].permute(1, 2, 0, 3) for x in (query, key, value))
+    out = F.scaled_dot_product_attention(q, k, v, is_causal=True, dropout_p=dropout).permute(2, 0, 1, 3)
     if len(query) <= exact:
         return out
-    portions = _Portions(*(x.flatten(1, 2) for x in (query, key, value)), sizes, exact)
+    portions = _Portions(query.flatten(1, 2), key.flatten(1, 2), value.flatten(1, 2), sizes, exact)
     later = torch.cat([portions.attend(begin, dropout) for begin in portions.begins])
     return torch.cat([out, later[: len(query) - exact].unflatten(1, query.shape[1:3])])
 
@@ -115,11 +115,11 @@ class _Portions:
 
     def _biases(self, these: slice, closed: Tensor) -> Tensor:
         """What is added to scores, (Y, 1, q, L): log w for closed windows, 0 for tokens, -inf for what is not past."""
-        device, block, columns = closed.device, self.sizes.block, closed.size(2)
+        device, dtype, block, columns = closed.device, self.queries.dtype, self.sizes.block, closed.size(2)
         ahead = torch.arange(columns, device=device) >= (self.past[these] - self.sizes.opened)[:, None]
-        means = torch.full_like(ahead, math.log(self.sizes.width), dtype=torch.float).masked_fill(ahead, -torch.inf)
+        means = torch.full_like(ahead, math.log(self.sizes.width), dtype=dtype).masked_fill(ahead, -torch.inf)
         future = torch.ones(block, block, dtype=torch.bool, device=device).triu(1)
-        own = torch.zeros(block, block, device=device).masked_fill(future, -torch.inf)
+        own = torch.zeros(block, block, dtype=dtype, device=device).masked_fill(future, -torch.inf)
         tokens = F.pad(own, (self.near.size(2) * self.sizes.width - block, 0))
         rows = (len(ahead), block)
         return torch.cat([means[:, None].expand(*rows, -1), tokens.expand(*rows, -1)], 2)[:, None]
@@ -127,10 +127,9 @@ class _Portions:
     def attend(self, begin: int, dropout: float) -> Tensor:
         """The output of a portion, (Y q, X, d)."""
         these, closed = self._blocks(begin)
-        query, biases = self.queries[these], self._biases(these, closed)
         keys, values = self._rows(these, closed, 0), self._rows(these, closed, 1)
-        mask = biases.to(query.dtype)
-        out = F.scaled_dot_product_attention(query, keys, values, attn_mask=mask, dropout_p=dropout)
+        mask = self._biases(these, closed)
+        out = F.scaled_dot_product_attention(self.queries[these], keys, values, attn_mask=mask, dropout_p=dropout)
         return out.transpose(1, 2).flatten(0, 1)
 
     def weights(self, begin: int) -> Tensor:

@@ -170,7 +170,7 @@ def open_windows(
     return Opened(
         keys.view(-1, row).index_select(0, index).view(shape),
         values.view(-1, row).index_select(0, index).view(shape),
-        _biases(opened, sizes, windows, tokens).flatten(0, 1).transpose(0, 1).unsqueeze(2).to(keys.dtype),
+        _biases(opened, sizes, windows, tokens, keys.dtype).flatten(0, 1).transpose(0, 1).unsqueeze(2),
     )
 
 
@@ -187,21 +187,23 @@ def _groups(opened: Tensor, table: torch.Size, windows: int, sizes: LevelSizes) 
     return (torch.cat([means, of_tokens], 3) + firsts).flatten(0, 1).transpose(0, 1)
 
 
-def _biases(opened: Tensor, sizes: LevelSizes, windows: int, tokens: Tensor | None) -> Tensor:
-    """What is added to the scores of the rows that each block attends to, (B h, H, Y, L), in float32.
+def _biases(opened: Tensor, sizes: LevelSizes, windows: int, tokens: Tensor | None, dtype: torch.dtype) -> Tensor:
+    """What is added to the scores of the rows that each block attends to, (B h, H, Y, L).
 
     It is log w for a mean, -inf for that of an opened window and for an empty one, 0 for a token, and -inf beyond a
     sentence's end.
     """
     shape, padding, opened_rows = (*opened.shape[:3], windows), -windows % sizes.group, opened.size(3) * sizes.width
     if tokens is None:
-        of_means = torch.full(shape, math.log(sizes.width), device=opened.device).scatter(3, opened, -torch.inf)
+        of_means = torch.full(shape, math.log(sizes.width), dtype=dtype, device=opened.device).scatter(
+            3, opened, -torch.inf
+        )
         return F.pad(F.pad(of_means, (0, padding), value=-torch.inf) if padding else of_means, (0, opened_rows))
     tokens = _for_hypotheses(tokens, opened.size(0))[:, None, None].expand(shape)
-    of_means = tokens.float().log().scatter(3, opened, -torch.inf)
+    of_means = tokens.to(dtype).log().scatter(3, opened, -torch.inf)
     places = torch.arange(sizes.width, device=opened.device)
     beyond = places >= tokens.gather(3, opened)[..., None]
-    of_tokens = torch.zeros_like(beyond, dtype=torch.float).masked_fill(beyond, -torch.inf).flatten(3)
+    of_tokens = torch.zeros_like(beyond, dtype=dtype).masked_fill(beyond, -torch.inf).flatten(3)
     return torch.cat([F.pad(of_means, (0, padding), value=-torch.inf), of_tokens], 3)
 
 
