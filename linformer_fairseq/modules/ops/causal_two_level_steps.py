@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from linformer_fairseq.modules.ops.causal_two_level import shares_over_tokens
-from linformer_fairseq.modules.ops.precision import at_least_float32
+from linformer_fairseq.modules.ops.precision import scores
 from linformer_fairseq.modules.ops.two_level import LevelSizes, rank_by_sums, shares_of_windows
 
 FIRST_TOKENS = 512
@@ -163,9 +163,7 @@ def _shares(query: Tensor, keys: Sequence[Tensor], width: int) -> Tensor:
     Args:
         keys: those of the means, and then of tokens, (B, H, some, d) each.
     """
-    dtype = at_least_float32(query.dtype)
-    scaled = query.to(dtype) * query.size(3) ** -0.5
-    of_means, *of_tokens = (scaled @ x.to(dtype).transpose(2, 3) for x in keys)
+    of_means, *of_tokens = (scores(query, x) for x in keys)
     return torch.softmax(torch.cat([of_means + math.log(width), *of_tokens], 3), 3)
 
 
