@@ -195,6 +195,27 @@ def test_half_precision(kind: str, causal: bool, dtype: torch.dtype, sharing: st
 
 
 @every_kind
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("autocast", [False, True])
+def test_very_large_activations_stay_finite_in_half_precision(
+    kind: str, causal: bool, dtype: torch.dtype, autocast: bool
+) -> None:
+    """Their scores exceed 65,504, the largest number of float16."""
+    used = torch.float32 if autocast else dtype
+    sizes = {"k": 16, "n": 200, "embed_dim": 32, "exact_below": 0}
+    attention = make_attention(kind, "none", causal=causal, dtype=used, random=False, **sizes)
+    x = (300 * torch.randn(200, 2, 32)).to(used).requires_grad_()
+    mask = padding_mask([200, 150])
+    for need_weights in (False, True):
+        with torch.autocast("cpu", dtype, enabled=autocast):
+            out, weights = attention(x, x, x, key_padding_mask=mask, need_weights=need_weights)
+        assert out.isfinite().all()
+        assert weights is None or weights.isfinite().all()
+        (gradient,) = torch.autograd.grad(out.float().mean(), x)
+        assert gradient.isfinite().all()
+
+
+@every_kind
 @pytest.mark.parametrize(("n", "k"), [(9, 4), (9, 1), (5, 20)])
 def test_dropout_falls_on_the_weights(kind: str, causal: bool, n: int, k: int) -> None:
     """The three sizes make Linformer attention use slots, folded linear layers, and projected scores."""
