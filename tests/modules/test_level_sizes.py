@@ -38,6 +38,7 @@ def test_what_follows_from_64_windows(shares: object, n: int, sizes: tuple[int, 
     rule = SizeRule(64, shares)
     assert rule.sizes(n) == rule.cut(n) == sizes
     assert rule.sizes(EXACT_BELOW - 1) is None
+    assert rule.sizes(EXACT_BELOW) is not None
 
 
 @given(rule=RULES, n=st.integers(1, 300))
