@@ -21,7 +21,12 @@ ROOT = Path(__file__).parents[1]
 PLUGIN = ["--user-dir", "linformer_fairseq"]
 ALL_PLACES = ["--linformer-attention", "encoder,cross,decoder"]
 LINFORMER = ["--linformer-projection", "linear"]
-TWO_LEVELS = ["--linformer-projection", "two-level"]
+SHORT = {"exact_below": 0, "slot_width": 2, "block_size": 2, "open_slots": 1}
+"""Settings of two levels with which sentences of a few tokens have closed slots."""
+TWO_LEVELS = [
+    *("--linformer-projection", "two-level"),
+    *(word for name, size in SHORT.items() for word in (f"--linformer-{name.replace('_', '-')}", str(size))),
+]
 
 
 @dataclass

@@ -63,22 +63,30 @@ for seed in $seeds; do
   mkdir -p "$folder/$subset"
   translate "$trained" "$folder/$subset/transformer"
   shown=("$folder/$subset/transformer")
-  for attention in encoder,cross encoder,cross,decoder; do
-    flags=(--linformer-projection two-level --linformer-k "$k" --linformer-attention "$attention")
+  for name in encoder,cross encoder,cross,decoder linear-decoder; do
+    # as the study's variants have them: in two levels on sentences too
+    flags=(--linformer-projection two-level --linformer-k "$k" --linformer-exact-below 0 --linformer-open-slots 3)
     fit=()
-    if [ "$attention" = encoder,cross,decoder ]; then # the decoder's E and F; two levels have nothing to learn
-      flags+=(--linformer-window $((k / 2)) --linformer-init identity --linformer-mask-empty-slots)
-      fit=(--data "$text/bin" --fit 1000)
-    fi
-    start="$folder/$attention.pt"
+    case "$name" in
+      encoder,cross) flags+=(--linformer-attention "encoder,cross") ;;
+      encoder,cross,decoder) # slots of two tokens in the decoder
+        flags+=(--linformer-attention "encoder,cross,decoder" --linformer-decoder-k 512 --linformer-block-size 2)
+        ;;
+      linear-decoder) # its E and F are fitted; two levels have nothing to learn
+        flags+=(--linformer-attention "encoder,cross,decoder" --linformer-decoder-projection linear)
+        flags+=(--linformer-window $((k / 2)) --linformer-init identity --linformer-mask-empty-slots)
+        fit=(--data "$text/bin" --fit 1000)
+        ;;
+    esac
+    start="$folder/$name.pt"
     if [ ! -f "$start" ]; then
       "$bin/python" -m linformer_fairseq.convert "$trained" "$start" "${flags[@]}" "${fit[@]}" \
         --threads "$OMP_NUM_THREADS"
     fi
-    translate "$start" "$folder/$subset/$attention"
-    tune "$start" "$folder/$attention-tuned" "${flags[@]}"
-    translate "$folder/$attention-tuned/checkpoint_last.pt" "$folder/$subset/$attention-tuned"
-    shown+=("$folder/$subset/$attention" "$folder/$subset/$attention-tuned")
+    translate "$start" "$folder/$subset/$name"
+    tune "$start" "$folder/$name-tuned" "${flags[@]}"
+    translate "$folder/$name-tuned/checkpoint_last.pt" "$folder/$subset/$name-tuned"
+    shown+=("$folder/$subset/$name" "$folder/$subset/$name-tuned")
   done
   echo "seed $seed, k = $k, $subset set:"
   "$bin/sacrebleu" "$text/raw/$subset.de" --input "${shown[@]}" --metrics bleu --paired-bs --width 2 --format text

@@ -6,4 +6,4 @@ set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=../recipe.sh
 source "$(dirname "${BASH_SOURCE[0]}")/../recipe.sh"
 
-recipe compare --out "$root/results/quickstart" "$@"
+recipe compare --out "$root/results/quickstart" --exact-below 0 "$@"

@@ -12,7 +12,7 @@ configuration=(
   --max-subwords "${MAX_SUBWORDS:-250}" --max-ratio "${MAX_RATIO:-1.5}"
   # models
   --arch "${ARCH:-transformer_wmt_en_de}"
-  --default-k "${K:-32,64}" --default-attention "${ATTENTION:-encoder,cross}"
+  --default-k "${K:-32,64}" --default-attention "${ATTENTION:-encoder,cross}" --exact-below "${EXACT_BELOW:-0}"
   # training: Vaswani et al. (2017), base
   --epochs "${MAX_EPOCH:-0}" --updates "${MAX_UPDATE:-100000}"
   --max-tokens "${MAX_TOKENS:-4096}" --update-batches "${UPDATE_BATCHES:-8}" --precision "${PRECISION:-auto}"

@@ -3,11 +3,12 @@
 import gc
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import torch
+from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
 from linformer_fairseq.cli.progress import say
@@ -47,6 +48,25 @@ def peak_bytes_or_none(name: str, call: Callable[[], object], device: torch.devi
     except (RuntimeError, MemoryError) as error:
         say(f"  {name}: no peak memory, {refusal(error)}")
         return None
+
+
+def saved_bytes(call: Callable[[], object], own: Iterable[Tensor]) -> int:
+    """Returns the bytes that the forward passes within `call` keep for their backward, each memory once.
+
+    Args:
+        own: tensors that are there anyway, inputs and parameters, whose memory does not count.
+    """
+    there = {x.untyped_storage().data_ptr() for x in own}
+    kept: dict[int, torch.UntypedStorage] = {}
+
+    def keep(x: Tensor) -> Tensor:
+        storage = x.untyped_storage()
+        kept[storage.data_ptr()] = storage  # which lives on, so that no other memory gets its address
+        return x
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
+        call()
+    return sum(storage.nbytes() for address, storage in kept.items() if address not in there)
 
 
 def _memory_events(recorder: profile) -> list[tuple[int, int]]:

@@ -10,11 +10,17 @@ from fairseq.models.transformer import TransformerModelBase
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
 import linformer_fairseq  # noqa: F401  registers the architectures
-from linformer_fairseq.models.config import ALL_PLACES
+from linformer_fairseq.models.config import ALL_PLACES, default_flags
+from linformer_fairseq.models.linformer_transformer import PRESETS
 
 TRANSFORMER = "fairseq's Transformer"
+TWO_LEVELS = "two levels"
+BASELINE = "transformer_wmt_en_de"
+"""fairseq's architecture whose counterparts are compared."""
 Flags = dict[str, str]
 """Options of a model beside its sizes, under fairseq's names."""
+TWO_LEVEL_FLAGS: Flags = {"linformer_projection": "two-level"}
+"""All other options are those of the architecture."""
 
 
 @dataclass(frozen=True)
@@ -56,9 +62,16 @@ def linformer_flags(k: int, **differences: str) -> Flags:
     return {"linformer_k": str(k), **{f"linformer_{name}": value for name, value in differences.items()}}
 
 
+def own_k(flags: Flags) -> int:
+    """Returns the slots of a model with these options, at least one of them."""
+    return int({**default_flags(flags.get("linformer_projection", "linear")), **flags}["linformer_k"])
+
+
 def contenders(ks: Sequence[int], k_everywhere: int | None = None) -> dict[str, Flags]:
-    """Returns fairseq's Transformer, a Linformer for each k, and one that projects the decoder's self-attention too."""
-    models: dict[str, Flags] = {TRANSFORMER: {}, **{f"Linformer, k = {k}": linformer_flags(k) for k in ks}}
+    """Returns fairseq's Transformer, two levels, a Linformer for each k, and one that projects the decoder's
+    self-attention too; two levels have their architecture's own settings."""
+    models: dict[str, Flags] = {TRANSFORMER: {}, TWO_LEVELS: TWO_LEVEL_FLAGS}
+    models |= {f"Linformer, k = {k}": linformer_flags(k) for k in ks}
     if k_everywhere is not None:
         name = f"Linformer, k = {k_everywhere} ({ALL_PLACES.replace(',', ', ')})"
         models[name] = linformer_flags(k_everywhere, attention=ALL_PLACES)
@@ -68,13 +81,15 @@ def contenders(ks: Sequence[int], k_everywhere: int | None = None) -> dict[str, 
 def build(
     flags: Flags, sizes: ModelSizes, task: TranslationTask, positions: int, source_positions: int | None = None
 ) -> TransformerModelBase:
-    """Returns a Linformer with these flags, or fairseq's Transformer if there are none, in training mode.
+    """Returns a model with these flags, or fairseq's Transformer if there are none, in training mode.
 
     Args:
         task: of the same sizes.
         positions: the longest target, and the longest source if that is not given by `source_positions`.
     """
-    arch = "linformer_transformer_wmt_en_de" if flags else "transformer_wmt_en_de"
+    prefixes = {kind: prefix for prefix, kind in PRESETS.items()}  # a kind without one is a variant of Linformer
+    prefix = prefixes.get(flags.get("linformer_projection", ""), "linformer_") if flags else ""
+    arch = prefix + BASELINE
     longest = {"max_source_positions": source_positions or positions, "max_target_positions": positions}
     args = Namespace(arch=arch, share_all_embeddings=True, **sizes.arguments(), **longest, **flags)
     ARCH_CONFIG_REGISTRY[arch](args)

@@ -17,7 +17,9 @@ Point = tuple[str, int, float | None]
 Style = dict[str, Any]
 MARKERS = "ovsDPX*d<>pH^h"
 RED = "C3"
-"""For the contender that a picture is about."""
+"""For the contenders that a picture is about."""
+THICK = 3.0
+"""The width of their lines."""
 COLOURS = [colour for colour in colormaps["tab20"].colors if colour != to_rgb(RED)]
 BASELINE: Style = {"marker": "^", **BASELINE_STYLE}
 

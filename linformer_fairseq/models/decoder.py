@@ -5,8 +5,10 @@ from fairseq.models.transformer import TransformerConfig, TransformerDecoderBase
 from torch import Tensor, nn
 
 from linformer_fairseq.models.config import AttentionBuilder
-from linformer_fairseq.models.layers import LinformerDecoderLayer, keep_dropout_names, share_source, wrap_layer
-from linformer_fairseq.models.right_padding import restore_padding
+from linformer_fairseq.models.layers import LinformerDecoderLayer, keep_dropout_names, projected_attention, wrap_layer
+from linformer_fairseq.models.right_padding import refuse_left_padding, restore_padding
+from linformer_fairseq.modules.forward_cache import ForwardCache
+from linformer_fairseq.modules.ops.beams import one_of_each_beam
 
 NO_LAYER = -1
 """As `alignment_layer`: no layer's attention weights, whose (T, n) matrix per head would cost as much as full
@@ -38,7 +40,12 @@ class LinformerTransformerDecoder(TransformerDecoderBase):
         self.is_causal_by_itself = self_attention is not None
         self.trains_alignments = False
         """Whether the criterion may read the last layer's weights."""
-        self.source_cache = share_source(self)
+        self.cross_attention = projected_attention(self, cross=True)
+        self.source_cache = ForwardCache()
+        for attention in self.cross_attention:
+            attention.share(self.source_cache, self.cross_attention)
+        for attention in projected_attention(self, cross=False):
+            attention.share_lengths(self.source_cache)
         keep_dropout_names(self, "TransformerDecoder")
 
     def build_decoder_layer(self, cfg: TransformerConfig, no_encoder_attn: bool = False) -> nn.Module:
@@ -59,8 +66,10 @@ class LinformerTransformerDecoder(TransformerDecoderBase):
     ) -> tuple[Tensor, dict[str, list[Tensor | None]]]:
         if full_context_alignment and self.is_causal_by_itself:
             raise ValueError("full_context_alignment needs a decoder with full self-attention")
-        if self.is_causal_by_itself and _has_padding_before_tokens(prev_output_tokens, self.padding_idx):
-            raise ValueError("targets padded on the left are not supported; pad them on the right")
+        if incremental_state is not None:
+            self._set_beam(encoder_out)
+        elif self.is_causal_by_itself:  # a search begins with a token
+            refuse_left_padding(prev_output_tokens, self.padding_idx)
         if self.training and alignment_layer is None and not self.trains_alignments:
             alignment_layer = NO_LAYER
         with self.source_cache.open():
@@ -77,8 +86,12 @@ class LinformerTransformerDecoder(TransformerDecoderBase):
             extra["attn"] = [restore_padding(weights, encoder_out["src_tokens"][0], self.padding_idx)]
         return x, extra
 
-
-def _has_padding_before_tokens(tokens: Tensor, padding_idx: int) -> bool:
-    """Whether column j of E would project another token than the j-th of a row."""
-    padding = tokens.eq(padding_idx)
-    return bool((padding[:, :-1] & ~padding[:, 1:]).any())
+    def _set_beam(self, encoder_out: dict[str, list[Tensor]] | None) -> None:
+        """Tells projected cross-attention how many hypotheses of a sentence share its keys, one after the other."""
+        beams = None if encoder_out is None else encoder_out.get("beams")
+        hypotheses = 1
+        if beams:
+            hypotheses = beams[0].size(1)
+            one_of_each_beam(beams[0].flatten(), hypotheses)
+        for attention in self.cross_attention:
+            attention.set_beam_size(hypotheses)

@@ -5,8 +5,9 @@ from fairseq.models.transformer import TransformerConfig, TransformerEncoderBase
 from torch import Tensor, nn
 
 from linformer_fairseq.models.config import AttentionBuilder
-from linformer_fairseq.models.layers import LinformerEncoderLayer, keep_dropout_names, wrap_layer
+from linformer_fairseq.models.layers import LinformerEncoderLayer, keep_dropout_names, projected_attention, wrap_layer
 from linformer_fairseq.models.right_padding import right_padding_order
+from linformer_fairseq.modules.forward_cache import ForwardCache
 
 
 class LinformerTransformerEncoder(TransformerEncoderBase):
@@ -28,6 +29,9 @@ class LinformerTransformerEncoder(TransformerEncoderBase):
         self.layer_attention = iter(attention or full)
         super().__init__(cfg, dictionary, embed_tokens)
         del self.layer_attention
+        self.length_cache = ForwardCache()
+        for attention in projected_attention(self, cross=False):
+            attention.share_lengths(self.length_cache)
         keep_dropout_names(self, "TransformerEncoder")
 
     def build_encoder_layer(self, cfg: TransformerConfig) -> nn.Module:
@@ -43,6 +47,19 @@ class LinformerTransformerEncoder(TransformerEncoderBase):
         order = right_padding_order(src_tokens, self.padding_idx)
         if token_embeddings is not None:
             token_embeddings = token_embeddings.gather(1, order[:, :, None].expand_as(token_embeddings))
-        out = super().forward(src_tokens.gather(1, order), src_lengths, return_all_hiddens, token_embeddings)
+        with self.length_cache.open():
+            out = super().forward(src_tokens.gather(1, order), src_lengths, return_all_hiddens, token_embeddings)
         out["src_tokens"] = [src_tokens]
+        return out
+
+    def reorder_encoder_out(self, encoder_out: dict[str, list[Tensor]], new_order: Tensor) -> dict[str, list[Tensor]]:
+        """Where every sentence is repeated for a search, its output says in "beams" which sentence each hypothesis is
+        of, (B, h).
+
+        The search at hand knows its beam. What fairseq tells a model may be that of another search.
+        """
+        out = super().reorder_encoder_out(encoder_out, new_order)
+        sentences = encoder_out["encoder_out"][0].size(1)
+        if len(new_order) > sentences and len(new_order) % sentences == 0:
+            out["beams"] = [new_order.view(sentences, -1)]
         return out

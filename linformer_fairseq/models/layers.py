@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from linformer_fairseq.models.config import AttentionBuilder
 from linformer_fairseq.modules import ProjectedAttention
-from linformer_fairseq.modules.forward_cache import ForwardCache
 
 Layer = TypeVar("Layer", bound=nn.Module)
 
@@ -122,17 +121,13 @@ def keep_dropout_names(module: nn.Module, name: str) -> None:
             child.module_name = name
 
 
-def share_source(decoder: nn.Module) -> ForwardCache:
-    """Gives all cross-attention of a decoder one cache for what is the same in every layer, and returns it."""
-    cache = ForwardCache()
-    layers = [
+def projected_attention(model: nn.Module, cross: bool) -> list[ProjectedAttention]:
+    """The projected cross-attention, or else the projected self-attention, of all layers."""
+    return [
         module
-        for module in decoder.modules()
-        if isinstance(module, ProjectedAttention) and module.encoder_decoder_attention
+        for module in model.modules()
+        if isinstance(module, ProjectedAttention) and module.encoder_decoder_attention == cross
     ]
-    for attention in layers:
-        attention.share(cache, layers)
-    return cache
 
 
 def wrap_layer(layer: Layer, cfg: TransformerConfig) -> Layer:

@@ -27,7 +27,6 @@ from linformer_fairseq.models.decoder import LinformerTransformerDecoder
 from linformer_fairseq.models.encoder import LinformerTransformerEncoder
 from linformer_fairseq.models.errors import one_sentence
 from linformer_fairseq.models.loading import ChecksProjections
-from linformer_fairseq.modules import ProjectedAttention
 
 
 @register_model("linformer_transformer")
@@ -58,13 +57,6 @@ class LinformerTransformerModel(ChecksProjections, TransformerModel):
         model = super().build_model(_namespace(args, resolve=True), task)
         model.decoder.trains_alignments = bool(getattr(settings, "load_alignments", False))
         return model
-
-    def set_beam_size(self, beam_size: int) -> None:
-        """Tells cross-attention the width of fairseq's search, so that it keeps its keys once per sentence and not once
-        per hypothesis."""
-        for module in self.modules():
-            if isinstance(module, ProjectedAttention):
-                module.set_beam_size(beam_size)
 
     @classmethod
     def build_encoder(

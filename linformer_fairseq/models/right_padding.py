@@ -1,5 +1,6 @@
-"""Right-padding of sources: column j of E must always project token j, but fairseq pads sources on the left."""
+"""Right-padding: column j of E must always project token j, but fairseq pads sources on the left."""
 
+import torch
 from torch import Tensor
 
 
@@ -13,6 +14,22 @@ def right_padding_order(tokens: Tensor, padding_idx: int) -> Tensor:
         (B, n), a permutation of every row that keeps the order of its tokens.
     """
     return tokens.eq(padding_idx).byte().argsort(dim=1, stable=True)
+
+
+def refuse_left_padding(tokens: Tensor, padding_idx: int) -> None:
+    """Refuses padding before a token, where column j of E would project another token than the j-th of a row.
+
+    Nothing waits for the result: on a GPU it ends the program with a device-side assertion, as an index outside an
+    embedding does.
+
+    Args:
+        tokens: (B, n).
+
+    Raises:
+        RuntimeError: on a processor.
+    """
+    right_padded = (tokens[:, :-1].ne(padding_idx) | tokens[:, 1:].eq(padding_idx)).all()
+    torch._assert_async(right_padded, "targets padded on the left are not supported; pad them on the right")
 
 
 def restore_padding(weights: Tensor, tokens: Tensor, padding_idx: int) -> Tensor:

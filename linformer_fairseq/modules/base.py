@@ -95,10 +95,16 @@ class ProjectedAttention(MultiheadAttention):
         self.max_positions = max_positions
         self.q_noise = q_noise
         self.source_cache = ForwardCache()
+        self.length_cache = ForwardCache()
 
     def share(self, cache: ForwardCache, layers: Iterable["ProjectedAttention"]) -> None:
         """Takes `cache` for what is the same in all `layers` of a decoder's cross-attention, of which this is one."""
         self.source_cache = cache
+        self.share_lengths(cache)
+
+    def share_lengths(self, cache: ForwardCache) -> None:
+        """Takes `cache` for what depends on nothing but the lengths of sentences, in all layers of one kind."""
+        self.length_cache = cache
 
     def forward(
         self,

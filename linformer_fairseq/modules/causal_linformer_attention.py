@@ -16,6 +16,9 @@ from linformer_fairseq.modules.ops.token_weights import weights_of_slots, weight
 from linformer_fairseq.modules.projections import LinearProjection
 from linformer_fairseq.modules.registry import LayerShapes, register_attention
 
+_TOKENS = "tokens"
+"""The name of a tensor whose shape alone counts, (B, 0, tokens so far): reading a number would wait for the device."""
+
 
 @dataclass
 class CausalOptions(LinearOptions):
@@ -143,8 +146,8 @@ class CausalLinformerAttention(ProjectedAttention):
             position=position,
         )
         if incremental_state is not None and state is not None:
-            tokens = torch.tensor(position + length)  # on the CPU, where it is read
-            self.cache(incremental_state, {**state._asdict(), "tokens": tokens})
+            tokens = query.new_empty(query.size(1), 0, position + length)
+            self.cache(incremental_state, {**state._asdict(), _TOKENS: tokens})
         out = out.flatten(2)
         bias = self.late_value_bias()
         if bias is not None:  # whole under dropout too, whose probabilities add up to one on average
@@ -163,14 +166,21 @@ class CausalLinformerAttention(ProjectedAttention):
             growing: later steps will need all slots.
         """
         slots, device = self.key_projection.projected_dim, self.key_projection.weight.device
+        first = position - window
         if self.key_projection.masks_empty_slots:
             if not growing:
                 slots = min(slots, length)  # the others are empty for every query
-            mask = torch.ones(length, slots, dtype=torch.bool, device=device).tril(position - window)
-            return slots, mask
+            ones = (length, slots)
+            return slots, self.length_cache.get(
+                f"{ones} slots from {first} on",
+                None,
+                lambda _: torch.ones(ones, dtype=torch.bool, device=device).tril(first),
+            )
         if not window:
             return slots, None
-        has_slots = torch.arange(position, position + length, device=device) >= window
+        has_slots = self.length_cache.get(
+            f"{length} queries from {first} on", None, lambda _: torch.arange(first, first + length, device=device) >= 0
+        )
         return slots, has_slots[:, None].expand(-1, slots)
 
     def _weights_over_tokens(
@@ -198,7 +208,7 @@ class CausalLinformerAttention(ProjectedAttention):
             # index_select copies with one thread on a CPU, gather with all
             index = order.view(-1, 1, 1, 1)
             parts = [x.gather(0, index.expand(-1, *x.shape[1:])) for x in parts]
-        return int(buffer["tokens"]), CausalState(*parts), order is not None
+        return buffer[_TOKENS].size(2), CausalState(*parts), order is not None
 
     def reorder_incremental_state(self, incremental_state: IncrementalState, new_order: Tensor) -> IncrementalState:
         """Notes the new order of hypotheses; the next token copies the state in that order, and can then be added to

@@ -1,13 +1,13 @@
 """What cross-attention keeps of its sources between the steps of a search: a row for each sentence.
 
-All hypotheses of a sentence share its row. Once some of them go while others stay, each gets a row of its own.
+All hypotheses of a sentence share its row.
 """
 
 from collections.abc import Mapping
 
 from torch import Tensor
 
-from linformer_fairseq.modules.ops.beams import deduplicate_beams
+from linformer_fairseq.modules.ops.beams import one_of_each_beam
 
 Rows = dict[str, Tensor]
 """Tensors by name, each with a row for every sentence."""
@@ -34,13 +34,11 @@ def from_cache(cache: Rows) -> Rows:
 def reorder_cache(cache: Rows, new_order: Tensor) -> Rows:
     """The cache for hypotheses in a new order.
 
-    They change places within their sentence, so that there is something to do only where sentences come or go.
+    They change places within their sentence, so that there is something to do only where sentences come or go, which
+    all hypotheses of a sentence do together.
     """
     sentences, hypotheses = cache[_HYPOTHESES].shape
     if new_order.size(0) == sentences * hypotheses:
         return cache
-    kept = deduplicate_beams(new_order // hypotheses, hypotheses, 0)
-    rows = {name: x.index_select(0, kept) for name, x in cache.items()}
-    if len(kept) == len(new_order):  # not all of a sentence's go together: from here on each has a row of its own
-        rows[_HYPOTHESES] = rows[_HYPOTHESES][:, :1]
-    return rows
+    kept = one_of_each_beam(new_order // hypotheses, hypotheses)
+    return {name: x.index_select(0, kept) for name, x in cache.items()}

@@ -4,8 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
-from torch import Tensor
-
+X = TypeVar("X")
 Result = TypeVar("Result")
 
 
@@ -13,12 +12,13 @@ class ForwardCache:
     """Remembers results while it is open; closed it computes every time.
 
     All layers of a decoder attend to the same encoder output: its padding is cleared once for all of them, and where
-    they share a projection, it is projected once. A layer that activation checkpointing computes again finds the cache
+    they share a projection, it is projected once. All layers of one kind have sentences of the same lengths: these are
+    counted once, and so are windows of tokens. A layer that activation checkpointing computes again finds the cache
     closed, so that what it needs is computed again as well.
     """
 
     def __init__(self) -> None:
-        self._results: dict[str, tuple[Tensor, object]] | None = None
+        self._results: dict[str, tuple[object, object]] | None = None
 
     @contextmanager
     def open(self) -> Iterator[None]:
@@ -29,8 +29,12 @@ class ForwardCache:
         finally:
             self._results = None
 
-    def get(self, name: str, x: Tensor, compute: Callable[[Tensor], Result]) -> Result:
-        """Returns `compute(x)`, or its remembered result if the last call with this name had the very same tensor."""
+    def get(self, name: str, x: X, compute: Callable[[X], Result]) -> Result:
+        """Returns `compute(x)`, or its remembered result if the last call with this name had the very same object.
+
+        Args:
+            name: of the computation, with all that it depends on beside `x`.
+        """
         if self._results is None:
             return compute(x)
         known = self._results.get(name)

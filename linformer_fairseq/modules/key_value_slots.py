@@ -20,6 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linformer_fairseq.modules.forward_cache import ForwardCache
+from linformer_fairseq.modules.ops.thresholds import Thresholds
 from linformer_fairseq.modules.projections import Projection
 
 Pair = tuple[Projection, Projection]
@@ -63,12 +64,14 @@ def slot_multiplications(projections: Pair, linears: Linears, n: int, same_token
 
 
 def projecting_scores_pays(
-    projections: Pair, linears: Linears, queries: int, heads: int, n: int, same_tokens: bool
+    projections: Pair, linears: Linears, queries: int, heads: int, n: int, same_tokens: bool, limits: Thresholds
 ) -> bool:
-    """Whether a sentence of padded length n takes fewer multiplications with its scores projected than with slots, in
-    their cheaper order.
+    """Whether a sentence of padded length n is faster with its scores projected than with slots, in their cheaper
+    order.
 
-    On a processor it is faster then, too. Only for a matrix that all sentences and heads share.
+    On a processor it is where it multiplies less. Elsewhere what is written and read between the products counts too:
+    tokens or slots, and what torch's fused attention keeps inside, scores over tokens and over slots. Only for a matrix
+    that all sentences and heads share.
 
     Args:
         same_tokens: the keys are the values too.
@@ -80,6 +83,8 @@ def projecting_scores_pays(
     slots, width = keys.num_slots(n), linears[0].out_features
     by_slots = min(slot_multiplications(projections, linears, n, same_tokens)) + 2 * queries * slots * width
     by_scores = sum(n * linear.in_features * width for linear in linears) + 2 * queries * n * (width + heads * slots)
+    by_slots += limits.number_moved * 4 * (slots + min(n, slots)) * width
+    by_scores += limits.number_moved * 4 * (n * width + queries * heads * (n + slots))
     return by_scores < by_slots
 
 

@@ -11,7 +11,9 @@ from torch import Tensor
 from linformer_fairseq.modules.base import ProjectedAttention
 from linformer_fairseq.modules.forward_cache import ForwardCache
 from linformer_fairseq.modules.key_value_slots import key_value_slots, projecting_scores_pays
+from linformer_fairseq.modules.ops.precision import rounds_to_half
 from linformer_fairseq.modules.ops.projected_scores import projected_scores_attention
+from linformer_fairseq.modules.ops.thresholds import thresholds
 from linformer_fairseq.modules.ops.token_weights import weights_of_slots
 from linformer_fairseq.modules.projections import (
     INITS,
@@ -201,6 +203,11 @@ class LinformerMultiheadAttention(SourceAttention[Slots]):
         if all({id(p) for p in layer.children() if isinstance(p, Projection)} == own for layer in layers):
             self.slot_cache = cache
 
+    def share_lengths(self, cache: ForwardCache) -> None:
+        super().share_lengths(cache)
+        for projection in (self.key_projection, self.value_projection):
+            projection.length_cache = cache
+
     def compress(self, source: Source) -> Slots:
         keys, values = key_value_slots(
             (self.key_projection, self.value_projection),
@@ -227,13 +234,16 @@ class LinformerMultiheadAttention(SourceAttention[Slots]):
         return out, F.pad(weights, (0, n - longest))
 
     def attend_without_memory(self, query: Tensor, source: Source) -> Tensor | None:
-        """Projects scores over tokens instead of tokens, where that multiplies less."""
+        """Projects scores over tokens instead of tokens, where that is faster."""
         n = len(source.key)
+        if rounds_to_half(query):  # projected scores are made in float32
+            return None
         if self.folding_pays(query, self.key_projection.num_slots(n)):
             return None
         projections = self.key_projection, self.value_projection
         linears, same_tokens = (self.k_proj, self.v_proj), source.value is source.key
-        if not projecting_scores_pays(projections, linears, query.size(0), self.num_heads, n, same_tokens):
+        sizes, limits = (query.size(0), self.num_heads, n), thresholds(query.device)
+        if not projecting_scores_pays(projections, linears, *sizes, same_tokens, limits):
             return None
         # no comprehension, which the compiler of torch 2.2 cannot follow here
         key_matrix = self.key_projection.matrix(n, source.lengths, query.dtype)[0, 0]
@@ -253,8 +263,12 @@ class LinformerMultiheadAttention(SourceAttention[Slots]):
         """(B, 1, 1, s), true where a slot takes part in the softmax; None where all do."""
         if not self.key_projection.masks_empty_slots:
             return None
-        filled = self.key_projection.filled_slots(lengths).clamp(min=1)
-        return (torch.arange(slots, device=lengths.device) < filled[:, None])[:, None, None]
+
+        def mask(lengths: Tensor) -> Tensor:
+            filled = self.key_projection.filled_slots(lengths).clamp(min=1)
+            return (torch.arange(slots, device=lengths.device) < filled[:, None])[:, None, None]
+
+        return self.length_cache.get(f"mask of {slots} slots, {self.key_projection.extra_repr()}", lengths, mask)
 
 
 def check_projections(attention: ProjectedAttention, key: Projection, value: Projection) -> None:

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from linformer_fairseq.modules.forward_cache import ForwardCache
 from linformer_fairseq.modules.ops.sentence_products import apply_matrix
 from linformer_fairseq.modules.ops.windows import Windows, even_windows
 
@@ -44,6 +45,8 @@ class Projection(nn.Module):
         self.projected_dim = projected_dim
         self.max_positions = max_positions
         self.num_heads = num_heads
+        self.length_cache = ForwardCache()
+        """Open where other layers have sentences of the same lengths."""
 
     def matrix(self, n: int, lengths: Tensor, dtype: torch.dtype) -> Tensor:
         """The matrix of `dtype` that maps tokens to slots, broadcastable to (B, G, s, n).
@@ -217,10 +220,12 @@ class MeanPool(Projection):
 
     def windows(self, n: int, lengths: Tensor) -> Windows:
         """The windows of sentences of these lengths (B,), padded to n."""
-        return even_windows(n, lengths, self.projected_dim)
+        k = self.projected_dim
+        return self.length_cache.get(f"{k} windows of {n} tokens", lengths, lambda x: even_windows(n, x, k))
 
     def matrix(self, n: int, lengths: Tensor, dtype: torch.dtype) -> Tensor:
-        return self.windows(n, lengths).mean_matrix(dtype)
+        name = f"means of {self.projected_dim} windows of {n} tokens in {dtype}"
+        return self.length_cache.get(name, lengths, lambda x: self.windows(n, x).mean_matrix(dtype))
 
     def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
         if len(x) <= self.projected_dim:  # every token has a slot of its own

@@ -9,10 +9,11 @@ from torch import Tensor
 from linformer_fairseq.modules.base import Call, IncrementalState, ProjectedAttention
 from linformer_fairseq.modules.cross_attention_cache import from_cache, reorder_cache, to_cache
 from linformer_fairseq.modules.key_value_slots import is_plain
-from linformer_fairseq.modules.ops.beams import deduplicate_beams, fold_beams, unfold_beam_weights, unfold_beams
+from linformer_fairseq.modules.ops.beams import fold_beams, unfold_beam_weights, unfold_beams
 from linformer_fairseq.modules.ops.folded_attention import folded_attention, folding_pays
 from linformer_fairseq.modules.ops.padding import clear_padding, no_padding, sentence_lengths
-from linformer_fairseq.modules.ops.precision import softmax
+from linformer_fairseq.modules.ops.precision import at_least_float32, rounds_to_half, softmax
+from linformer_fairseq.modules.ops.thresholds import thresholds
 
 
 class Source(NamedTuple):
@@ -111,24 +112,35 @@ class SourceAttention(ProjectedAttention, Generic[MemoryT]):
         self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         """The same with an explicit softmax, and its probabilities before dropout, (B, H, T, s)."""
-        scores = (self.queries(query) * self.scaling) @ keys.transpose(2, 3)
+        queries, wide = self.queries(query), at_least_float32(keys.dtype)
+        with torch.autocast(query.device.type, enabled=False):  # scores would be rounded, or be infinite
+            scores = (queries.to(wide) * self.scaling) @ keys.to(wide).transpose(2, 3)
         if mask is not None:
             scores = scores.masked_fill(~mask, -torch.inf)
         probabilities = softmax(scores)
-        return self.output(self.dropout_module(probabilities.type_as(scores)) @ values), probabilities
+        return self.output(self.dropout_module(probabilities.type_as(values)) @ values), probabilities
 
     def folding_pays(self, query: Tensor, keys: int) -> bool:
-        """Whether plain attention to this number of keys is faster with the linear layers folded into them."""
-        plain = is_plain(self.q_proj) and is_plain(self.out_proj)
-        return plain and folding_pays(query.size(0), keys, self.num_heads, self.embed_dim)
+        """Whether plain attention to this number of keys is faster with the linear layers folded into them.
+
+        In half precision it is not, as folded scores are made in float32, and those of torch's fused kernels inside.
+        """
+        plain = is_plain(self.q_proj) and is_plain(self.out_proj) and not rounds_to_half(query)
+        limits = thresholds(query.device)
+        return plain and folding_pays(query.size(0), keys, self.num_heads, self.embed_dim, limits)
 
     def _source(self, call: Call) -> Source:
         """The source with zeros at padded positions, without padding beyond N, and in a search each sentence once."""
         key, value, mask = self.keys_and_values(call)
         if call.incremental_state is not None and self.beam_size > 1:
-            key, value, mask = self._deduplicate(key, value, mask)
+            key, value, mask = self._one_of_each_beam(key, value, mask)
         n, longest = key.size(0), self.max_positions
-        lengths = torch.full((key.size(1),), n, device=key.device) if mask is None else sentence_lengths(mask)
+        if mask is None:
+            sentences, device = key.size(1), key.device
+            name = f"lengths of {sentences} sentences of {n}"
+            lengths = self.length_cache.get(name, None, lambda _: torch.full((sentences,), n, device=device))
+        else:
+            lengths = self.length_cache.get("lengths", mask, sentence_lengths)
 
         def clean(x: Tensor) -> Tensor:
             return x if mask is None else clear_padding(x[:longest], mask[:, :longest])
@@ -137,16 +149,24 @@ class SourceAttention(ProjectedAttention, Generic[MemoryT]):
         clean_value = clean_key if value is key else self.source_cache.get("clean value", value, clean)
         return Source(clean_key, clean_value, mask, lengths)
 
-    def _deduplicate(self, key: Tensor, value: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
-        """(n, B h, D) to (n, B, D), and (B h, n) to (B, n), if all h = `beam_size` hypotheses of each sentence come
-        with the same; otherwise all as they are."""
+    def _one_of_each_beam(
+        self, key: Tensor, value: Tensor, mask: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """(n, B h, D) to (n, B, D), and (B h, n) to (B, n), for h = `beam_size` copies of each sentence.
+
+        Raises:
+            ValueError: a batch of no whole beams.
+        """
         hypotheses = self.beam_size
-        one_key = self.source_cache.get("one key", key, lambda x: deduplicate_beams(x, hypotheses, 1))
+        if key.size(1) % hypotheses:
+            raise ValueError(
+                f"{key.size(1)} hypotheses are no whole beams of {hypotheses}; call set_beam_size(1) for a search "
+                "without beams"
+            )
+        one_key = self.source_cache.get("one key", key, lambda x: x[:, ::hypotheses])
         one_value = one_key
         if value is not key:
-            one_value = self.source_cache.get("one value", value, lambda x: deduplicate_beams(x, hypotheses, 1))
-        one_mask = None if mask is None else deduplicate_beams(mask, hypotheses, 0)
-        sentences = one_key.size(1)
-        if one_value.size(1) == sentences and (one_mask is None or len(one_mask) == sentences):
-            return one_key, one_value, one_mask
-        return key, value, mask
+            one_value = self.source_cache.get("one value", value, lambda x: x[:, ::hypotheses])
+        if mask is not None:
+            mask = self.source_cache.get("one mask", mask, lambda x: x[::hypotheses])
+        return one_key, one_value, mask

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch._utils import is_compiling
 
 from linformer_fairseq.modules.base import Call, IncrementalState
 from linformer_fairseq.modules.cross_attention_cache import Rows, from_cache, reorder_cache, to_cache
@@ -101,6 +102,10 @@ class TwoLevelAttention(SourceAttention[Levels]):
     cross-attention what the queries of the block before and its own first one do, so that no target token depends on a
     later one. Sentences with fewer than `exact_below` tokens, with at most k, and those whose windows are all opened
     get full attention. Which form is computed depends on the length of a sentence alone.
+
+    Where sentences are padded to `exact_below` tokens or more, they may differ in form. The processor then looks at
+    their lengths, and waits for the device: once in a forward pass of an encoder, and once in one of a decoder, or in
+    all steps of a search together. Otherwise nothing waits.
 
     Args:
         args, options: as `ProjectedAttention` and fairseq take them.
@@ -218,14 +223,17 @@ class TwoLevelAttention(SourceAttention[Levels]):
         return self.cache(incremental_state, {**cached, "parts": parts})
 
     def _forms(self, source: Source) -> list[tuple[Form, Tensor]]:
-        """The forms that the lengths of the sentences ask for, each with the sentences that have it, (B,)."""
+        """The forms that the lengths of the sentences ask for, each with the sentences that have it, (B,).
+
+        The one look at lengths is here, as without it all forms would have to be computed.
+        """
         n, lengths = len(source.key), source.lengths
         longest = self.rule.sizes(n)
         ranges = [(1, n, longest)]
         if source.padding_mask is not None:
             ranges = list(self.rule.ranges(n))
-        if len(ranges) > 1 and not torch.compiler.is_compiling():
-            known = self.source_cache.get("lengths", source.padding_mask, lambda _: lengths.clamp(min=1).tolist())
+        if len(ranges) > 1 and not is_compiling():
+            known = self.length_cache.get("known lengths", lengths, lambda x: x.clamp(min=1).tolist())
             ranges = [(first, last, sizes) for first, last, sizes in ranges if any(first <= x <= last for x in known)]
         forms = []
         for first, last, sizes in ranges:

@@ -11,7 +11,7 @@ from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.recipe import arguments as recipe
 from linformer_fairseq.recipe.settings import Settings
 
-from .variants import MAIN, VARIANTS, Training, Variant
+from .variants import CAUSAL_WIDTH, MAIN, VARIANTS, Training, Variant
 
 DEFAULTS = shlex.split(
     "--bpe-merges 6000 --epochs 9 --max-tokens 1024 --lr 1.5e-3 --warmup-updates 1000 --dropout 0.2 --beam 4 "
@@ -52,7 +52,9 @@ def build_parser() -> Parser:
         prog="quality",
         description="Train variants of the model with several seeds and compare their translations by length.",
         epilog="All other options are the recipe's (python -m linformer_fairseq.recipe --help), --data for one; here "
-        f"their defaults are {shlex.join(DEFAULTS)}.",
+        f"their defaults are {shlex.join(DEFAULTS)}. Variants with two levels have them on short sentences too "
+        f"(--linformer-exact-below 0); in the decoder of two-level-all a slot has {CAUSAL_WIDTH} tokens at any "
+        "k, and three slots are open (docs/quality.md).",
     )
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder for all results")
     parser.add_argument(

@@ -9,15 +9,15 @@ from matplotlib import pyplot as plt
 
 from linformer_fairseq.cli.figures import save
 
-from .report import Row, gains, groups, in_bucket
+from .report import Row, Variants, gains, groups, in_bucket
 from .results import by_k
-from .variants import BASELINE, VARIANTS
+from .variants import BASELINE
 
 FEWEST = 50
 """A bucket with fewer sentences is left out where there are larger ones: its BLEU is noise."""
 
 
-def against_length(rows: Sequence[Row], path: Path) -> None:
+def against_length(rows: Sequence[Row], variants: Variants, path: Path) -> None:
     """Draws, a panel for each k, how far BLEU is from the baseline's mean by source length: means and seeds."""
     found = groups(rows)
     baseline = found.pop((BASELINE, 0))
@@ -35,7 +35,7 @@ def against_length(rows: Sequence[Row], path: Path) -> None:
         for i, (name, own) in enumerate(own_groups.items()):
             shifted = places + 0.08 * (i - (len(own_groups) - 1) / 2)
             gained = numpy.transpose([gains(own, baseline, bucket) for bucket in lengths])
-            axes.plot(shifted, gained.mean(0), marker="o", color=colours[name], label=VARIANTS[name].label)
+            axes.plot(shifted, gained.mean(0), marker="o", color=colours[name], label=variants[name].label)
             for seed in gained:
                 axes.scatter(shifted, seed, s=10, color=colours[name], alpha=0.5)
         axes.axhline(0, color="black", linestyle="--", linewidth=1)

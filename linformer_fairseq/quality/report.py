@@ -1,6 +1,6 @@
 """The study as Markdown, from what results.json holds."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy
@@ -10,19 +10,28 @@ from linformer_fairseq.length_buckets import Bucket
 from linformer_fairseq.spectrum.plots import TITLES
 
 from .results import by_k
-from .variants import BASELINE, VARIANTS
+from .variants import BASELINE, FORMER, VARIANTS, Description
 
+Variants = Mapping[str, Description]
+"""What the results say that the variants were, by name."""
 Row = dict[str, Any]
 """A finished training and its translation of a subset, an entry of "results"."""
 Group = tuple[str, int]
 """A variant's name and k (0 for the baseline): all of its seeds share a row of the report."""
 
 
+def variants_of(found: dict[str, Any]) -> Variants:
+    """Returns what the variants of results were when these were stored."""
+    if "variants" not in found:
+        return FORMER
+    return {name: Description(**description) for name, description in found["variants"].items()}
+
+
 def groups(rows: Sequence[Row]) -> dict[Group, list[Row]]:
     """Returns the seeds of every variant and k, in the order of the variants and of k."""
-    order = list(VARIANTS)
+    order = {name: place for place, name in enumerate(VARIANTS)}
     found: dict[Group, list[Row]] = {}
-    for row in sorted(rows, key=lambda row: (order.index(row["variant"]), row["k"] or 0)):
+    for row in sorted(rows, key=lambda row: (order.get(row["variant"], len(order)), row["k"] or 0)):
         found.setdefault((row["variant"], row["k"] or 0), []).append(row)
     return found
 
@@ -48,7 +57,7 @@ def report_text(found: dict[str, Any], pictures: dict[str, str]) -> str:
     """
     translates = f"the mean of its last {found['average']} saves" if found["average"] else "its best save"
     epochs = f"{found['epochs']} epoch{'s' * (found['epochs'] > 1)}"
-    trained = groups(found["results"])
+    trained, variants = groups(found["results"]), variants_of(found)
     parts = [
         "# Quality against k",
         f"{found['text']}. {found['machine']}.",
@@ -56,16 +65,18 @@ def report_text(found: dict[str, Any], pictures: dict[str, str]) -> str:
         f"Every model was trained for {epochs} with the same settings, in {found['precision']}, and translated with "
         f"{translates} and beam {found['beam']}. {_seeds_sentence(found)} BLEU is sacreBLEU's.",
     ]
-    explained = [VARIANTS[name] for name in dict.fromkeys(name for name, _ in trained) if VARIANTS[name].what]
-    if explained:
-        parts.append(f"Models: {'; '.join(f'*{variant.label}*: {variant.what}' for variant in explained)}.")
+    shown = [variants[name] for name in dict.fromkeys(name for name, _ in trained)]
+    if explained := [f"*{variant.label}*: {variant.what}" for variant in shown if variant.what]:
+        parts.append(f"Models: {'; '.join(explained)}.")
     for subset in dict.fromkeys(row["subset"] for row in found["results"]):
         own = groups([row for row in found["results"] if row["subset"] == subset])
         differences = {(row["variant"], row["k"]): row for row in found["differences"] if row["subset"] == subset}
-        parts += [f"## The {subset} set", _overview(own, differences)]
+        parts += [f"## The {subset} set", _overview(own, differences, variants)]
         for k in sorted({k for _, k in own} - {0}):
-            parts += [f"BLEU by the length n of the source, k = {k}:", _by_length(own, k)]
-    parts += ["## Entropy of attention", *_entropies(trained)]
+            parts += [f"BLEU by the length n of the source, k = {k}:", _by_length(own, k, variants)]
+    parts += ["## Entropy of attention", *_entropies(trained, variants)]
+    if flags := [[variant.label, f"`{variant.flags}`"] for variant in shown if variant.flags]:
+        parts += ["## Flags", table(["Model", "Flags"], flags)]
     if pictures:
         parts += ["## Plots", *(f"![{what}]({file})" for what, file in pictures.items())]
     return "\n\n".join(parts) + "\n"
@@ -85,15 +96,15 @@ def _seeds_sentence(found: dict[str, Any]) -> str:
     )
 
 
-def _label(group: Group) -> str:
+def _label(group: Group, variants: Variants) -> str:
     name, k = group
-    return f"{VARIANTS[name].label}, k = {k}" if k else VARIANTS[name].label
+    return f"{variants[name].label}, k = {k}" if k else variants[name].label
 
 
-def _overview(found: dict[Group, list[Row]], differences: dict[Group, dict[str, Any]]) -> str:
+def _overview(found: dict[Group, list[Row]], differences: dict[Group, dict[str, Any]], variants: Variants) -> str:
     rows = [
         [
-            _label(group),
+            _label(group, variants),
             str(len(own)),
             _seeds([row["perplexity"] for row in own], 2),
             _seeds([row["bleu"] for row in own], 1),
@@ -106,14 +117,14 @@ def _overview(found: dict[Group, list[Row]], differences: dict[Group, dict[str, 
     return table(headers, rows)
 
 
-def _by_length(found: dict[Group, list[Row]], k: int) -> str:
+def _by_length(found: dict[Group, list[Row]], k: int, variants: Variants) -> str:
     found = {group: own for group, own in found.items() if group[1] in (0, k)}
     baseline = found.get((BASELINE, 0))
     one = next(iter(found.values()))[0]
     sizes = {bucket: own["sentences"] for bucket in by_k(k) if (own := in_bucket(one, bucket))}
     rows = []
     for group, own in found.items():
-        cells = [_label(group)]
+        cells = [_label(group, variants)]
         for bucket in sizes:
             scores = [in_bucket(row, bucket) for row in own]
             bleu, ratio = (_mean([score[name] for score in scores]) for name in ("bleu", "length_ratio"))
@@ -124,12 +135,12 @@ def _by_length(found: dict[Group, list[Row]], k: int) -> str:
     return table(["Model", *headers], rows) + "\n\nBLEU (its difference from the Transformer's) · length ratio."
 
 
-def _entropies(found: dict[Group, list[Row]]) -> list[str]:
+def _entropies(found: dict[Group, list[Row]], variants: Variants) -> list[str]:
     rows = []
     for group, own in found.items():
         seeds = list({row["seed"]: row["entropy"] for row in own}.values())  # they are the same for each subset
         cells = [[entropy[place] for entropy in seeds if place in entropy] for place in TITLES]
-        rows.append([_label(group), *(f"{_mean(cell):.2f}" if cell else UNKNOWN for cell in cells)])
+        rows.append([_label(group, variants), *(f"{_mean(cell):.2f}" if cell else UNKNOWN for cell in cells)])
     return [
         table(["Model", *TITLES.values()], rows),
         "In nats: the entropy of each row of the maps over tokens, averaged over layers, heads and sentences. Where "

@@ -1,7 +1,7 @@
 """What the study found, read from the folders of its finished trainings: the content of results.json."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from linformer_fairseq.recipe.scores import bleu_of_counts, middle, resampled, s
 from linformer_fairseq.recipe.settings import SCORES
 
 from .arguments import Study
-from .variants import BASELINE, Training
+from .variants import BASELINE, Training, described
 
 VALID = "valid"
 ENTROPY = f"{VALID}/entropy.json"
@@ -127,6 +127,10 @@ def findings(study: Study, results: dict[str, list[Result]]) -> dict[str, Any]:
         "precision": settings.training.precision,
         "average": settings.translation.average,
         "beam": settings.translation.beam,
+        "variants": {
+            name: asdict(described(name))
+            for name in dict.fromkeys(training.variant.name for training in study.trainings)
+        },
         "results": [_row(result, study.ks) for own in results.values() for result in own],
         "differences": [row for own in results.values() for row in _differences(own)],
     }

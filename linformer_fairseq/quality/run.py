@@ -24,7 +24,7 @@ from linformer_fairseq.recipe.train import train
 from .arguments import Study
 from .entropy import attention_entropy
 from .plots import against_length
-from .report import report_text
+from .report import report_text, variants_of
 from .results import ENTROPY, VALID, Result, Subset, findings
 from .variants import Training
 
@@ -79,7 +79,7 @@ def write_report(out: Path) -> None:
     for name in (VALID, TEST):
         picture, rows = out / f"{name}.png", [row for row in found["results"] if row["subset"] == name]
         if {row["k"] for row in rows} > {None}:  # a baseline, and what is compared with it
-            against_length(rows, picture)
+            against_length(rows, variants_of(found), picture)
             pictures[f"BLEU against length, {name} set"] = picture.name
         else:
             picture.unlink(missing_ok=True)  # an earlier report's

@@ -69,8 +69,14 @@ class Training:
 
 ENCODER_CROSS = "encoder,cross"
 TWO_LEVEL = "two-level"
-OPENED = "--linformer-open-slots"
 WINDOW = "--linformer-window"
+OPENED = "--linformer-exact-below 0 --linformer-open-slots"
+"""Two levels on sentences too, which by default are attended to in full."""
+CAUSAL_WIDTH = 2
+"""Tokens of a slot of causal two levels here: with k slots of the longest target that a model is built for, rather than
+of a sentence, no sentence would have enough of them to close one."""
+CAUSAL = f"--linformer-decoder-k {FAIRSEQ_MAX_POSITIONS // CAUSAL_WIDTH} --linformer-block-size {CAUSAL_WIDTH}"
+"""Slots of that width in the decoder, and of k at the other places."""
 
 _MAIN = (
     Variant("transformer", "Transformer", what="full attention"),
@@ -88,18 +94,27 @@ _MAIN = (
         ENCODER_CROSS,
         TWO_LEVEL,
         f"{OPENED} 3",
-        what="means of neighbouring tokens in encoder and cross-attention, of which each query opens its best three",
+        what="means of neighbouring tokens in encoder and cross-attention, of which each block of queries opens its "
+        "best three",
     ),
     Variant(
         "two-level-all",
         "two levels (with decoder)",
         ALL_PLACES,
         TWO_LEVEL,
-        f"{OPENED} 3 {WINDOW} {{half}}",
-        what="two levels, and in the decoder's self-attention k/2 causal slots beside the last k/2 tokens",
+        f"{OPENED} 3 {CAUSAL}",
+        what=f"two levels, in the decoder's self-attention too, there with slots of {CAUSAL_WIDTH} tokens at any k",
     ),
 )
 _SCREENED = (
+    Variant(
+        "two-level-linear",
+        "two levels (with causal Linformer in the decoder)",
+        ALL_PLACES,
+        TWO_LEVEL,
+        f"{OPENED} 3 --linformer-decoder-projection linear {WINDOW} {{half}}",
+        what="two levels, and in the decoder's self-attention k/2 causal slots beside the last k/2 tokens",
+    ),
     Variant("encoder", "Linformer in the encoder alone", "encoder"),
     Variant("cross", "Linformer in cross-attention alone", "cross"),
     Variant("decoder", "causal Linformer in the decoder alone", "decoder", flags=f"{WINDOW} 0"),
@@ -145,3 +160,38 @@ BASELINE = "transformer"
 MAIN = tuple(variant.name for variant in _MAIN)
 """Those trained by default, with all seeds; the others were screened with one."""
 VARIANTS = {variant.name: variant for variant in (*_MAIN, *_SCREENED)}
+
+
+@dataclass(frozen=True)
+class Description:
+    """What a report says of a variant; results are stored with it, as a name may mean something else later."""
+
+    label: str
+    what: str
+    flags: str = ""
+    """Of fairseq-train; empty for the Transformer, and where they are not known."""
+
+
+def described(name: str) -> Description:
+    """Returns what results of a variant are stored with."""
+    variant = VARIANTS[name]
+    if not variant.attention:
+        return Description(variant.label, variant.what)
+    flags = (
+        f"--linformer-k {variant.slots or '{k}'} --linformer-attention {variant.attention} "
+        f"--linformer-projection {variant.projection} {variant.flags}"
+    )
+    return Description(variant.label, variant.what, flags.format(k="k", half="k/2", more="3k/2", double="2k").strip())
+
+
+FORMER = {name: Description(variant.label, variant.what) for name, variant in VARIANTS.items()} | {
+    "two-level": Description(
+        "two levels",
+        "means of neighbouring tokens in encoder and cross-attention, of which each query opens its best three",
+    ),
+    "two-level-all": Description(
+        "two levels (with decoder)",
+        "two levels, and in the decoder's self-attention k/2 causal slots beside the last k/2 tokens",
+    ),
+}
+"""What the variants were when results were stored without a description."""

@@ -126,7 +126,7 @@ def build_parser() -> argparse.ArgumentParser:
         type=partial(_several, known=KINDS),
         metavar="KIND[,KIND]",
         help=f"a model of each kind for every k, of {', '.join(KINDS)} (default: {','.join(PRESETS.values())}, as a "
-        "comparison should show both Linformer and two levels; linear alone for the attention of the decoder alone)",
+        "comparison should show both Linformer and two levels)",
     )
     option("--arch", help="fairseq architecture of the baseline, instead of the four sizes below")
     option("--layers", type=count, default=3, help="layers of the encoder and of the decoder")
@@ -139,6 +139,14 @@ def build_parser() -> argparse.ArgumentParser:
         default=[],
         metavar="'...'",
         help="further flags of all models but the Transformer (write it with =)",
+    )
+
+    option(
+        "--exact-below",
+        type=natural,
+        metavar="N",
+        help="two levels: shorter texts get full attention (default: as the attention has it, where k is not studied; "
+        "0 makes k count on sentences too)",
     )
 
     group = parser.add_argument_group("training")

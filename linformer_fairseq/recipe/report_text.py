@@ -85,8 +85,18 @@ def _corpus(settings: Settings, facts: dict[str, Any]) -> str:
         f"validation {facts['valid']:,}, test {facts['test']:,}. A training source has {facts['source_mean']:g} "
         f"subwords on average and {facts['source_max']:,} at most, its end symbol included; {text.bpe_merges:,} "
         f"{subwords}. All models were trained for at most {' or '.join(limits)}, with the same settings: updates of "
-        f"{training.update_batches} × {training.max_tokens:,} tokens at most."
+        f"{training.update_batches} × {training.max_tokens:,} tokens at most.{_exactness(training.exact_below)}"
     )
+
+
+def _exactness(exact_below: int | None) -> str:
+    """Returns a sentence on which texts two levels attend to in full, where the recipe says so."""
+    if exact_below is None:
+        return ""
+    flag = f"`--linformer-exact-below {exact_below}`"
+    if exact_below:
+        return f" Models with two levels attend to texts of fewer than {exact_below:,} tokens in full ({flag})."
+    return f" Models with two levels attend to no sentence in full because it is short ({flag})."
 
 
 def _performance(settings: Settings, rows: list[Row], facts: dict[str, Any]) -> list[str]:

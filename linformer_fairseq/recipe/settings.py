@@ -3,7 +3,7 @@
 import argparse
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.cli.files import read_json, write_json
 from linformer_fairseq.models.linformer_transformer import PRESETS
 from linformer_fairseq.modules import KINDS, LinformerMultiheadAttention
-from linformer_fairseq.modules.registry import DEFAULT_KIND
+from linformer_fairseq.modules.registry import DEFAULT_KIND, flag_of
 
 from .datasets.base import Dataset
 from .steps import locked, remove_folder
@@ -79,6 +79,8 @@ class Training:
     keep_checkpoints: int
     seed: int
     linformer_args: list[str]
+    exact_below: int | None
+    """Models with two levels attend to shorter texts in full; None for the default of the attention."""
     train_args: list[str]
 
     @property
@@ -120,9 +122,11 @@ class Settings:
     def as_json(self) -> dict[str, Any]:
         """Returns the settings as settings.json and results.json hold them."""
         text = {name: value for name, value in vars(self.text).items() if name != "dataset"}
+        # one that is not given is not stored, as by those that had no such option
+        training = {name: value for name, value in vars(self.training).items() if value is not None}
         return {
             "text": {"data": self.text.dataset.settings(), **text},
-            "training": vars(self.training),
+            "training": training,
             "translation": vars(self.translation),
         }
 
@@ -180,10 +184,11 @@ def store_settings(settings: Settings, out: Path, prepares: bool) -> None:
 
 
 def _refuse_change(before: Mapping[str, Any], now: Mapping[str, Any], group: str, out: Path, remedy: str) -> None:
-    for name, value in now[group].items():
-        if before[group].get(name) != value:
+    for name in dict.fromkeys([*now[group], *before[group]]):
+        value, stored = now[group].get(name), before[group].get(name)
+        if stored != value:
             raise UserError(
-                f"{out} was made with {name} = {before[group].get(name)!r}, not {value!r}: all rows of a report need "
+                f"{out} was made with {name} = {stored!r}, not {value!r}: all rows of a report need "
                 f"the same settings, so {remedy}."
             )
 
@@ -242,5 +247,14 @@ class Model:
             *architecture,
             *("--linformer-k", self.slots or str(self.k), "--linformer-attention", self.attention),
             *(("--linformer-projection", self.projection) if self.projection else ()),
+            *self._exactness(training),
             *training.linformer_args,
         ]
+
+    def _exactness(self, training: Training) -> list[str]:
+        """Returns the flag that says which texts are short, for a kind of attention that has it."""
+        kind = KINDS[self.projection or self.kind or DEFAULT_KIND]
+        option = "linformer_exact_below"
+        if training.exact_below is None or not any(field.name == option for field in fields(kind.options)):
+            return []
+        return [flag_of(option), str(training.exact_below)]

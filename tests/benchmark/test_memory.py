@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from linformer_fairseq.benchmark import memory
-from linformer_fairseq.benchmark.memory import limited_memory, peak_bytes, peak_bytes_or_none, refusal
+from linformer_fairseq.benchmark.memory import limited_memory, peak_bytes, peak_bytes_or_none, refusal, saved_bytes
 
 CPU = torch.device("cpu")
 MEGABYTE = 2**20
@@ -35,6 +35,19 @@ def test_peak_counts_what_backward_takes() -> None:
     x = torch.ones(MEGABYTE, requires_grad=True)
     peak = peak_bytes(lambda: torch.autograd.grad(x.exp(), x, torch.ones(1).expand(MEGABYTE)), CPU)
     assert 2 * x.nbytes <= peak < 2 * x.nbytes + MEGABYTE  # the exponential, and the gradient
+
+
+def test_what_is_saved_for_backward_counts_once_and_without_what_is_there_anyway() -> None:
+    x, weight = torch.ones(MEGABYTE, requires_grad=True), torch.ones(MEGABYTE, requires_grad=True)
+
+    def forward() -> torch.Tensor:
+        out = (x * weight).exp()  # keeps x and the weight, and its own output
+        return out * out.view(2, -1).flatten()  # keeps the same output twice
+
+    assert saved_bytes(forward, [x, weight]) == x.nbytes
+    assert saved_bytes(forward, [x]) == 2 * x.nbytes
+    with torch.no_grad():
+        assert saved_bytes(forward, [x, weight]) == 0
 
 
 def test_peak_that_cannot_be_listed_is_unknown(capsys: pytest.CaptureFixture) -> None:

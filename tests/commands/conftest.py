@@ -8,7 +8,7 @@ from tests.conftest import Shared
 from tests.fairseq_commands import ALL_PLACES, TWO_LEVELS, train, valid_losses
 
 EVERY_FOUR_UPDATES = ["--max-epoch", 3, "--save-interval-updates", 4, "--keep-interval-updates", 3]
-CAUSAL = [*TWO_LEVELS, *ALL_PLACES, "--linformer-window", 4, *EVERY_FOUR_UPDATES]
+CAUSAL = [*TWO_LEVELS, *ALL_PLACES, *EVERY_FOUR_UPDATES]
 """The flags of `trained_causal`."""
 
 
@@ -32,7 +32,7 @@ def trained(shared: Shared, data: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def trained_causal(shared: Shared, data: Path) -> Path:
-    """Returns the checkpoint of a two-level model, whose decoder's self-attention has slots and a window."""
+    """Returns the checkpoint of a model with two levels in all attention, the decoder's self-attention included."""
     return trained_once(shared, data, "causal", *CAUSAL)
 
 

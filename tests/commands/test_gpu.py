@@ -42,7 +42,7 @@ def training(data: Path, save_dir: Path, precision: str) -> Result:
     arch, places = "linformer_transformer_wmt_en_de", "encoder,cross,decoder"
     if precision == "bf16":
         options = ["common.bf16=true", "optimization.max_epoch=8", "optimization.clip_norm=1", "model.linformer_k=8"]
-        options += [f"model.linformer_attention='{places}'", "model.linformer_projection=two-level"]
+        options += [f"+model.linformer_attention='{places}'", "model.linformer_projection=two-level"]
         return run_on_gpu("hydra_train", *hydra_arguments(data, save_dir, *options, arch=arch))
     options = [f"--{precision}", "--max-epoch", 8, "--lr", "5e-4", "--clip-norm", 1.0, "--linformer-attention", places]
     return run_on_gpu("train", *train_arguments(data, save_dir, *options, *TWO_LEVELS, arch=arch))

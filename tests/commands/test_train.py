@@ -13,6 +13,7 @@ from linformer_fairseq.trained import plain_encoder_flags
 from tests.commands.conftest import CAUSAL
 from tests.fairseq_commands import (
     ROOT,
+    SHORT,
     environment,
     generate_arguments,
     hydra_arguments,
@@ -72,9 +73,12 @@ def test_hydra(data: Path, tmp_path: Path) -> None:
 
 
 def test_bfloat16(data: Path, tmp_path: Path) -> None:
-    """All attention modules train in bfloat16, set through hydra, as fairseq-train's --bf16 expects a TPU."""
+    """Two levels train in bfloat16 in all attention, set through hydra, as fairseq-train's --bf16 expects a TPU."""
     options = ["common.bf16=true", "common.cpu=true", "model.linformer_k=8", "model.linformer_projection=two-level"]
-    options += ["model.linformer_attention='encoder,cross,decoder'", "+model.linformer_window=4"]
+    options += [
+        "+model.linformer_attention='encoder,cross,decoder'",
+        *(f"model.linformer_{name}={size}" for name, size in SHORT.items()),
+    ]
     options += ["optimization.max_epoch=2"]
     first, second = valid_losses(run("hydra_train", *hydra_arguments(data, tmp_path, *options)).ok())
     assert second < first

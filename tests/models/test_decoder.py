@@ -147,7 +147,7 @@ def test_what_causal_attention_cannot_do_is_refused() -> None:
     model = causal_model(task)
     encoded = model.encoder(**batch(task, [sentence(task, 12, 1)] * 2, left_pad=True)["net_input"])
     target = batch(task, [sentence(task, 9, 2), sentence(task, 5, 3)], left_pad=True)["net_input"]["src_tokens"]
-    with pytest.raises(ValueError, match="targets padded on the left are not supported; pad them on the right"):
+    with pytest.raises(RuntimeError, match="targets padded on the left are not supported; pad them on the right"):
         model.decoder(target, encoded)
     with pytest.raises(ValueError, match="full_context_alignment needs a decoder with full self-attention"):
         model.decoder(target[:1], encoded, full_context_alignment=True)

@@ -174,6 +174,7 @@ def test_dropout_keeps_fairseqs_names() -> None:
 
 def test_a_beam_is_for_projected_attention_alone() -> None:
     """Fairseq's own attention, once told of a beam, would mistake a training batch for one."""
-    model = toy_model(linformer_attention="encoder")
-    model.set_beam_size(4)
+    task = toy_task()
+    model = toy_model(task=task, linformer_attention="encoder")
+    translate(task, model, batch(task, [sentence(task, 9)], left_pad=True), beam=4)
     assert {layer.encoder_attn.beam_size for layer in model.decoder.layers} == {1}

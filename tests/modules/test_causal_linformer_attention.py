@@ -139,9 +139,9 @@ def test_rows_change_places_multiply_and_vanish(window: int) -> None:
         for order in map(torch.tensor, orders[i % 3]):
             attention.reorder_incremental_state(state, order)
             rows = rows[order]
-        # two sums of k · C numbers a sentence, keys and values of the window, the position, and the order
+        # two sums of k · C numbers a sentence, keys and values of the window, and the order
         size = sum(tensor.numel() for buffer in state.values() for tensor in buffer.values())
-        assert size == 2 * kept * 8 * (4 + window) + 1 + len(rows)
+        assert size == 2 * kept * 8 * (4 + window) + len(rows)
 
 
 @pytest.mark.parametrize("window", [0, 4])

@@ -28,9 +28,7 @@ def test_drops_the_rows_of_sentences_that_have_ended() -> None:
     check(reorder_cache(left, torch.tensor([2, 3])), [0])
 
 
-def test_hypotheses_that_do_not_go_together_have_rows_of_their_own() -> None:
-    """Equal sentences in a row look like a beam, but each is decoded by itself. Here both rows of the first pair go on,
-    one of the second and none of the third; then the first row ends."""
-    apart = reorder_cache(to_cache(ROWS, 6), torch.tensor([0, 1, 3]))
-    check(apart, [0, 0, 1])
-    check(reorder_cache(apart, torch.tensor([1, 2])), [0, 1])
+def test_hypotheses_that_do_not_go_together_are_refused() -> None:
+    """Both of the first sentence go on, one of the second, and one of the third."""
+    with pytest.raises(RuntimeError, match="must stand side by side, and come and go together"):
+        reorder_cache(to_cache(ROWS, 6), torch.tensor([0, 1, 3, 4]))

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from linformer_fairseq.modules import KINDS
+from linformer_fairseq.modules import KINDS, linformer_attention
 from tests.reference import make_attention, padding_mask
 
 every_kind = pytest.mark.parametrize("kind", KINDS)
@@ -57,26 +57,43 @@ def test_hypotheses_share_their_sentence(kind: str) -> None:
 
 
 @every_kind
-def test_the_beam_of_another_search_does_no_harm(kind: str) -> None:
-    """Fairseq's search sets the beam size and leaves it set for training and for other searches."""
+def test_the_beam_of_another_search_does_no_harm_where_none_is_at_hand(kind: str) -> None:
     attention = make_attention(kind, encoder_decoder_attention=True)
-    key, query = torch.randn(9, 6, 8, dtype=torch.float64), torch.randn(2, 6, 8, dtype=torch.float64)
-    mask, order = padding_mask([9, 4, 7, 5, 9, 1]), torch.tensor([5, 3, 3])
+    key, query = torch.randn(9, 5, 8, dtype=torch.float64), torch.randn(2, 5, 8, dtype=torch.float64)
+    mask = padding_mask([9, 4, 7, 5, 1])
     expected, _ = attention(query, key, key, mask, static_kv=True)
     attention.set_beam_size(3)
     out, _ = attention(query, key, key, mask, static_kv=True)
     torch.testing.assert_close(out, expected)
-    state: dict = {}
-    out, _ = attention(query[:1], key, key, mask, state, static_kv=True)
-    torch.testing.assert_close(out, expected[:1])
-    attention.reorder_incremental_state(state, order)
-    out, _ = attention(query[1:, order], None, None, None, state, static_kv=True)
-    torch.testing.assert_close(out, expected[1:, order])
-    one_key = key[:, :1].expand(-1, 6, -1)  # whose padding differs
-    expected, _ = attention(query, one_key, one_key, mask, static_kv=True)
-    out, _ = attention(query, one_key, one_key, mask, {}, static_kv=True)
-    torch.testing.assert_close(out, expected)
-    values = key.clone()  # the same keys for a beam, but values of their own
-    expected, _ = attention(query, one_key, values, None, static_kv=True)
-    out, _ = attention(query, one_key, values, None, {}, static_kv=True)
-    torch.testing.assert_close(out, expected)
+    with pytest.raises(ValueError, match=r"5 hypotheses are no whole beams of 3; call set_beam_size\(1\) for"):
+        attention(query, key, key, mask, {}, static_kv=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_weights_of_scores_beyond_half_precision(dtype: torch.dtype) -> None:
+    attention = make_attention(encoder_decoder_attention=True, dtype=dtype)
+    query, keys, values = 300 * torch.randn(3, 2, 8).to(dtype), *torch.randn(2, 2, 2, 5, 4).to(dtype)
+    keys = 300 * keys
+    scores = attention.queries(query).double() @ keys.double().transpose(2, 3) / 2
+    assert scores.abs().max() > 65504
+    expected = scores.softmax(-1)
+    for autocast in (False, True):
+        with torch.autocast("cpu", dtype, enabled=autocast):
+            out, probabilities = attention.softmax_attention_with_probabilities(query, keys, values, None)
+        assert out.isfinite().all()
+        torch.testing.assert_close(probabilities.double(), expected, rtol=0, atol=1e-3)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_takes_no_order_of_products_with_scores_between_them(
+    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Torch's fused attention keeps scores inside, in float32."""
+    few, short = make_attention(k=2, n=64, embed_dim=16, dtype=dtype), make_attention(k=20, dtype=dtype)
+    assert few.folding_pays(torch.ones(64, 2, 16), 2)
+    assert not few.folding_pays(torch.ones(64, 2, 16, dtype=dtype), 2)
+    monkeypatch.setattr(linformer_attention, "projected_scores_attention", None)
+    x = torch.randn(5, 1, 8).to(dtype)
+    assert short(x, x, x, need_weights=False)[0].isfinite().all()
+    with pytest.raises(TypeError):  # as float32 would take
+        short.float()(x.float(), x.float(), x.float(), need_weights=False)

@@ -9,7 +9,7 @@ import pytest
 from linformer_fairseq.quality.arguments import parse
 from linformer_fairseq.quality.report import report_text
 from linformer_fairseq.quality.results import Result, findings
-from linformer_fairseq.quality.variants import VARIANTS, Training
+from linformer_fairseq.quality.variants import VARIANTS, Training, described
 from linformer_fairseq.recipe.settings import Model
 from tests.quality.known import LENGTHS, REFERENCES, SUBSET, result, worse
 
@@ -56,6 +56,36 @@ def test_a_worse_model_is_below_the_baseline(found: dict[str, Any], results: lis
     assert found["differences"][0]["high"] < 0
     assert row(text, "Transformer", 0)[3] == "–"
     assert "There are 2 seeds (1, 2)" in text
+
+
+def test_what_the_variants_are_is_stored_with_their_results(found: dict[str, Any]) -> None:
+    """The report tells what they were then; results from before that was stored have the names of their time."""
+    text = report_text(found, {})
+    assert "*Linformer*: learned E and F in encoder and cross-attention" in text
+    flags = "`--linformer-k k --linformer-attention encoder,cross --linformer-projection linear`"
+    assert row(text, "Linformer", 3) == [flags]
+    later = {
+        "linformer": {"label": "something", "what": "else", "flags": "--x"},
+        "transformer": {"label": "T", "what": ""},
+    }
+    text = report_text({**found, "variants": later}, {})
+    assert "*something*: else" in text
+    assert row(text, "something, k = 8", 0)
+    assert row(text, "something", 3) == ["`--x`"]
+    former = {name: value for name, value in found.items() if name != "variants"}
+    rows = [{**own, "variant": "two-level-all"} if own["k"] else own for own in found["results"]]
+    text = report_text({**former, "results": rows, "differences": []}, {})
+    assert "k/2 causal slots beside the last k/2 tokens" in text
+    assert "## Flags" not in text
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_description_of_every_variant(name: str) -> None:
+    flags = described(name).flags
+    assert bool(flags) == bool(VARIANTS[name].attention)
+    assert "{" not in flags
+    if VARIANTS[name].projection == "two-level":
+        assert "--linformer-exact-below 0" in flags
 
 
 def test_by_length(found: dict[str, Any], results: list[Result]) -> None:

@@ -9,18 +9,26 @@ from pathlib import Path
 
 import pytest
 import torch
+from fairseq import options
 
 from linformer_fairseq.cli.errors import UserError
+from linformer_fairseq.models.config import LinformerConfig
+from linformer_fairseq.modules import CausalTwoLevelAttention, TwoLevelAttention
 from linformer_fairseq.quality.arguments import parse
 from linformer_fairseq.quality.run import write_report
-from linformer_fairseq.quality.variants import VARIANTS
+from linformer_fairseq.quality.variants import CAUSAL_WIDTH, VARIANTS
 from linformer_fairseq.recipe.flags import check_flags
+from linformer_fairseq.recipe.train import training_arguments
 from tests.fairseq_commands import ROOT, run_module
 
 AVERAGE = 2 if hasattr(torch.serialization, "add_safe_globals") else 0  # needs torch 2.4
 BOTH = ["--variants", "transformer,two-level-all", "--seeds", "2"]
-TURNED = ("encoder,cross", "encoder,cross,decoder")
-"""What examples/quality/convert.sh converts."""
+TURNED = {
+    "encoder,cross": "encoder,cross",
+    "encoder,cross,decoder": "encoder,cross,decoder",
+    "linear-decoder": "encoder,cross,decoder",
+}
+"""The models that examples/quality/convert.sh makes, and which of their attention it converts."""
 
 
 def arguments(text: Path, out: Path, *more: object) -> list[str]:
@@ -59,7 +67,8 @@ def test_a_study_goes_on_and_is_reported(text: Path, begun: Path) -> None:
         ("--arch", "two_level_transformer"),
         ("--seed", "2"),
         ("--linformer-projection", "two-level"),
-        ("--linformer-window", "2"),
+        ("--linformer-exact-below", "0"),
+        ("--linformer-decoder-k", "512"),
     ):
         assert command[command.index(flag) + 1] == value
     report = (begun / "report.md").read_text()
@@ -140,14 +149,14 @@ def test_the_test_set_and_the_conversion_recipe(text: Path, begun: Path) -> None
     for name in ("transformer", *TURNED, *(f"{name}-tuned" for name in TURNED)):
         assert len((folder / "valid" / name).read_text().splitlines()) == 12
         assert re.search(f"/{name} .*[0-9]", table)
-    for name in TURNED:
+    for name, places in TURNED.items():
         before, after = (
             torch.load(folder / path, weights_only=True) for path in (f"{name}.pt", f"{name}-tuned/checkpoint_last.pt")
         )
         settings = [vars(state["cfg"]["model"]) for state in (before, after)]
         of_linformer = [{key: value for key, value in s.items() if key.startswith("linformer_")} for s in settings]
         assert of_linformer[0] == of_linformer[1]
-        assert of_linformer[0]["linformer_attention"] == name
+        assert of_linformer[0]["linformer_attention"] == places
         assert before["model"].keys() == after["model"].keys()
         assert any(not torch.equal(weight, after["model"][key]) for key, weight in before["model"].items())
     kept = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
@@ -184,3 +193,27 @@ def test_every_variant_can_be_trained(text: Path, tmp_path: Path) -> None:
     study = parse(["--data", str(text), "--out", str(tmp_path), "--variants", ",".join(VARIANTS), "--k", "8"])
     for training in study.trainings[: len(VARIANTS)]:  # those of the first seed
         check_flags(training.model, training.settings, training.out)
+
+
+def test_two_levels_close_slots_on_sentences(text: Path, tmp_path: Path) -> None:
+    """A study of short sentences would show nothing of two levels if they attended to these in full."""
+    names = [name for name, variant in VARIANTS.items() if variant.projection == "two-level"]
+    study = parse(["--data", str(text), "--out", str(tmp_path), "--variants", ",".join(names), "--k", "8"])
+    for training in study.trainings[: len(names)]:
+        arguments = training_arguments(training.model, training.settings, training.out, training.out, freq=1)
+        config = LinformerConfig.from_namespace(
+            options.parse_args_and_arch(options.get_training_parser(), input_args=arguments)
+        )
+        assert config.places == set(training.variant.attention.split(","))
+        for place in config.places:
+            attention = config.attention(place, 1, 2, 1024)[0](
+                8, 2, self_attention=place != "cross", encoder_decoder_attention=place == "cross"
+            )
+            if isinstance(attention, TwoLevelAttention):
+                sizes = attention.rule.sizes(16)
+                assert sizes.windows(16) == 8 > sizes.opened
+            elif isinstance(attention, CausalTwoLevelAttention):
+                assert attention.sizes == (CAUSAL_WIDTH, 3, CAUSAL_WIDTH)
+                assert attention.exact < 10
+            else:
+                assert training.variant.name == "two-level-linear"

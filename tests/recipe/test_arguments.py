@@ -29,7 +29,7 @@ def test_models_of_every_projection_attention_and_k() -> None:
     ("arguments", "names"),
     [
         ([], ["Transformer", "Linformer k=2 (encoder,cross)", "Two levels k=2 (encoder,cross)"]),
-        (["--attention", "decoder"], ["Transformer", "Linformer k=2 (decoder)"]),  # which two levels have no form for
+        (["--attention", "decoder"], ["Transformer", "Linformer k=2 (decoder)", "Two levels k=2 (decoder)"]),
         (["--model", "transformer_tiny"], ["Transformer"]),
         (["--model", "linformer_transformer_tiny"], ["Linformer k=2 (encoder,cross)"]),
         (["--model", "two_level_transformer_tiny"], ["Two levels k=2 (encoder,cross)"]),
@@ -86,3 +86,6 @@ def test_what_fairseq_is_given(model: Model, arch: str, slug: str) -> None:
         expected += ["--linformer-open-slots", "2"]
     assert model.arguments(training) == expected
     assert model.slug == slug
+    training = replace(training, linformer_args=[], exact_below=0)
+    exactness = ["--linformer-exact-below", "0"] if model.projection == "two-level" else []
+    assert model.arguments(training) == [x for x in expected if x not in ("--linformer-open-slots", "2")] + exactness

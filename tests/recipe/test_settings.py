@@ -89,6 +89,24 @@ def test_other_settings_in_the_same_folder(tmp_path: Path, result: str) -> None:
     assert path.exists()
 
 
+def test_what_is_exact_is_stored_where_it_is_given(tmp_path: Path) -> None:
+    """A folder from before there was the option goes on without it, and none of its models is thrown away."""
+    given = settings("--exact-below", "0")
+    assert "exact_below" not in settings().as_json()["training"]
+    assert given.as_json()["training"]["exact_below"] == 0
+    for first, other, said in ((settings(), given, "None, not 0"), (given, settings(), "0, not None")):
+        out = tmp_path / said
+        out.mkdir()
+        store_settings(first, out, prepares=True)
+        done = out / "models" / "transformer" / "train.json"
+        done.parent.mkdir(parents=True)
+        done.touch()
+        with pytest.raises(UserError, match=f"exact_below = {said}"):
+            store_settings(other, out, prepares=True)
+        store_settings(first, out, prepares=True)
+        assert done.exists()
+
+
 def test_prepared_text_is_replaced_by_a_command_that_prepares(tmp_path: Path) -> None:
     """Never by one that only trains or evaluates, a mistyped variable of which would cost hours."""
     store_settings(settings(), tmp_path, prepares=True)

@@ -16,7 +16,7 @@ from ..run_options import RunOptions
 from ..timing import Spread, in_milliseconds, interleaved
 from .beam_search import Search
 from .checks import TARGET_LENGTH
-from .models import LINFORMERS, TRANSFORMER
+from .models import OURS, TRANSFORMER
 from .settings import CausalSettings
 
 Models = dict[str, TransformerModelBase]
@@ -65,9 +65,9 @@ def measure(models: Models, settings: CausalSettings, options: RunOptions) -> li
 
 
 def measure_growth(models: Models, settings: CausalSettings, options: RunOptions) -> list[DecodingRow]:
-    """Measures every Linformer with every beam at all positions, the positions in turn step by step."""
+    """Measures every one of ours with every beam at all positions, the positions in turn step by step."""
     rows = []
-    for name in LINFORMERS:
+    for name in OURS:
         for beam in settings.beams:
             say(f"decoding at all positions in turn, {name}, beam {beam} ...")
             rows += _in_turn([(name, beam, position) for position in settings.positions], models, settings, options)

@@ -6,19 +6,22 @@ from pathlib import Path
 
 from linformer_fairseq.cli.files import write_json, write_text
 from linformer_fairseq.cli.tables import UNKNOWN
-from linformer_fairseq.modules.ops.causal import CHUNK_SIZE, LONGEST_SINGLE_CHUNK, default_chunk_size
+from linformer_fairseq.modules.ops.causal import default_chunk_size
+from linformer_fairseq.modules.ops.thresholds import CPU
 
-from ..plots import BASELINE, Panel, draw, styles
+from ..plots import BASELINE, RED, THICK, Panel, draw, styles
 from ..report import heading, listing, megabytes, milliseconds, quartiles, ratio
 from ..run_options import RunOptions
 from .decoding import DecodingRow
-from .models import LINFORMERS, TRANSFORMER
-from .product import OURS, TrainingRow
+from .models import LINFORMERS, TRANSFORMER, TWO_LEVELS
+from .product import MODULE, OURS, PRODUCT, TrainingRow
 from .settings import CausalSettings
 
 DECODING_PLOT = "decoding.png"
 TRAINING_PLOT = "training.png"
-STYLES = styles([*LINFORMERS, *OURS]) | {TRANSFORMER: BASELINE}
+STYLES = styles([*LINFORMERS, *OURS]) | {TRANSFORMER: BASELINE, TWO_LEVELS: {"marker": "s", "color": RED}}
+for _name in (TWO_LEVELS, *LINFORMERS, PRODUCT, MODULE):
+    STYLES[_name] = {**STYLES[_name], "linewidth": THICK}
 STEP_COLUMNS: dict[str, Callable[[DecodingRow], str]] = {
     "Model": lambda row: row.model,
     "Beam": lambda row: str(row.beam),
@@ -40,7 +43,7 @@ class Results:
     decoding: list[DecodingRow]
     """Every model at every position, the models in turn."""
     growth: list[DecodingRow]
-    """Every Linformer at every position, the positions in turn."""
+    """Every one of ours at every position, the positions in turn."""
     training: list[TrainingRow]
     chunks: list[TrainingRow]
 
@@ -63,13 +66,14 @@ def write(results: Results, settings: CausalSettings, options: RunOptions) -> No
 def text(results: Results, settings: CausalSettings, options: RunOptions) -> str:
     """Returns the report as Markdown."""
     parts = [
-        *heading("Causal Linformer attention against full attention", options),
+        *heading("Causal attention in two levels and of Linformer, against full attention", options),
         "## Decoding",
         f"Whole models of width {settings.dim} with {settings.heads} heads, {settings.layers} + {settings.layers} "
         f"layers, feed-forward layers of {settings.ffn_dim}, {settings.words:,} words and random weights, k = "
         f"{settings.k}; {settings.sentences} sentences of {settings.source_length} tokens. A step is one of fairseq's "
         "beam search: reorder the state, decode a token for every hypothesis, and choose the candidates. The state is "
-        "filled with random numbers up to the target position, not decoded.",
+        "filled with random numbers up to the target position, not decoded. Two levels have the settings of their "
+        "architectures but for k.",
         f"![Decoding]({DECODING_PLOT})",
         _decoding_table(results.decoding),
         "The same steps of one model at a time, its positions taking turns, so that what others leave behind in caches "
@@ -78,13 +82,14 @@ def text(results: Results, settings: CausalSettings, options: RunOptions) -> str
         "## Training",
         f"Forward and backward of the attention alone, {settings.heads} heads of {settings.head_dim} features, k = "
         f"{settings.k}, batch {settings.batch}, no dropout: the products without linear layers, the modules with "
-        "theirs. Peak memory is what forward and backward take beyond inputs, parameters and fairseq's mask.",
+        "theirs. (`benchmark efficiency --parts causal` measures modules with two levels.) Peak memory is what forward "
+        "and backward take beyond inputs, parameters and fairseq's mask.",
         f"![Training]({TRAINING_PLOT})",
         _training_table(results.training),
         *_growth(results.training),
         "## Chunk sizes",
         f"Forward and backward of the causal Linformer product; the default is one chunk up to "
-        f"{LONGEST_SINGLE_CHUNK} tokens, then chunks of {CHUNK_SIZE}.",
+        f"{CPU.longest_single_chunk} tokens, then chunks of {CPU.chunk_size}.",
         _chunk_table(results.chunks),
     ]
     return "\n\n".join(parts) + "\n"

@@ -6,7 +6,7 @@ from ..memory import release
 from ..run_options import RunOptions
 from . import decoding, product
 from .checks import check_decoding, check_product
-from .models import LINFORMERS, build_models
+from .models import OURS, build_models
 from .report import Results, write
 from .settings import CausalSettings
 
@@ -21,7 +21,7 @@ def run(options: RunOptions, settings: CausalSettings) -> None:
     check_product(settings.heads, settings.head_dim, settings.k, settings.chunk_sizes, device)
     for name, model in models.items():
         model.to(device)
-        if name in LINFORMERS:
+        if name in OURS:
             check_decoding(name, model, device)
         model.to(options.torch_dtype)
     decoded = decoding.measure(models, settings, options)

@@ -12,7 +12,7 @@ from linformer_fairseq.cli.progress import say
 
 from ..forward import ENCODER, WITHOUT_WEIGHTS, forward_call, random_tokens, shapes
 from ..memory import refusal, release
-from ..models import TRANSFORMER, build, contenders
+from ..models import TRANSFORMER, TWO_LEVEL_FLAGS, build, contenders, own_k
 from ..rows import TimedRow
 from ..run_options import RunOptions
 from ..timing import Spread, Timings, interleaved, too_long, with_peaks
@@ -87,7 +87,7 @@ def _build(settings: EfficiencySettings, options: RunOptions) -> Models:
     task, k_everywhere = settings.model.task(), settings.largest_model_k
     longest = max(length for length, _ in shapes(settings.inference_tokens, settings.inference_lengths))
     models = {
-        name: build(flags, settings.model, task, max(longest, k_everywhere))
+        name: build(flags, settings.model, task, max(longest, k_everywhere, own_k(TWO_LEVEL_FLAGS)))
         for name, flags in contenders(settings.model_k, k_everywhere).items()
     }
     for model in models.values():

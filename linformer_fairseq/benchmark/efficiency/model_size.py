@@ -1,15 +1,16 @@
 """Parameters of whole models against N, the positions that they are built for."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import torch
 
 from linformer_fairseq.cli.progress import say
 from linformer_fairseq.models.config import LinformerConfig
 from linformer_fairseq.models.loading import projection_weights
+from linformer_fairseq.modules import KINDS
 from linformer_fairseq.modules.linformer_attention import SHARINGS
 
-from ..models import Flags, build, contenders, linformer_flags
+from ..models import Flags, build, contenders, linformer_flags, own_k
 from ..rows import Row
 from ..run_options import RunOptions
 from .settings import EfficiencySettings
@@ -29,7 +30,7 @@ class ModelSizeRow(Row):
     k: int | None
     sharing: str | None
     projection: str | None
-    """These three are None for fairseq's Transformer."""
+    """These three are None for fairseq's Transformer, and sharing is where there are no E and F."""
     parameters: int | None
     """fairseq's sinusoidal positions are none."""
     projection_parameters: int | None
@@ -47,9 +48,8 @@ def measure(settings: EfficiencySettings, options: RunOptions) -> list[ModelSize
     rows = []
     for positions in settings.positions:
         for name, flags in models.items():
-            k = int(flags["linformer_k"]) if flags else None
-            options_of = {**vars(DEFAULTS), **flags} if flags else {}
-            kind = (name, positions, k, options_of.get("linformer_sharing"), options_of.get("linformer_projection"))
+            k = own_k(flags) if flags else None
+            kind = (name, positions, k, *_sharing_and_projection(flags))
             if k is not None and k > positions:
                 note = f"left out: k = {k} is more than N = {positions}"
                 rows.append(ModelSizeRow(*kind, None, None, None, note))
@@ -62,8 +62,18 @@ def measure(settings: EfficiencySettings, options: RunOptions) -> list[ModelSize
     return rows
 
 
+def _sharing_and_projection(flags: Flags) -> tuple[str | None, str | None]:
+    if not flags:
+        return None, None
+    values = {**vars(DEFAULTS), **flags}
+    projection = values["linformer_projection"]
+    shares = any(option.name == "linformer_sharing" for option in fields(KINDS[projection].options))
+    return values["linformer_sharing"] if shares else None, projection
+
+
 def _models(settings: EfficiencySettings) -> dict[str, Flags]:
-    """Returns the Transformer, a Linformer for each k, and further ones with other sharings or without parameters."""
+    """Returns the Transformer, two levels, a Linformer for each k, and further ones with other sharings or without
+    parameters."""
     models, k = contenders(settings.model_k), settings.largest_model_k
     for sharing in SHARINGS:
         if sharing != DEFAULTS.linformer_sharing:

@@ -10,14 +10,14 @@ from torch import Tensor, nn
 
 from linformer_fairseq.cli.progress import say
 
-from ..memory import refusal, release
+from ..memory import refusal, release, saved_bytes
 from ..rows import TimedRow
 from ..run_options import RunOptions
 from ..timing import INPUT_SETS, Spread, Timings, interleaved, spread, take_turns, too_long, with_peaks
 from .contenders import CONTENDERS
 from .machine_peak import SquareProduct
 from .peers import NotInstalledError, Peer, Sizes
-from .settings import EfficiencySettings
+from .settings import MODULES, EfficiencySettings
 
 FORWARD = "forward"
 BACKWARD = "forward and backward"
@@ -63,6 +63,8 @@ class ModuleRow(TimedRow):
     product_rate: float | None
     """Floating-point operations per second of the product of two square matrices."""
     note: str = ""
+    saved_bytes: int | None = None
+    """What forward keeps for backward, beyond input and parameters; None where there is no backward."""
 
     @property
     def key(self) -> Key:
@@ -97,19 +99,21 @@ def measure(
     options: RunOptions,
     before: Sequence[ModuleRow],
     contenders: Sequence[Peer] = CONTENDERS,
+    part: str = MODULES,
 ) -> list[ModuleRow]:
     """Measures every contender on the same batches, the contenders in turn.
 
     Args:
         before: rows of shorter sentences; what took too long there is left out, as is the backward of what takes too
             long forward.
+        part: what to tell the user that this is.
     """
     torch.manual_seed(options.seed)
     modules, refused = _build(shape, settings, options, contenders)
     inputs = _inputs(shape, settings.dim, options)
     rows: list[ModuleRow] = []
     for passes, step in {FORWARD: _forward, BACKWARD: _forward_and_backward}.items():
-        say(f"modules, {passes}, {shape.sentences:,} x {shape.length:,} tokens ...")
+        say(f"{part}, {passes}, {shape.sentences:,} x {shape.length:,} tokens ...")
         slow = {
             row.key: row.note
             for row in (*before, *rows)
@@ -129,7 +133,11 @@ def measure(
             time, peak, note = measured[key]
             batch = (passes, shape.length, shape.sentences, len(seconds.get(key, ())))
             parameters = sum(x.numel() for x in modules[key][1].parameters()) if key in modules else None
-            rows.append(ModuleRow(*key, *batch, time, peak, parameters, product_rate, note))
+            saved = None
+            if passes == BACKWARD and time:
+                contender, module = modules[key]
+                saved = _saved_bytes(module, inputs[contender.time_first])
+            rows.append(ModuleRow(*key, *batch, time, peak, parameters, product_rate, note, saved))
         del calls, product
         release(options.torch_device)
     return rows
@@ -183,3 +191,13 @@ def _forward_and_backward(module: nn.Module, inputs: list[Pair], run: int) -> ob
     x = x.detach().requires_grad_()
     wanted = [x, *(p for p in module.parameters() if p.requires_grad)]
     return torch.autograd.grad(module(x), wanted, upstream, allow_unused=True)
+
+
+def _saved_bytes(module: nn.Module, inputs: list[Pair]) -> int | None:
+    x, _ = inputs[0]
+    x = x.detach().requires_grad_()
+    try:
+        return saved_bytes(lambda: module(x), [x, *module.parameters(), *module.buffers()])
+    except (RuntimeError, MemoryError) as error:
+        refusal(error)
+        return None

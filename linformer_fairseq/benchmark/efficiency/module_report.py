@@ -1,6 +1,6 @@
 """What a report shows of attention modules: tables, and pictures of time and memory with the slopes of both."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from pathlib import Path
 
@@ -9,25 +9,28 @@ import numpy as np
 from linformer_fairseq.cli.tables import UNKNOWN, table
 
 from .. import plots
-from ..plots import BASELINE, RED, Panel, Style
+from ..plots import BASELINE, RED, THICK, Panel, Style
 from ..report import crossing, listing, megabytes, milliseconds, quartiles, ratio
 from .contenders import CONTENDERS, EAGER, FAIRSEQ, FUSED, OURS, OWN, TWO_LEVELS, WITH_K
 from .machine_peak import linformer_operations
 from .module_grid import BACKWARD, FORWARD, PRODUCT, Key, ModuleRow
 from .peers import Sizes
-from .settings import EfficiencySettings
+from .settings import CAUSAL, CROSS, EQUAL, MODULES, EfficiencySettings
 
-FILES = {FORWARD: "modules-forward.png", BACKWARD: "modules-backward.png"}
+SLUGS = {FORWARD: "forward", BACKWARD: "backward"}
+PICTURES = tuple(f"{part}-{slug}.png" for part in (MODULES, CROSS, CAUSAL) for slug in SLUGS.values())
 Value = Callable[[ModuleRow], float | None]
 """Seconds or bytes per batch."""
 SECONDS: Value = attrgetter("seconds")
 PEAK: Value = attrgetter("peak_bytes")
+SAVED: Value = attrgetter("saved_bytes")
 OWN_NAMES = tuple(contender.name for contender in OWN)
+NAMES = tuple(contender.name for contender in CONTENDERS)
 
 
 def grid(rows: Sequence[ModuleRow], settings: EfficiencySettings, folder: Path) -> list[str]:
     """Draws the pictures, and returns all sections on modules against length."""
-    draw(rows, settings, folder)
+    rows = in_order(rows)
     k = settings.table_k
     parts = [
         "## Attention modules",
@@ -36,22 +39,24 @@ def grid(rows: Sequence[ModuleRow], settings: EfficiencySettings, folder: Path) 
         "beyond input and parameters, gradients included: on a GPU by the allocator's count, elsewhere by adding up "
         f"torch's own list of what it allocates and frees. “{EAGER}” also averages its weights over the heads, as "
         f"fairseq gives no others; “{FAIRSEQ}” is torch's fused attention within fairseq's module.",
-        *(f"![Time and memory against length, {passes}, k = {k}]({name})" for passes, name in FILES.items()),
+        *pictures(MODULES, rows, settings, folder),
     ]
     for passes in dict.fromkeys(row.passes for row in rows):
         own = [row for row in rows if row.passes == passes]
-        for name in (EAGER, FUSED):
-            parts += [
-                f"### {name}, as multiples of {OURS}, {passes}",
-                "As in table 3 of Wang et al. (2020): time, then peak memory.",
-                _ratios(own, name, SECONDS, settings),
-                _ratios(own, name, PEAK, settings),
-            ]
+        for unit in [name for name in OWN_NAMES if any(row.contender == name for row in own)]:
+            for name in (EAGER, FUSED):
+                parts += [
+                    f"### {name}, as multiples of {unit}, {passes}",
+                    "As in table 3 of Wang et al. (2020): time, then peak memory.",
+                    _ratios(own, name, unit, SECONDS, settings),
+                    _ratios(own, name, unit, PEAK, settings),
+                ]
         parts += [
             f"### All modules, k = {k}, {passes}",
             "Milliseconds per batch, then peak MB. The slope is the exponent of a sentence's time, or memory, against "
             "its length, over all lengths that the row has: 1 is linear, 2 quadratic.",
             *_against_length([row for row in own if row.k in (None, k)], settings),
+            *_saved([row for row in own if row.k in (None, k)], settings),
             f"### linformer_fairseq, every k, {passes}",
             *_against_length([row for row in own if row.contender in OWN_NAMES], settings),
             f"### Modules with k slots, as multiples of {OURS}, {passes}",
@@ -67,6 +72,53 @@ def grid(rows: Sequence[ModuleRow], settings: EfficiencySettings, folder: Path) 
     return parts
 
 
+def cross(rows: Sequence[ModuleRow], settings: EfficiencySettings, folder: Path) -> list[str]:
+    """Draws the pictures, and returns the section on cross-attention."""
+    what = (
+        f"Cross-attention with its linear layers and as many queries as tokens, {settings.dim} features, "
+        f"{settings.heads} heads, beside torch's fused attention"
+    )
+    return _place(CROSS, "Cross-attention", what, rows, settings, folder)
+
+
+def causal(rows: Sequence[ModuleRow], settings: EfficiencySettings, folder: Path) -> list[str]:
+    """Draws the pictures, and returns the section on the decoder's self-attention."""
+    what = (
+        f"The decoder's self-attention with its linear layers, {settings.dim} features, {settings.heads} heads; “"
+        f"{FUSED}” is torch's, with its own causal mask"
+    )
+    return _place(CAUSAL, "Causal self-attention", what, rows, settings, folder)
+
+
+def _place(
+    part: str, title: str, what: str, rows: Sequence[ModuleRow], settings: EfficiencySettings, folder: Path
+) -> list[str]:
+    rows = in_order(rows)
+    parts = [
+        f"## {title}",
+        f"{what}; on batches as under “Attention modules”: milliseconds per batch, then peak MB, and with the backward "
+        "pass the MB that forward keeps for it beyond input and parameters.",
+        *pictures(part, rows, settings, folder),
+    ]
+    for passes in dict.fromkeys(row.passes for row in rows):
+        own = [row for row in rows if row.passes == passes]
+        parts += [
+            f"### {title}, {passes}",
+            *_against_length(own, settings),
+            *_saved(own, settings),
+            f"### {title}, as multiples of “{FUSED}”, {passes}",
+            "Time and peak memory.",
+            _as_multiples(own, FUSED, [row.key for row in own if row.contender != FUSED], settings),
+        ]
+    return parts
+
+
+def in_order(rows: Iterable[ModuleRow]) -> list[ModuleRow]:
+    """Returns rows as tables show them: full attention, two levels, Linformer, and then what was measured besides."""
+    places = {name: place for place, name in enumerate(NAMES)}
+    return sorted(rows, key=lambda row: places.get(row.contender, len(places)))
+
+
 def equal(rows: Sequence[ModuleRow], settings: EfficiencySettings, folder: Path) -> list[str]:
     """Returns the section on sentences with a slot for every token."""
     ours = {(row.length, row.passes): row.seconds for row in rows if row.contender == OURS}
@@ -79,16 +131,19 @@ def equal(rows: Sequence[ModuleRow], settings: EfficiencySettings, folder: Path)
         "Quartiles": lambda row: quartiles(row.time),
         "Time / Linformer's": lambda row: ratio(row.seconds, ours.get((row.length, row.passes))),
     }
-    shown = [row for row in rows if row.contender in (EAGER, FAIRSEQ, FUSED, *WITH_K)]
+    shown = [row for row in in_order(rows) if row.contender in (EAGER, FAIRSEQ, FUSED, *WITH_K)]
+    shown.sort(key=lambda row: (row.length, row.passes != FORWARD))
     return ["## A slot for every token, n = k", listing(shown, columns)]
 
 
-def left_out(rows: Sequence[ModuleRow]) -> list[str]:
-    """Returns the section that says why modules have no time."""
+def left_out(rows: Mapping[str, Sequence[ModuleRow]]) -> list[str]:
+    """Returns the section that says why modules of each part have no time."""
     notes: dict[tuple[str, str], list[str]] = {}
-    for row in rows:
-        if row.note:
-            notes.setdefault((str(row.key), row.note), []).append(f"{row.length:,} ({row.passes})")
+    for part, own in rows.items():
+        where = "" if part in (MODULES, EQUAL) else f"{part}, "
+        for row in own:
+            if row.note:
+                notes.setdefault((str(row.key), row.note), []).append(f"{row.length:,} ({where}{row.passes})")
     if not notes:
         return []
     return [
@@ -97,7 +152,7 @@ def left_out(rows: Sequence[ModuleRow]) -> list[str]:
     ]
 
 
-def _by_key(rows: Sequence[ModuleRow]) -> dict[tuple[Key, int], ModuleRow]:
+def _by_key(rows: Iterable[ModuleRow]) -> dict[tuple[Key, int], ModuleRow]:
     return {(row.key, row.length): row for row in rows}
 
 
@@ -106,11 +161,11 @@ def _lengths(settings: EfficiencySettings) -> dict[str, int]:
     return {f"{n:,}": n for n in settings.lengths}
 
 
-def _ratios(rows: Sequence[ModuleRow], name: str, value: Value, settings: EfficiencySettings) -> str:
+def _ratios(rows: Sequence[ModuleRow], name: str, unit: str, value: Value, settings: EfficiencySettings) -> str:
     measured = _by_key(rows)
 
     def cell(length: int, k: int) -> str:
-        theirs, ours = measured.get((Key(name, None), length)), measured.get((Key(OURS, k), length))
+        theirs, ours = measured.get((Key(name, None), length)), measured.get((Key(unit, k), length))
         return ratio(theirs and value(theirs), ours and value(ours))
 
     return crossing("Tokens", _lengths(settings), {f"k = {k}": k for k in settings.k}, cell)
@@ -137,17 +192,35 @@ def _against_length(rows: Sequence[ModuleRow], settings: EfficiencySettings) -> 
     ]
 
 
+def _saved(rows: Sequence[ModuleRow], settings: EfficiencySettings) -> list[str]:
+    """Returns a table of what forward keeps for backward, where that was measured."""
+    measured = _by_key(row for row in rows if row.saved_bytes is not None)
+    keys = {str(key): key for key, _ in measured}
+
+    def cell(key: Key, length: int) -> str:
+        row = measured.get((key, length))
+        return megabytes(row.saved_bytes) if row else UNKNOWN
+
+    table_of_saved = crossing("MB kept for backward", keys, _lengths(settings), cell)
+    return [table_of_saved] if keys else []
+
+
 def _with_k(rows: Sequence[ModuleRow], settings: EfficiencySettings) -> str:
+    keys = [row.key for row in rows if row.contender in WITH_K and row.contender != OURS]
+    return _as_multiples(rows, OURS, keys, settings)
+
+
+def _as_multiples(rows: Sequence[ModuleRow], unit: str, keys: Iterable[Key], settings: EfficiencySettings) -> str:
+    """Returns a table of time and peak memory over those of one contender, with the same k where it has one."""
     measured = _by_key(rows)
 
     def cell(key: Key, n: int) -> str:
-        theirs, ours = measured.get((key, n)), measured.get((Key(OURS, key.k), n))
-        if not (theirs and ours):
+        one, other = measured.get((key, n)), measured.get((Key(unit, key.k if unit in WITH_K else None), n))
+        if not (one and other):
             return UNKNOWN
-        return f"{ratio(theirs.seconds, ours.seconds)} · {ratio(theirs.peak_bytes, ours.peak_bytes)}"
+        return f"{ratio(one.seconds, other.seconds)} · {ratio(one.peak_bytes, other.peak_bytes)}"
 
-    keys = sorted({row.key for row in rows if row.contender in WITH_K and row.contender != OURS})
-    return crossing("Attention", {str(key): key for key in keys}, _lengths(settings), cell)
+    return crossing("Attention", {str(key): key for key in dict.fromkeys(keys)}, _lengths(settings), cell)
 
 
 def _share_of_peak(rows: Sequence[ModuleRow], settings: EfficiencySettings) -> str:
@@ -185,16 +258,19 @@ def styles(names: Iterable[str]) -> dict[str, Style]:
     return plots.styles(names) | {
         EAGER: BASELINE,
         FUSED: {**BASELINE, "marker": "v", "color": "dimgrey"},
-        OURS: {"marker": "o", "color": RED, "linewidth": 3.0},
-        TWO_LEVELS: {"marker": "s", "color": RED, "linewidth": 3.0, "linestyle": ":"},
+        TWO_LEVELS: {"marker": "s", "color": RED, "linewidth": THICK},
+        OURS: {"marker": "o", "color": RED, "linewidth": THICK, "linestyle": ":"},
     }
 
 
-def draw(rows: Sequence[ModuleRow], settings: EfficiencySettings, folder: Path) -> None:
-    """Draws a picture for each pass, with every contender once."""
-    names = [*(contender.name for contender in CONTENDERS), *(row.contender for row in rows)]
-    by_name = styles(dict.fromkeys(names))
-    for passes, file in FILES.items():
+def pictures(part: str, rows: Sequence[ModuleRow], settings: EfficiencySettings, folder: Path) -> list[str]:
+    """Draws a picture for each pass, with every contender once, and returns the lines that show them."""
+    by_name = styles(dict.fromkeys([*NAMES, *(row.contender for row in rows)]))
+    lines = []
+    for passes, slug in SLUGS.items():
+        file = f"{part}-{slug}.png"
+        what = "" if part == MODULES else f", {part}"
+        lines.append(f"![Time and memory against length{what}, {passes}, k = {settings.table_k}]({file})")
         shown = [row for row in rows if row.passes == passes and row.k in (None, settings.table_k)]
         labels = {
             name: _label(name, [row for row in shown if row.contender == name])
@@ -212,6 +288,7 @@ def draw(rows: Sequence[ModuleRow], settings: EfficiencySettings, folder: Path) 
             panels.append(Panel(f"{passes}: {title}", "tokens per sentence", y_label, points, scale))
         line_styles = {label: by_name[name] for name, label in labels.items()}
         plots.draw(folder / file, panels, line_styles, (12, 7), columns=2, title="slopes of time and of memory")
+    return lines
 
 
 def _label(name: str, rows: Sequence[ModuleRow]) -> str:

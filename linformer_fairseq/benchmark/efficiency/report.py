@@ -17,7 +17,7 @@ from . import module_report, whole_report
 from .inference import InferenceRow
 from .model_size import ModelSizeRow
 from .module_grid import SLOW_RUNS, ModuleRow
-from .settings import EQUAL, INFERENCE, MODULES, PARTS, SIZES, TRAINING, EfficiencySettings
+from .settings import CAUSAL, CROSS, EQUAL, INFERENCE, MODULES, PARTS, SIZES, TRAINING, EfficiencySettings
 from .store import FILE_NAME as RESULTS_NAME
 from .training import TrainingRow
 
@@ -25,6 +25,8 @@ FILE_NAME = "report.md"
 TABLE = "{}.csv"
 ROWS: dict[str, type[Row]] = {
     MODULES: ModuleRow,
+    CROSS: ModuleRow,
+    CAUSAL: ModuleRow,
     EQUAL: ModuleRow,
     SIZES: ModelSizeRow,
     INFERENCE: InferenceRow,
@@ -33,13 +35,15 @@ ROWS: dict[str, type[Row]] = {
 """The rows of each part."""
 SECTIONS: dict[str, Callable[[Sequence[Any], EfficiencySettings, Path], list[str]]] = {
     MODULES: module_report.grid,
+    CROSS: module_report.cross,
+    CAUSAL: module_report.causal,
     EQUAL: module_report.equal,
     SIZES: whole_report.sizes,
     INFERENCE: whole_report.inference,
     TRAINING: whole_report.training,
 }
 """What each part adds to the report, beside the pictures that it draws into the folder."""
-PICTURES = (*module_report.FILES.values(), whole_report.SIZES_FILE, whole_report.INFERENCE_FILE)
+PICTURES = (*module_report.PICTURES, whole_report.SIZES_FILE, whole_report.INFERENCE_FILE)
 
 
 def write(folder: Path, parts: Sequence[str]) -> None:
@@ -74,7 +78,7 @@ def write(folder: Path, parts: Sequence[str]) -> None:
         if rows[part]:
             write_text(folder / TABLE.format(part), _csv([row.facts() for row in rows[part]]))
             text += SECTIONS[part](rows[part], settings, folder)
-    text += module_report.left_out([*rows[MODULES], *rows[EQUAL]])
+    text += module_report.left_out({part: rows[part] for part in (MODULES, EQUAL, CROSS, CAUSAL)})
     write_text(folder / FILE_NAME, "\n\n".join(text) + "\n")
 
 
@@ -94,6 +98,6 @@ def _flat(row: dict[str, Any]) -> dict[str, Any]:
     for name, value in row.items():
         if isinstance(value, dict):
             flat |= {f"{name}_{part}": number for part, number in value.items()}
-        elif value is not None or name not in ("time", "tokens_per_second"):
+        elif value is not None or name not in ("time", "tokens_per_second", "saved_bytes"):
             flat[name] = value
     return flat

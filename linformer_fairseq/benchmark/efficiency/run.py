@@ -12,7 +12,8 @@ from ..rows import Row
 from ..run_options import RunOptions
 from . import inference, model_size, module_grid, report, training
 from .checks import check
-from .settings import EQUAL, INFERENCE, MODULES, SIZES, TRAINING, EfficiencySettings
+from .contenders import BY_PART
+from .settings import EQUAL, INFERENCE, SIZES, TRAINING, EfficiencySettings
 from .store import FILE_NAME, Store
 from .versions import code_digest, versions
 
@@ -53,10 +54,11 @@ def _measure(options: RunOptions, settings: EfficiencySettings) -> None:
 def _blocks(part: str, options: RunOptions, settings: EfficiencySettings) -> Iterator[Block]:
     """Yields what a part consists of, from short sentences to long ones."""
     whole = dataclasses.replace(options, repeats=settings.whole_repeats, warm_up=min(1, options.warm_up))
-    if part in (MODULES, EQUAL):
-        shapes_of_part = module_grid.shapes if part == MODULES else module_grid.equal_shapes
+    if part in BY_PART:
+        shapes_of_part = module_grid.equal_shapes if part == EQUAL else module_grid.shapes
+        of_part = {"contenders": BY_PART[part], "part": part}
         for shape in shapes_of_part(settings):
-            yield f"{part}, {shape.length} tokens", partial(module_grid.measure, shape, settings, options)
+            yield f"{part}, {shape.length} tokens", partial(module_grid.measure, shape, settings, options, **of_part)
     elif part == SIZES:
         yield part, lambda before: model_size.measure(settings, options)
     elif part == INFERENCE:

@@ -10,7 +10,7 @@ import torch
 from linformer_fairseq.cli.progress import say
 
 from ..memory import release
-from ..models import build, contenders
+from ..models import TWO_LEVEL_FLAGS, build, contenders, own_k
 from ..rows import TimedRow
 from ..run_options import RunOptions
 from ..timing import Spread, Timings, take_turns, too_long, with_peaks
@@ -94,7 +94,7 @@ def measure(
         batches = equally_long(length, max_tokens, words, options.seed, device)
     # a processor gains nothing from fairseq's mixed precision
     precision = options.torch_dtype if device.type == "cuda" else torch.float32
-    positions = max(POSITIONS, batches.longest, settings.largest_model_k)
+    positions = max(POSITIONS, batches.longest, settings.largest_model_k, own_k(TWO_LEVEL_FLAGS))
     trainers = {
         name: Trainer(build(flags, settings.model, task, positions).to(device), task, precision)
         for name, flags in contenders(settings.model_k).items()

@@ -7,8 +7,8 @@ from linformer_fairseq.cli.tables import UNKNOWN
 
 from .. import plots
 from ..forward import WITHOUT_WEIGHTS
-from ..models import TRANSFORMER
-from ..plots import BASELINE, Panel, Style
+from ..models import TRANSFORMER, TWO_LEVELS, contenders
+from ..plots import BASELINE, RED, THICK, Panel, Style
 from ..report import crossing, listing, megabytes, quartiles, ratio
 from .batches import LONGEST_WORDS, MEAN_WORDS
 from .inference import InferenceRow
@@ -24,7 +24,7 @@ def sizes(rows: Sequence[ModelSizeRow], settings: EfficiencySettings, folder: Pa
     """Draws parameters against the longest sentence that a model is built for, and returns the section on them."""
     points = [(row.model, row.positions, row.parameters) for row in rows]
     panel = Panel("model size", "N, longest sentence in tokens", "parameters, millions", points, 1e-6)
-    plots.draw(folder / SIZES_FILE, [panel], _styles(rows), (8, 6), columns=2)
+    plots.draw(folder / SIZES_FILE, [panel], _styles(rows, settings), (8, 6), columns=2)
     by_model = {(row.model, row.positions): row for row in rows}
 
     def cell(model: str, n: int) -> str:
@@ -52,7 +52,7 @@ def inference(rows: Sequence[InferenceRow], settings: EfficiencySettings, folder
     for part in dict.fromkeys(row.part for row in rows):
         points = [(row.model, row.length, row.seconds) for row in rows if row.part == part]
         panels.append(Panel(part, "tokens per sentence", "time per batch, s", points))
-    plots.draw(folder / INFERENCE_FILE, panels, _styles(rows), (5.5 * len(panels), 5), columns=2)
+    plots.draw(folder / INFERENCE_FILE, panels, _styles(rows, settings), (5.5 * len(panels), 5), columns=2)
     baseline = {(row.part, row.length): row.seconds for row in rows if row.model == TRANSFORMER}
     columns: dict[str, Callable[[InferenceRow], str]] = {
         "Model": lambda row: row.model,
@@ -99,5 +99,10 @@ def training(rows: Sequence[TrainingRow], settings: EfficiencySettings, folder: 
     ]
 
 
-def _styles(rows: Sequence[ModelSizeRow | InferenceRow]) -> dict[str, Style]:
-    return plots.styles(dict.fromkeys(row.model for row in rows)) | {TRANSFORMER: BASELINE}
+def _styles(rows: Sequence[ModelSizeRow | InferenceRow], settings: EfficiencySettings) -> dict[str, Style]:
+    styles = plots.styles(dict.fromkeys(row.model for row in rows))
+    styles |= {TRANSFORMER: BASELINE, TWO_LEVELS: {"marker": "s", "color": RED}}
+    for name in set(contenders(settings.model_k)) - {TRANSFORMER}:
+        if name in styles:
+            styles[name] = {**styles[name], "linewidth": THICK}
+    return styles

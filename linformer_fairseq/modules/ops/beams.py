@@ -1,7 +1,7 @@
 """The h hypotheses of a beam, which share their sentence.
 
-fairseq's search repeats every sentence h times, one copy after the other. Attention keeps one copy, and treats the
-hypotheses of a sentence as h times as many queries of it.
+fairseq's search repeats every sentence h times, one copy after the other, and drops all copies of one at once.
+Attention keeps one copy, and treats the hypotheses of a sentence as h times as many queries of it.
 
 Shapes: T queries, n tokens, B sentences, C the model width.
 """
@@ -10,10 +10,20 @@ import torch
 from torch import Tensor
 
 
-def deduplicate_beams(x: Tensor, hypotheses: int, dim: int) -> Tensor:
-    """Keeps one copy a sentence, B of the B h places along `dim`, where all copies are equal; otherwise returns `x`."""
-    first = x.movedim(dim, 0)[::hypotheses].movedim(0, dim)
-    return first if torch.equal(first.repeat_interleave(hypotheses, dim), x) else x
+def one_of_each_beam(rows: Tensor, hypotheses: int) -> Tensor:
+    """The row that all hypotheses of a sentence have: (B h,) to (B,).
+
+    Nothing waits for the comparison: rows that differ within a beam end a program on a GPU with a device-side
+    assertion, as an index outside an embedding does.
+
+    Raises:
+        RuntimeError: rows that differ within a beam, on a processor.
+    """
+    beams = rows.view(-1, hypotheses)
+    if hypotheses > 1:
+        same = (beams == beams[:, :1]).all()
+        torch._assert_async(same, "the hypotheses of a sentence must stand side by side, and come and go together")
+    return beams[:, 0]
 
 
 def fold_beams(query: Tensor, hypotheses: int) -> Tensor:

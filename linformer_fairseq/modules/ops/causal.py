@@ -31,11 +31,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from linformer_fairseq.modules.ops.causal_products import slots_to_tokens, tokens_to_slots
-
-LONGEST_SINGLE_CHUNK = 192
-"""Tokens of a text that is computed fastest, if not with least memory, in a single chunk."""
-CHUNK_SIZE = 64
-"""Tokens a chunk, at most, with which longer texts are computed fastest."""
+from linformer_fairseq.modules.ops.precision import at_least_float32
+from linformer_fairseq.modules.ops.thresholds import CPU, Thresholds, thresholds
 
 
 class CausalState(NamedTuple):
@@ -87,26 +84,28 @@ def causal_attention(
 
     Returns:
         The output (T, B, H, d); the probabilities of the slots before dropout and of the window's tokens, the oldest
-        first, (T, B, H, k + w) where they are needed, with a state in its type; and the state after these tokens where
+        first, (T, B, H, k + w) where they are needed, in float32 or better; and the state after these tokens where
         one was given.
     """
     dtype = query.dtype
-    inner = dtype if state is None else state.key_sums.dtype
-    q, k, v, e, f = (x.to(inner) for x in (query, key, value, key_matrix, value_matrix))
+    of_values = dtype if state is None else state.key_sums.dtype
+    q, k, e = (x.to(at_least_float32(of_values)) for x in (query, key, key_matrix))  # of which scores are made
+    v, f = value.to(of_values), value_matrix.to(of_values)
     with torch.autocast(query.device.type, enabled=False):  # the types are chosen already
         if state is not None and len(query) == 1:
             out, weights, state = _next_token(q, k, v, e, f, slot_mask, dropout, state, overwrite_state, position)
             return out.to(dtype), weights if need_probabilities else None, state
-        chunks = max(1, math.ceil(len(query) / (chunk_size or default_chunk_size(len(query)))))
+        size = chunk_size or default_chunk_size(len(query), thresholds(query.device))
+        chunks = max(1, math.ceil(len(query) / size))
         out, probabilities, state = _in_chunks(
             q, k, v, e, f, slot_mask, dropout, state, chunks, need_probabilities, window, position
         )
     return out.to(dtype), probabilities, state
 
 
-def default_chunk_size(length: int) -> int:
+def default_chunk_size(length: int, limits: Thresholds = CPU) -> int:
     """The largest chunk, in tokens, with which a text of this length is computed fastest."""
-    return LONGEST_SINGLE_CHUNK if length <= LONGEST_SINGLE_CHUNK else CHUNK_SIZE
+    return limits.longest_single_chunk if length <= limits.longest_single_chunk else limits.chunk_size
 
 
 def _in_chunks(
@@ -146,6 +145,7 @@ def _in_chunks(
     probabilities, dropped = _softmax(scores, slot_mask, window_scores, dropout)
     slots = scores.size(3)
     # in one piece, as the products take them
+    dropped = dropped.to(v.dtype)
     of_slots = dropped if near is None else dropped[..., :slots].contiguous()
     out, value_sums = slots_to_tokens(of_slots, v, f, starts[1])  # (m, X, c, d)
     if near is not None:

@@ -13,16 +13,21 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from linformer_fairseq.modules.ops.precision import at_least_float32
+from linformer_fairseq.modules.ops.thresholds import Thresholds
 
-def folding_pays(queries: int, slots: int, heads: int, width: int) -> bool:
+
+def folding_pays(queries: int, slots: int, heads: int, width: int, limits: Thresholds) -> bool:
     """Whether folding the two linear layers into the slots of a sentence is faster.
 
-    The multiplications that fold them count twice, as the matrices that they make are also written, reordered and read
-    again. With that the rule agreed with what was timed on a CPU at 16, 32 and 64 slots.
+    It takes other multiplications, and where these are fast, what is written and read between them counts too: queries
+    and what comes out of the heads, or the folded matrices, which are also reordered, and the scores.
     """
-    unfolded = queries * width + queries * slots
-    folded = 2 * slots * width + queries * heads * slots
-    return folded < unfolded  # each times the features that go in and come out
+    # each times twice the features
+    unfolded = queries * width + queries * slots + limits.number_moved * 2 * queries
+    folded = limits.folding * slots * width + queries * heads * slots
+    folded += limits.number_moved * (4 * heads * slots + 2 * queries * heads * slots // width)
+    return folded < unfolded
 
 
 def folded_attention(
@@ -34,7 +39,7 @@ def folded_attention(
     out_proj: nn.Linear,
     dropout: Callable[[Tensor], Tensor],
 ) -> Tensor:
-    """The output (T, B, C) of both linear layers and the attention between them.
+    """The output (T, B, C) of both linear layers and the attention between them, with scores in float32 or better.
 
     Args:
         query: (T, B, C), as it comes.
@@ -42,19 +47,21 @@ def folded_attention(
         slot_mask: (B, 1, 1, s), true where a slot takes part; None where all do.
         dropout: falls on the probabilities.
     """
+    wide = at_least_float32(query.dtype)
     heads, slots, head_dim = slot_keys.shape[1:]
-    slot_keys = slot_keys * head_dim**-0.5
-    x = query.transpose(0, 1)
-    query_matrix = _by_head(slot_keys, q_proj.weight.unflatten(0, (heads, head_dim))).transpose(1, 2)  # (B, C, H s)
-    if q_proj.bias is None:
-        scores = torch.bmm(x, query_matrix)
-    else:
-        bias = (slot_keys * q_proj.bias.view(heads, 1, head_dim)).sum(-1)
-        scores = torch.baddbmm(bias.flatten(1)[:, None], x, query_matrix)
+    with torch.autocast(query.device.type, enabled=False):  # scores would be rounded, or be infinite
+        keys, weight = slot_keys.to(wide) * head_dim**-0.5, q_proj.weight.to(wide)
+        x = query.transpose(0, 1).to(wide)
+        query_matrix = _by_head(keys, weight.unflatten(0, (heads, head_dim))).transpose(1, 2)  # (B, C, H s)
+        if q_proj.bias is None:
+            scores = torch.bmm(x, query_matrix)
+        else:
+            bias = (keys * q_proj.bias.to(wide).view(heads, 1, head_dim)).sum(-1)
+            scores = torch.baddbmm(bias.flatten(1)[:, None], x, query_matrix)
     scores = scores.unflatten(2, (heads, slots))  # (B, T, H, s)
     if slot_mask is not None:
         scores = scores.masked_fill(~slot_mask, -torch.inf)
-    probabilities = dropout(torch.softmax(scores, dim=-1)).flatten(2)
+    probabilities = dropout(torch.softmax(scores, dim=-1)).to(slot_values.dtype).flatten(2)
     out_matrix = _by_head(slot_values, out_proj.weight.t().unflatten(0, (heads, head_dim)))  # (B, H s, C)
     if out_proj.bias is None:
         return torch.bmm(probabilities, out_matrix).transpose(0, 1)

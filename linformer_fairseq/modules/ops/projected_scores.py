@@ -14,6 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from linformer_fairseq.modules.ops.precision import at_least_float32
+
 
 def projected_scores_attention(
     query: Tensor,
@@ -25,7 +27,7 @@ def projected_scores_attention(
     slot_mask: Tensor | None,
     dropout: float,
 ) -> Tensor:
-    """Attention before the output layer, (T, B, C).
+    """Attention before the output layer, (T, B, C), with scores in float32 or better.
 
     Args:
         query: (T, B, H, d), times 1/√d.
@@ -35,12 +37,15 @@ def projected_scores_attention(
         slot_mask: (B, 1, 1, s), true where a slot takes part; None where all do.
         dropout: the share of probabilities that are dropped.
     """
+    wide, values_type = at_least_float32(query.dtype), value.dtype
     batch, heads, head_dim = key.shape[1:]
     query, key, value = (x.flatten(1, 2).transpose(0, 1) for x in (query, key, value))  # (B H, T or n, d)
-    scores = F.linear(torch.bmm(query, key.transpose(1, 2)), key_matrix).unflatten(0, (batch, heads))
+    with torch.autocast(query.device.type, enabled=False):  # scores would be rounded, or be infinite
+        scores = torch.bmm(query.to(wide), key.to(wide).transpose(1, 2))
+        scores = F.linear(scores, key_matrix.to(wide)).unflatten(0, (batch, heads))
     if slot_mask is not None:
         scores = scores.masked_fill(~slot_mask, -torch.inf)
-    probabilities = F.dropout(torch.softmax(scores, dim=-1), dropout)  # (B, H, T, s)
+    probabilities = F.dropout(torch.softmax(scores, dim=-1), dropout).to(values_type)  # (B, H, T, s)
     over_tokens = (probabilities @ value_matrix).flatten(0, 1)
     out = torch.bmm(over_tokens, value).transpose(0, 1).flatten(1)  # (T, B C), a copy that may be changed in place
     if value_bias is not None:

@@ -10,6 +10,7 @@ import torch
 from linformer_fairseq.benchmark.__main__ import main
 from linformer_fairseq.benchmark.causal import checks
 from linformer_fairseq.benchmark.causal.models import LINFORMERS, TRANSFORMER, build_models
+from linformer_fairseq.benchmark.causal.models import OURS as MODELS
 from linformer_fairseq.benchmark.causal.product import EAGER, EAGER_MODULE, FUSED_MODULE, OURS
 from linformer_fairseq.benchmark.causal.settings import CausalSettings
 from linformer_fairseq.cli.errors import UserError
@@ -36,10 +37,10 @@ def test_only_the_four_files_are_left(out: Path) -> None:
 def test_all_rows_are_there(out: Path) -> None:
     results = json.loads((out / "results.json").read_text(encoding="utf-8"))
     decoded = {(row["model"], row["beam"], row["position"]) for row in results["decoding"]}
-    assert decoded == {(m, b, p) for m in (TRANSFORMER, *LINFORMERS) for b in (1, 4) for p in (8, 64)}
+    assert decoded == {(m, b, p) for m in (TRANSFORMER, *MODELS) for b in (1, 4) for p in (8, 64)}
     assert all(row["time"]["median_seconds"] > 0 and row["state_bytes"] > 0 for row in results["decoding"])
     grown = [(row["model"], row["beam"], row["position"]) for row in results["growth"]]
-    assert grown == [(m, b, p) for m in LINFORMERS for b in (1, 4) for p in (8, 64)]
+    assert grown == [(m, b, p) for m in MODELS for b in (1, 4) for p in (8, 64)]
     assert {(row["contender"], row["length"]) for row in results["training"]} == {
         (c, n) for c in OURS for n in (16, 512)
     }

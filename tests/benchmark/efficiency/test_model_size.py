@@ -6,13 +6,15 @@ import pytest
 
 from linformer_fairseq.benchmark.efficiency.model_size import ModelSizeRow, measure
 from linformer_fairseq.benchmark.efficiency.settings import EfficiencySettings
-from linformer_fairseq.benchmark.models import TRANSFORMER, build, linformer_flags
+from linformer_fairseq.benchmark.models import TRANSFORMER, TWO_LEVEL_FLAGS, TWO_LEVELS, build, linformer_flags
 from linformer_fairseq.benchmark.run_options import RunOptions
 from linformer_fairseq.models.layers import FAST_PATH_PARAMETERS
 
 K = 4
+OWN_K = 64  # the default of the architecture
 FLAGS = {
     TRANSFORMER: {},
+    TWO_LEVELS: TWO_LEVEL_FLAGS,
     "Linformer, k = 2": linformer_flags(2),
     "Linformer, k = 4": linformer_flags(K),
     "Linformer, k = 4, sharing none": linformer_flags(K, sharing="none"),
@@ -25,7 +27,7 @@ FLAGS = {
 @pytest.fixture
 def settings(settings: EfficiencySettings) -> EfficiencySettings:
     # three layers, in which layerwise sharing differs from others
-    return dataclasses.replace(settings, layers=3, positions=(3, 8), model_k=(2, K))
+    return dataclasses.replace(settings, layers=3, positions=(3, 64), model_k=(2, K))
 
 
 def by_name(rows: list[ModelSizeRow], positions: int) -> dict[str, ModelSizeRow]:
@@ -34,29 +36,31 @@ def by_name(rows: list[ModelSizeRow], positions: int) -> dict[str, ModelSizeRow]
 
 def test_counts_are_those_of_real_models(settings: EfficiencySettings, options: RunOptions) -> None:
     rows = measure(settings, options)
-    assert [(row.positions, row.model) for row in rows] == [(n, name) for n in (3, 8) for name in FLAGS]
-    assert [(row.k, row.sharing, row.projection) for row in rows[:4]] == [
+    assert [(row.positions, row.model) for row in rows] == [(n, name) for n in (3, 64) for name in FLAGS]
+    assert [(row.k, row.sharing, row.projection) for row in rows[:5]] == [
         (None, None, None),
+        (OWN_K, None, "two-level"),
         (2, "headwise", "linear"),
         (K, "headwise", "linear"),
         (K, "none", "linear"),
     ]
     for row in rows:
-        impossible = row.k == K and row.positions == 3
-        assert (row.note == "left out: k = 4 is more than N = 3") == impossible
+        impossible = row.k in (K, OWN_K) and row.positions == 3
+        assert row.note == (f"left out: k = {row.k} is more than N = 3" if impossible else "")
         assert (row.parameters is None) == (row.projection_parameters is None) == (row.bytes is None) == impossible
         assert row.facts()["model"] == row.model
-    for name, row in by_name(rows, 8).items():
-        model = build(FLAGS[name], settings.model, settings.model.task(), 8)
+    for name, row in by_name(rows, 64).items():
+        model = build(FLAGS[name], settings.model, settings.model.task(), 64)
         assert not any(x.is_meta for x in model.parameters())
         assert row.parameters == sum(x.numel() for x in model.parameters())
         assert row.bytes == sum(x.nbytes for x in model.parameters())
 
 
 def test_projections_by_formula(settings: EfficiencySettings, options: RunOptions) -> None:
-    n, attentions = 8, 2 * settings.layers  # self-attention of the encoder, cross-attention
+    n, attentions = 64, 2 * settings.layers  # self-attention of the encoder, cross-attention
     rows = by_name(measure(settings, options), n)
     assert [row.projection_parameters for row in rows.values()] == [
+        0,
         0,
         2 * attentions * 2 * n,
         2 * attentions * K * n,

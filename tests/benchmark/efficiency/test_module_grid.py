@@ -3,13 +3,24 @@
 import dataclasses
 import json
 import time
+from argparse import Namespace
 from collections.abc import Callable
 from itertools import pairwise
 
+import pytest
 import torch
 from torch import Tensor, nn
 
-from linformer_fairseq.benchmark.efficiency.contenders import CONTENDERS, EAGER, FULL, FUSED, OURS, OWN, TWO_LEVELS
+from linformer_fairseq.benchmark.efficiency.contenders import (
+    BY_PART,
+    CONTENDERS,
+    EAGER,
+    FULL,
+    FUSED,
+    OURS,
+    OWN,
+    TWO_LEVELS,
+)
 from linformer_fairseq.benchmark.efficiency.module_grid import (
     BACKWARD,
     FORWARD,
@@ -23,9 +34,10 @@ from linformer_fairseq.benchmark.efficiency.module_grid import (
     shapes,
 )
 from linformer_fairseq.benchmark.efficiency.peers import Peer, Sizes
-from linformer_fairseq.benchmark.efficiency.settings import EfficiencySettings
+from linformer_fairseq.benchmark.efficiency.settings import CAUSAL, CROSS, EfficiencySettings
 from linformer_fairseq.benchmark.run_options import RunOptions
 from linformer_fairseq.benchmark.timing import too_long
+from linformer_fairseq.models.config import LinformerConfig, default_flags
 
 SHAPE = Shape(length=64, sentences=2, ks=(4, 8))
 SOME = tuple(contender for contender in CONTENDERS if contender.name in (EAGER, FUSED, OURS))
@@ -104,11 +116,32 @@ def test_every_contender_has_a_row_for_each_pass_and_k(settings: EfficiencySetti
         if row.passes == BACKWARD:  # with gradients of the parameters and of the input, and the output
             assert row.peak_bytes >= 4 * (row.parameters + 2 * 2 * 128 * settings.dim)
             assert row.peak_bytes > peaks[row.key, FORWARD]
+            assert 4 * 2 * 128 * settings.dim <= row.saved_bytes < row.peak_bytes
+        else:
+            assert row.saved_bytes is None
     scores = 4 * 2 * settings.heads * 128 * 128
     for passes in PASSES:
         own, eager = peaks[(OURS, 4), passes], peaks[(EAGER, None), passes]
         assert own < scores <= eager
         assert eager > 2 * own
+
+
+@pytest.mark.parametrize("part", [CROSS, CAUSAL])
+def test_ours_elsewhere_in_a_model(part: str, settings: EfficiencySettings, options: RunOptions) -> None:
+    """Two levels come first after full attention, as the architectures build them, and leave windows closed."""
+    shape, contenders = Shape(length=1024, sentences=1, ks=(8,)), BY_PART[part]
+    rows = measure(shape, settings, options, [], contenders, part)
+    keys = [(FUSED, None), (TWO_LEVELS, 8), (OURS, 8)]
+    assert [(row.passes, *row.key) for row in rows] == [(passes, *key) for passes in PASSES for key in keys]
+    assert not any(row.note for row in rows)
+    attention = contenders[1].build(Sizes(settings.dim, settings.heads, 1024, 8)).attention
+    config = LinformerConfig.from_namespace(Namespace(**default_flags("two-level") | {"linformer_k": "8"}))
+    place = {CROSS: "cross", CAUSAL: "decoder"}[part]
+    built = config.attention(place, 1, settings.heads, 1024)[0](
+        settings.dim, settings.heads, self_attention=part == CAUSAL, encoder_decoder_attention=part == CROSS
+    )
+    assert repr(built) == repr(attention)
+    assert attention.rule.sizes(1024) if part == CROSS else attention.exact < 1024
 
 
 def test_contenders_that_cannot_be_built_have_notes(settings: EfficiencySettings, options: RunOptions) -> None:
@@ -195,5 +228,5 @@ def test_slow_contenders_run_a_few_times(settings: EfficiencySettings, options: 
     contenders = (peer("slow", make("slow", 0.2)), peer("quick", make("quick", 0.0)))
     rows = measure(SHAPE, dataclasses.replace(settings, slow=0.1), options, [], contenders)
     assert [(row.contender, row.runs) for row in rows] == [("slow", SLOW_RUNS), ("quick", SLOW_RUNS + 2)] * 2
-    # those before, and one whose memory is listed
-    assert calls == {"slow": 2 * (1 + SLOW_RUNS + 1), "quick": 2 * (1 + SLOW_RUNS + 2 + 1)}
+    # those before, one whose memory is listed, and one to see what it keeps for its backward
+    assert calls == {"slow": 2 * (1 + SLOW_RUNS + 1) + 1, "quick": 2 * (1 + SLOW_RUNS + 2 + 1) + 1}

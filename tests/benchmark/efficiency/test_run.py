@@ -13,7 +13,7 @@ import torch
 
 from linformer_fairseq.benchmark import arguments
 from linformer_fairseq.benchmark.__main__ import main
-from linformer_fairseq.benchmark.efficiency.contenders import CONTENDERS, FULL, OWN
+from linformer_fairseq.benchmark.efficiency.contenders import BY_PART, CONTENDERS, FULL, OWN
 from linformer_fairseq.benchmark.efficiency.module_grid import PASSES
 from linformer_fairseq.benchmark.efficiency.settings import PARTS
 
@@ -25,9 +25,12 @@ TINY = shlex.split(
 )
 LENGTHS = (32, 512)
 TABLES = {f"{part}.csv" for part in PARTS}
-PICTURES = {"modules-forward.png", "modules-backward.png", "sizes.png", "inference.png"}
+MODULE_PICTURES = {f"{part}-{way}.png" for part in ("modules", "cross", "causal") for way in ("forward", "backward")}
+PICTURES = MODULE_PICTURES | {"sizes.png", "inference.png"}
 SECTIONS = [
     "Attention modules",
+    "Cross-attention",
+    "Causal self-attention",
     "A slot for every token, n = k",
     "Model size",
     "Inference of whole models",
@@ -35,7 +38,7 @@ SECTIONS = [
     "Modules that were not measured",
 ]
 BLOCKS = {
-    *(f"modules, {length} tokens" for length in LENGTHS),
+    *(f"{part}, {length} tokens" for part in ("modules", "cross", "causal") for length in LENGTHS),
     "equal, 32 tokens",
     "sizes",
     *(f"inference, {length} tokens" for length in (8, 16)),
@@ -92,10 +95,10 @@ def test_all_files_are_left_and_the_report_shows_them(out: Path) -> None:
 def test_every_contender_has_a_time_or_a_note(out: Path) -> None:
     takes_k = {contender.name: contender.takes_k for contender in CONTENDERS}
     own = {contender.name for contender in (*FULL, *OWN)}
-    for name, lengths in (("modules", LENGTHS), ("equal", (32,))):
-        rows = table(out / f"{name}.csv")
+    for name, contenders in BY_PART.items():
+        rows, lengths = table(out / f"{name}.csv"), (32,) if name == "equal" else LENGTHS
         assert {(row["contender"], row["passes"], int(row["length"])) for row in rows} == {
-            (contender.name, passes, length) for contender in CONTENDERS for passes in PASSES for length in lengths
+            (contender.name, passes, length) for contender in contenders for passes in PASSES for length in lengths
         }
         for row in rows:
             assert bool(row["time_median_seconds"]) == bool(row["peak_bytes"]) != bool(row["note"])
@@ -152,7 +155,7 @@ def test_stored_report_is_what_its_results_give(tmp_path: Path) -> None:
     assert main(["efficiency", "--out", str(folder), "--report-only"]) == 0
     before, after = files(STORED), files(folder)
     assert set(after) == set(before)
-    for name in ("report.md", "results.json", *TABLES):
+    for name in before.keys() - PICTURES:
         assert after[name] == before[name], name
 
 

@@ -16,15 +16,15 @@ from linformer_fairseq.benchmark.efficiency.batches import Sample, equally_long,
 from linformer_fairseq.benchmark.efficiency.settings import EfficiencySettings
 from linformer_fairseq.benchmark.efficiency.trainer import LABEL_SMOOTHING, LEARNING_RATE, Trainer
 from linformer_fairseq.benchmark.efficiency.training import WMT_LIKE, TrainingRow
-from linformer_fairseq.benchmark.models import TRANSFORMER, ModelSizes, contenders, dictionary
+from linformer_fairseq.benchmark.models import TRANSFORMER, TWO_LEVELS, ModelSizes, contenders, dictionary
 from linformer_fairseq.benchmark.run_options import RunOptions
 from linformer_fairseq.benchmark.timing import Timings, too_long
 from linformer_fairseq.models.layers import FAST_PATH_PARAMETERS
 
 CPU = torch.device("cpu")
 WORDS = dictionary(20)
-MODELS = [TRANSFORMER, "Linformer, k = 4", "Linformer, k = 8"]
-every_model = pytest.mark.parametrize("number", range(3))
+MODELS = [TRANSFORMER, TWO_LEVELS, "Linformer, k = 4", "Linformer, k = 8"]
+every_model = pytest.mark.parametrize("number", range(4))
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def some_batch() -> Sample:
 
 
 def build(number: int, sizes: ModelSizes, precision: torch.dtype = torch.float32) -> Trainer:
-    """fairseq's Transformer, a Linformer, and one that projects the decoder's self-attention too."""
+    """fairseq's Transformer, two levels, a Linformer, and one that projects the decoder's self-attention too."""
     task = sizes.task()
     flags = list(contenders((4,), 8).values())[number]
     return Trainer(models.build(flags, sizes, task, 256), task, precision)
@@ -193,8 +193,8 @@ def test_a_run_is_a_pass_over_all_batches_in_turn(
     for row in measured(dataclasses.replace(settings, training_lengths=()), options):
         assert row.time.median == np.median([3 + 4 + 5, 6 + 7 + 8])  # without the warm-up, 0 + 1 + 2
     trainers, samples = (list(dict.fromkeys(ids)) for ids in zip(*order, strict=True))
-    assert len(trainers) == len(samples) == 3
-    steps = options.runs * 3 * 3
+    assert (len(trainers), len(samples)) == (len(MODELS), 3)
+    steps = options.runs * len(MODELS) * 3
     assert order[:steps] == [
         (trainer, sample) for _ in range(options.runs) for sample in samples for trainer in trainers
     ]
@@ -216,8 +216,8 @@ def test_what_takes_too_long_or_does_not_fit_is_left_out(
     monkeypatch.setattr(training, "Trainer", Failing)
     settings = dataclasses.replace(settings, whole_time_limit=0.0, training_lengths=(16, 32))
     rows = measured(settings, options)
-    assert len(rows) == 3 * 3
+    assert len(rows) == 3 * len(MODELS)
     for row in rows:
         assert row.note == ("did not fit into memory" if row.model == TRANSFORMER else too_long(0.0))
         assert row.time is row.peak_bytes is row.tokens_per_second is row.facts()["tokens_per_second"] is None
-    assert len(steps) == 2, "the Linformers, at the first lengths alone"
+    assert len(steps) == len(MODELS) - 1, "ours, at the first lengths alone"

@@ -1,26 +1,20 @@
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from linformer_fairseq.modules.ops.beams import deduplicate_beams, fold_beams, unfold_beam_weights, unfold_beams
+from linformer_fairseq.modules.ops.beams import fold_beams, one_of_each_beam, unfold_beam_weights, unfold_beams
 
 
-@given(st.integers(1, 4), st.integers(1, 4), st.integers(1, 5), st.integers(0, 1))
-def test_what_hypotheses_share_is_there_once(sentences: int, hypotheses: int, n: int, dim: int) -> None:
-    one = torch.arange(float(n * sentences)).view(n, sentences).movedim(1, dim)
-    all_of_them = one.repeat_interleave(hypotheses, dim)
-    assert torch.equal(deduplicate_beams(all_of_them, hypotheses, dim), one)
+@given(st.integers(1, 4), st.integers(1, 4))
+def test_what_hypotheses_share_is_there_once(sentences: int, hypotheses: int) -> None:
+    rows = torch.arange(sentences)
+    assert torch.equal(one_of_each_beam(rows.repeat_interleave(hypotheses), hypotheses), rows)
 
 
-def test_what_one_hypothesis_has_for_itself_stays() -> None:
-    x = torch.zeros(3, 4)
-    x[1, 3] = 1.0
-    assert deduplicate_beams(x, 2, 1) is x
-
-
-def test_a_batch_of_no_whole_beams_stays() -> None:
-    x = torch.zeros(3, 5)
-    assert deduplicate_beams(x, 2, 1) is x
+def test_hypotheses_of_several_sentences_are_no_beam() -> None:
+    with pytest.raises(RuntimeError, match="the hypotheses of a sentence must stand side by side"):
+        one_of_each_beam(torch.tensor([0, 0, 1, 2]), 2)
 
 
 @given(st.integers(1, 3), st.integers(1, 3), st.integers(1, 3))

@@ -103,3 +103,25 @@ def test_second_derivatives_are_refused() -> None:
     gradient = torch.autograd.grad(out, tensors, create_graph=True)[2]
     with pytest.raises(RuntimeError, match="once_differentiable"):
         gradient.sum().backward()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("window", [0, 3])
+def test_scores_beyond_half_precision(dtype: torch.dtype, window: int) -> None:
+    """Those over tokens are sums on the way to those over slots; with several chunks they come in sums as well."""
+    tensors = [x.detach().to(dtype) for x in inputs(24)]
+    tensors[:2] = [300 * x for x in tensors[:2]]
+    half, mask = in_window_form(tensors, window, masked=False)
+    exact, _ = in_window_form([x.double() for x in tensors], window, masked=False)
+    q, k = exact[0][:, 0, 0], exact[1][:, 0, 0]
+    assert (q @ k.t()).abs().max() > 65504
+    for chunk_size in (7, 24):
+        options = {"chunk_size": chunk_size, "window": window, "need_probabilities": True}
+        out, probabilities, _ = causal_attention(*half, mask, **options)
+        expected, expected_probabilities, _ = causal_attention(*exact, mask, **options)
+        assert out.dtype is dtype
+        assert (out - expected).norm() < 0.01 * expected.norm()
+        assert (probabilities - expected_probabilities).norm() < 0.01 * expected_probabilities.norm()
+    leaves = [x.requires_grad_() for x in half]
+    causal_attention(*leaves, mask, chunk_size=7, window=window)[0].float().sum().backward()
+    assert all(x.grad.isfinite().all() for x in leaves)

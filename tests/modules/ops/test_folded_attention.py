@@ -1,7 +1,9 @@
 """Folding the linear layers into the slots changes nothing but the number of multiplications."""
 
+import copy
 from collections.abc import Callable
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,6 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from linformer_fairseq.modules.ops.folded_attention import folded_attention, folding_pays
 from linformer_fairseq.modules.ops.naive import full_attention
+from linformer_fairseq.modules.ops.thresholds import CPU, thresholds
 from tests.reference import assert_same_gradients
 
 WIDTH = 8
@@ -74,4 +77,33 @@ def test_the_rule_takes_the_fewer_multiplications(queries: int, slots: int, head
         return out_proj((q @ keys.transpose(2, 3) @ values).permute(2, 0, 1, 3).flatten(2))
 
     assert 0 < folding < folded
-    assert folding_pays(queries, slots, heads, query.size(2)) == (folded + folding < count(apart))
+    assert folding_pays(queries, slots, heads, query.size(2), CPU) == (folded + folding < count(apart))
+
+
+@pytest.mark.parametrize("device", [torch.device("cuda"), torch.device("mps")])
+def test_elsewhere_what_is_moved_counts_too(device: torch.device) -> None:
+    """The folded matrices are written, reordered and read, whatever the number of queries."""
+    limits = thresholds(device)
+    for queries, pays in ((2048, False), (4096, True)):
+        assert folding_pays(queries, 32, 16, 512, CPU)
+        assert folding_pays(queries, 32, 16, 512, limits) == pays
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_scores_beyond_half_precision(dtype: torch.dtype) -> None:
+    q_proj, out_proj = (layer.to(dtype) for layer in layers())
+    query, keys, values = (x.detach().to(dtype) for x in inputs(6, 2, 5, 2))
+    query, keys = query * 300, keys * 300
+    exact = [copy.deepcopy(layer).double() for layer in (q_proj, out_proj)]
+    scores = exact[0](query.double()).unflatten(2, (2, -1)).permute(1, 2, 0, 3) @ keys.double().transpose(2, 3) / 2
+    assert scores.abs().max() > 65504
+    mask = torch.ones(2, 1, 1, 5, dtype=torch.bool)
+    out = folded_attention(query, keys, values, mask, q_proj, out_proj, lambda x: x)
+    expected = folded_attention(query.double(), keys.double(), values.double(), mask, *exact, lambda x: x)
+    assert out.dtype is dtype
+    assert (out - expected).norm() < 0.01 * expected.norm()
+    with torch.autocast("cpu", dtype):
+        single = [copy.deepcopy(layer).float() for layer in (q_proj, out_proj)]
+        out = folded_attention(query.float(), keys, values, mask, *single, lambda x: x)
+    assert out.dtype is dtype
+    assert (out - expected).norm() < 0.01 * expected.norm()

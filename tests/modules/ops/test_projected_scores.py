@@ -14,6 +14,7 @@ from linformer_fairseq.modules import linformer_attention as module
 from linformer_fairseq.modules.key_value_slots import projecting_scores_pays
 from linformer_fairseq.modules.ops.naive import linformer_attention
 from linformer_fairseq.modules.ops.projected_scores import projected_scores_attention
+from linformer_fairseq.modules.ops.thresholds import CPU, thresholds
 from tests.reference import assert_same_gradients, make_attention
 
 WIDTH, N = 16, 24
@@ -22,7 +23,7 @@ WIDTH, N = 16, 24
 def pays(attention: LinformerMultiheadAttention, queries: int, n: int) -> bool:
     projections = attention.key_projection, attention.value_projection
     linears = attention.k_proj, attention.v_proj
-    return projecting_scores_pays(projections, linears, queries, attention.num_heads, n, True)
+    return projecting_scores_pays(projections, linears, queries, attention.num_heads, n, True, CPU)
 
 
 @given(
@@ -122,3 +123,30 @@ def test_dropout_falls_on_the_probabilities() -> None:
     probabilities = torch.softmax(torch.einsum("tbhd,bhsd->bhts", q, slot_keys), -1)
     expected = F.dropout(probabilities, 0.4) @ slot_values
     torch.testing.assert_close(out, expected.permute(2, 0, 1, 3).flatten(2))
+
+
+def test_elsewhere_what_is_moved_counts_too() -> None:
+    """Scores over tokens and slots of many heads have to be written and read."""
+    attention = make_attention("linear", k=128, n=256, embed_dim=256, num_heads=4)
+    sizes = (attention.key_projection, attention.value_projection), (attention.k_proj, attention.v_proj), 64
+    limits = thresholds(torch.device("cuda"))
+    for heads, on_gpu in ((1, True), (4, False)):
+        assert projecting_scores_pays(*sizes, heads, 64, True, CPU)
+        assert projecting_scores_pays(*sizes, heads, 64, True, limits) == on_gpu
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_scores_beyond_half_precision(dtype: torch.dtype) -> None:
+    tokens = [torch.randn(length, 2, 2, 4).to(dtype) for length in (3, 5, 5)]
+    tokens[:2] = [300 * x for x in tokens[:2]]
+    matrices = [torch.randn(6, 5).to(dtype) for _ in range(2)]
+    bias = torch.randn(8).to(dtype)
+    q, k = (x.double().permute(1, 2, 0, 3) for x in tokens[:2])
+    assert (q @ k.transpose(2, 3)).abs().max() > 65504
+    expected = projected_scores_attention(*(x.double() for x in (*tokens, *matrices, bias)), None, 0.0)
+    out = projected_scores_attention(*tokens, *matrices, bias, None, 0.0)
+    assert out.dtype is dtype
+    assert (out - expected).norm() < 0.01 * expected.norm()
+    with torch.autocast("cpu", dtype):
+        out = projected_scores_attention(*(x.float() for x in (*tokens, *matrices, bias)), None, 0.0)
+    assert (out - expected).norm() < 0.01 * expected.norm()

@@ -1,0 +1,210 @@
+"""On a GPU the models wait for the device no more often than fairseq's own: what would wait is counted."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import torch
+from fairseq.criterions.cross_entropy import CrossEntropyCriterion
+from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
+from fairseq.models import BaseFairseqModel
+from fairseq.sequence_generator import SequenceGenerator
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from tests.models.test_language_model import toy_lm
+from tests.models.toy import EVERYWHERE, net_input, toy_model, toy_task
+
+aten = torch.ops.aten
+WAITING = {
+    aten._local_scalar_dense.default,
+    aten.item.default,
+    aten.is_nonzero.default,
+    aten.equal.default,
+    aten.nonzero.default,
+    aten.masked_select.default,
+    aten._unique2.default,
+    aten.unique_dim.default,
+    aten.unique_consecutive.default,
+}
+"""Operations whose result, or whose result's shape, the processor has to know."""
+INDEXING = {aten.index.Tensor, aten.index_put.default, aten.index_put_.default, aten._index_put_impl_.default}
+"""Operations that wait for an index of bools."""
+LEAVING = {Tensor.tolist, Tensor.cpu, Tensor.numpy, torch.tensor}
+"""What brings numbers from the device or to it. A tensor on a processor shows it to no dispatcher."""
+
+
+class Operations(TorchDispatchMode):
+    """Counts the operations that would wait."""
+
+    def __init__(self, counts: Counter[str]) -> None:
+        super().__init__()
+        self.counts = counts
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        kwargs = kwargs or {}
+        out = func(*args, **kwargs)
+        devices = {x.device for x in tree_leaves((args, kwargs, out)) if isinstance(x, Tensor)}
+        by_bools = func in INDEXING and any(x is not None and x.dtype is torch.bool for x in args[1])
+        by_repeats = func is aten.repeat_interleave.Tensor and kwargs.get("output_size") is None
+        if func in WAITING or by_bools or by_repeats or len(devices) > 1:
+            self.counts[str(func)] += 1
+        return out
+
+
+class Functions(TorchFunctionMode):
+    """Counts the calls that move numbers between processor and device."""
+
+    def __init__(self, counts: Counter[str]) -> None:
+        super().__init__()
+        self.counts = counts
+
+    def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        if func in LEAVING:
+            self.counts[func.__name__] += 1
+        return func(*args, **(kwargs or {}))
+
+
+@contextmanager
+def counting() -> Iterator[Counter[str]]:
+    """Counts what waits in the block."""
+    counts: Counter[str] = Counter()
+    with Operations(counts), Functions(counts):
+        yield counts
+
+
+@pytest.mark.parametrize(
+    "waits",
+    [
+        lambda x: x.sum().item(),
+        lambda x: bool(x.any()),
+        lambda x: int(x.sum()),
+        lambda x: x.tolist(),
+        lambda x: x.nonzero(),
+        lambda x: x[x > 0],
+        lambda x: x.__setitem__(x > 0, torch.zeros(())),
+        lambda x: torch.equal(x, x),
+        lambda x: x.unique(),
+        lambda x: x.masked_select(x > 0),
+        lambda x: x.to("meta"),
+        lambda x: x.repeat_interleave(torch.ones_like(x, dtype=torch.long)),
+        lambda x: torch.tensor([1.0], device=x.device),
+    ],
+)
+def test_what_waits_is_counted(waits: Callable[[Tensor], object]) -> None:
+    x = torch.ones(3)
+    with counting() as counts:
+        (2 * x).masked_fill(x > 1, 0.0).index_select(0, torch.zeros_like(x, dtype=torch.long))
+    assert not counts
+    with counting() as counts:
+        waits(x)
+    assert counts.total() == 1
+
+
+TWO_LEVELS: dict[str, object] = {
+    "linformer_projection": "two-level",
+    "linformer_exact_below": 12,
+    "linformer_open_slots": 1,
+    "linformer_block_size": 4,
+}
+KINDS: dict[str, dict[str, object]] = {
+    "slots": {},
+    "masked slots and a window": {"linformer_mask_empty_slots": True, "linformer_window": 2},
+    "two levels": TWO_LEVELS,
+}
+every_kind = pytest.mark.parametrize("kind", KINDS)
+FORMS = {"one length": ((40, 40), 1), "all below exact_below": ((11, 6), 0), "several forms": ((40, 9, 30), 2)}
+"""Lengths of sources, and how often two levels look at them: once in an encoder where sentences are padded, and once in
+a decoder, which fairseq does not tell that none is."""
+every_form = pytest.mark.parametrize("form", FORMS)
+
+
+def looks(kind: str, form: str) -> int:
+    """How often a model waits more often than fairseq's."""
+    return FORMS[form][1] if kind == "two levels" else 0
+
+
+def waits_of_training(model: BaseFairseqModel, criterion: torch.nn.Module, sample: dict[str, Any]) -> Counter[str]:
+    model.train()
+    with counting() as counts:
+        loss, _, _ = criterion(model, sample)
+        loss.backward()
+    return counts
+
+
+def check(ours: Counter[str], theirs: Counter[str], looks: int = 0) -> None:
+    """Asserts that ours wait no more often than theirs, but for these looks at lengths."""
+    assert theirs
+    assert ours - theirs == Counter(tolist=looks)
+
+
+def translation_model(kind: str | None) -> BaseFairseqModel:
+    """Returns fairseq's model, or one of a kind in all attention."""
+    layers = {"encoder_layers": 3, "decoder_layers": 3}
+    if kind is None:
+        return toy_model("transformer", **layers)
+    return toy_model(linformer_attention=EVERYWHERE, linformer_k="4", **layers, **KINDS[kind])
+
+
+@every_kind
+@every_form
+def test_training_of_a_translation_model(kind: str, form: str) -> None:
+    task = toy_task()
+    criterion = LabelSmoothedCrossEntropyCriterion(task, sentence_avg=False, label_smoothing=0.1)
+    inputs = net_input(task, FORMS[form][0], target=33)
+    inputs["prev_output_tokens"][0, 20:] = task.target_dictionary.pad()
+    target = inputs["prev_output_tokens"].roll(-1, 1)
+    sample = {"net_input": inputs, "target": target, "ntokens": target.numel()}
+    ours, theirs = (waits_of_training(translation_model(x), criterion, sample) for x in (kind, None))
+    check(ours, theirs, looks(kind, form))
+
+
+def waits_of_search(model: BaseFairseqModel, sample: dict[str, Any], beam: int, steps: int) -> Counter[str]:
+    """All hypotheses have the same length, so that every model takes as many steps."""
+    words = toy_task().target_dictionary
+    generator = SequenceGenerator([model], words, beam_size=beam, max_len_a=0, max_len_b=steps, min_len=steps)
+    with counting() as counts:
+        generator.generate([model], sample)
+    return counts
+
+
+@every_kind
+@every_form
+@pytest.mark.parametrize("beam", [1, 4])
+def test_search_with_a_translation_model(kind: str, form: str, beam: int) -> None:
+    """Two levels look once before the first step, and not at any other."""
+    inputs = net_input(toy_task(), FORMS[form][0])
+    del inputs["prev_output_tokens"]
+    for steps in (1, 20):
+        ours, theirs = (waits_of_search(translation_model(x), {"net_input": inputs}, beam, steps) for x in (kind, None))
+        check(ours, theirs, looks(kind, form))
+
+
+def language_model(kind: str | None) -> BaseFairseqModel:
+    """Returns fairseq's language model, or one of a kind."""
+    arch = "linformer_transformer_lm_gpt2_tiny"
+    return toy_lm(arch.removeprefix("linformer_")) if kind is None else toy_lm(arch, decoder_layers=3, **KINDS[kind])
+
+
+@every_kind
+def test_training_of_a_language_model(kind: str) -> None:
+    task = toy_task()
+    tokens = net_input(task, (40, 40), target=40)["prev_output_tokens"]
+    tokens[0, 20:] = task.target_dictionary.pad()
+    sample = {"net_input": {"src_tokens": tokens}, "target": tokens.roll(-1, 1), "ntokens": tokens.numel()}
+    criterion = CrossEntropyCriterion(task, sentence_avg=False)
+    ours, theirs = (waits_of_training(language_model(x), criterion, sample) for x in (kind, None))
+    check(ours, theirs)
+
+
+@every_kind
+@pytest.mark.parametrize("beam", [1, 4])
+def test_search_with_a_language_model(kind: str, beam: int) -> None:
+    tokens = net_input(toy_task(), (40, 40), target=5)["prev_output_tokens"]
+    sample = {"net_input": {"src_tokens": tokens, "src_lengths": torch.tensor([5, 5])}}
+    ours, theirs = (waits_of_search(language_model(x), sample, beam, steps=30) for x in (kind, None))
+    check(ours, theirs)
