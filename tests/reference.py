@@ -12,6 +12,7 @@ from linformer_fairseq.models.config import default_flags
 from linformer_fairseq.modules import (
     CAUSAL_KINDS,
     KINDS,
+    CausalTwoLevelAttention,
     ConvProjection,
     LinearProjection,
     MaxPool,
@@ -25,7 +26,7 @@ from linformer_fairseq.modules.registry import DEFAULT_KIND, LayerShapes
 PROJECTIONS = {name: kind.options.projection for name, kind in KINDS.items() if issubclass(kind.options, SlotOptions)}
 """The projections of Linformer attention by kind."""
 
-REFERENCED = (LinformerMultiheadAttention, TwoLevelAttention, CausalLinformerAttention)
+REFERENCED = (LinformerMultiheadAttention, TwoLevelAttention, CausalLinformerAttention, CausalTwoLevelAttention)
 """The classes that `naive_attention` knows; the tests of any other compare it with a formula of their own."""
 
 
@@ -99,12 +100,12 @@ def naive_attention(
 ) -> naive.Result:
     """Returns the output (T, B, C) and the weights by head (H, B, T, n); the values default to the keys, (n, B, D)."""
     value = key if value is None else value
-    if isinstance(attention, TwoLevelAttention):
-        sizes = attention.projected_dim, attention.open_slots
-        return naive.multihead(
-            attention, query, key, value, lengths, lambda q, k, v, _: naive.two_level_attention(q, k, v, *sizes)
-        )
     assert isinstance(attention, REFERENCED)
+    if isinstance(attention, TwoLevelAttention):
+        return naive.multihead(attention, query, key, value, lengths, _naive_two_levels(attention))
+    if isinstance(attention, CausalTwoLevelAttention):
+        two_levels = partial(_naive_causal_two_levels, attention)
+        return naive.multihead(attention, query, key, value, lengths, two_levels)
     keys, values = attention.key_projection, attention.value_projection
     if isinstance(keys, MaxPool):
         return _naive_max_pool_attention(attention, query, key, value, lengths)
@@ -115,11 +116,36 @@ def naive_attention(
             return naive.linformer_attention(q, k, v, *matrices)
         weights = (x.weight if x.num_heads is None else x.weight[number] for x in (keys, values))
         matrices = (x[:, : len(k)] for x in weights)
-        masked, padding = keys.masks_empty_slots, (0, 0, 0, len(q) - len(k))
+        masked = keys.masks_empty_slots
         out, rows = naive.causal_linformer_attention(q[: len(k)], k, v, *matrices, attention.window, masked)
-        return nn.functional.pad(out, padding), nn.functional.pad(rows, padding)
+        return _padded(out, len(q)), _padded(rows, len(q))
 
     return naive.multihead(attention, query, key, value, lengths, head)
+
+
+def _naive_two_levels(attention: TwoLevelAttention) -> naive.Head:
+    """Returns what one head of two-level attention computes."""
+
+    def head(q: Tensor, k: Tensor, v: Tensor, _: int) -> naive.Result:
+        sizes = attention.rule.sizes(len(k))
+        if sizes is None:
+            return naive.full_attention(q, k, v)
+        return naive.two_level_attention(q, k, v, *sizes, choosing=len(k) if attention.self_attention else None)
+
+    return head
+
+
+def _naive_causal_two_levels(
+    attention: CausalTwoLevelAttention, q: Tensor, k: Tensor, v: Tensor, _: int
+) -> naive.Result:
+    """Returns what one head of causal two-level attention computes, with zeros for the queries of padding."""
+    out, rows = naive.causal_two_level_attention(q[: len(k)], k, v, *attention.sizes, attention.exact)
+    return _padded(out, len(q)), _padded(rows, len(q))
+
+
+def _padded(x: Tensor, length: int) -> Tensor:
+    """Returns `x` with zero rows up to a length."""
+    return nn.functional.pad(x, (0, 0, 0, length - len(x)))
 
 
 def _naive_max_pool_attention(

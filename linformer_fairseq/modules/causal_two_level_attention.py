@@ -99,14 +99,7 @@ class CausalTwoLevelAttention(ProjectedAttention):
             if state is not None:
                 history = history_of(q, k, v, self.sizes, self.exact)
         else:
-            steps = []
-            for token in zip(*(x.split(1) for x in (q, k, v)), strict=True):
-                *result, history = step(history, *token, dropout, call.need_weights)
-                steps.append(result)
-            out = torch.cat([out for out, _ in steps])
-            if call.need_weights:
-                rows = [F.pad(own, (0, position + len(q) - own.size(3))) for _, own in steps]
-                weights = torch.cat(rows, 2)
+            out, weights, history = self._steps(history, q, k, v, call.need_weights)
         if state is not None:
             self.cache(state, {"history": history})
         if weights is not None:
@@ -114,6 +107,18 @@ class CausalTwoLevelAttention(ProjectedAttention):
                 weights = weights.masked_fill(F.pad(mask, (position, 0))[:, None, None], 0.0)
             weights = weights.transpose(0, 1) if call.by_head else weights.mean(1)
         return self.out_proj(out.flatten(2)), weights
+
+    def _steps(
+        self, history: History, query: Tensor, key: Tensor, value: Tensor, need_weights: bool
+    ) -> tuple[Tensor, Tensor | None, History]:
+        """The output (T, B, H, d), the weights (B, H, T, n) and the history for some more tokens (T, B, H, d)."""
+        outs, rows, longest = [], [], history.position + len(query)
+        for q, k, v in zip(query.split(1), key.split(1), value.split(1), strict=True):
+            out, weights, history = step(history, q, k, v, self.dropout_probability, need_weights)
+            outs.append(out)
+            if weights is not None:
+                rows.append(F.pad(weights, (0, longest - weights.size(3))))
+        return torch.cat(outs), torch.cat(rows, 2) if rows else None, history
 
     def reorder_incremental_state(self, incremental_state: IncrementalState, new_order: Tensor) -> IncrementalState:
         """Keeps the hypotheses that stay, in their new order."""

@@ -46,7 +46,7 @@ class SizeRule:
         exact_below: shorter texts are attended to in full.
 
     Raises:
-        ValueError: a size below 1, or a negative `exact_below`.
+        ValueError: a size that is no whole number or below 1, or a negative `exact_below`.
     """
 
     projected_dim: int
@@ -58,9 +58,11 @@ class SizeRule:
 
     def __post_init__(self) -> None:
         for name, least in (("open_slots", 1), ("slot_width", 1), ("block_size", 1), ("exact_below", 0)):
-            given = getattr(self, name)
+            given, flag = getattr(self, name), flag_of(f"linformer_{name}")
+            if given is not None and not isinstance(given, int):
+                raise ValueError(f"{flag} takes a whole number, not {given!r}")
             if given is not None and given < least:
-                raise ValueError(f"{flag_of(f'linformer_{name}')} must be at least {least}, not {given}")
+                raise ValueError(f"{flag} must be at least {least}, not {given}")
 
     def cut(self, n: int) -> LevelSizes:
         """The sizes for n tokens, whether or not they pay."""

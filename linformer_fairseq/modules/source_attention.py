@@ -12,7 +12,7 @@ from linformer_fairseq.modules.key_value_slots import is_plain
 from linformer_fairseq.modules.ops.beams import fold_beams, unfold_beam_weights, unfold_beams
 from linformer_fairseq.modules.ops.folded_attention import folded_attention, folding_pays
 from linformer_fairseq.modules.ops.padding import clear_padding, no_padding, sentence_lengths
-from linformer_fairseq.modules.ops.precision import at_least_float32, rounds_to_half, softmax
+from linformer_fairseq.modules.ops.precision import rounds_to_half, scores, softmax
 from linformer_fairseq.modules.ops.thresholds import thresholds
 
 
@@ -112,12 +112,10 @@ class SourceAttention(ProjectedAttention, Generic[MemoryT]):
         self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         """The same with an explicit softmax, and its probabilities before dropout, (B, H, T, s)."""
-        queries, wide = self.queries(query), at_least_float32(keys.dtype)
-        with torch.autocast(query.device.type, enabled=False):  # scores would be rounded, or be infinite
-            scores = (queries.to(wide) * self.scaling) @ keys.to(wide).transpose(2, 3)
+        found = scores(self.queries(query), keys)
         if mask is not None:
-            scores = scores.masked_fill(~mask, -torch.inf)
-        probabilities = softmax(scores)
+            found = found.masked_fill(~mask, -torch.inf)
+        probabilities = softmax(found)
         return self.output(self.dropout_module(probabilities.type_as(values)) @ values), probabilities
 
     def folding_pays(self, query: Tensor, keys: int) -> bool:

@@ -5,7 +5,6 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch._utils import is_compiling
 
 from linformer_fairseq.modules.base import Call, IncrementalState
 from linformer_fairseq.modules.cross_attention_cache import Rows, from_cache, reorder_cache, to_cache
@@ -27,6 +26,11 @@ from linformer_fairseq.modules.ops.two_level import (
 from linformer_fairseq.modules.projections import check_dims
 from linformer_fairseq.modules.registry import register_attention
 from linformer_fairseq.modules.source_attention import Source, SourceAttention
+
+try:
+    from torch.compiler import is_compiling
+except ImportError:  # torch before 2.3
+    from torch._utils import is_compiling
 
 
 class Levels(NamedTuple):

@@ -13,7 +13,14 @@ from linformer_fairseq import (
     TwoLevelAttention,
 )
 from linformer_fairseq.models.config import LinformerConfig, flag_defaults
-from linformer_fairseq.modules import KINDS, LinearProjection, ProjectedAttention
+from linformer_fairseq.modules import (
+    CAUSAL_KINDS,
+    KINDS,
+    CausalTwoLevelAttention,
+    LinearProjection,
+    ProjectedAttention,
+)
+from linformer_fairseq.modules.level_sizes import CROSS, ENCODER, EXACT_BELOW
 from tests.models.toy import EVERYWHERE, SIZES, toy_model, toy_task
 
 
@@ -36,25 +43,57 @@ def dims(layers: list, name: str = "self_attn") -> list[int]:
     ],
 )
 def test_an_architecture_is_a_kind_by_default(arch: str, flags: dict, two_level: bool) -> None:
-    """Causal attention spends half of its k on a window beside two levels, and nothing beside Linformer."""
+    """Two levels are the kind of the decoder, too."""
     args = Namespace(arch=arch, **SIZES, linformer_k="9", linformer_attention=EVERYWHERE, **flags)
     ARCH_CONFIG_REGISTRY[arch](args)
     model = ARCH_MODEL_REGISTRY[arch].build_model(args, toy_task())
     encoder, decoder = model.encoder.layers[0], model.decoder.layers[0]
     for attention in (encoder.self_attn, decoder.encoder_attn):
         assert type(attention) is (TwoLevelAttention if two_level else LinformerMultiheadAttention)
-    assert dims(model.encoder.layers) == dims(model.decoder.layers, "encoder_attn") == [9, 9]
     if two_level:
-        assert encoder.self_attn.open_slots == 3
+        rules = [attention.rule for attention in (encoder.self_attn, decoder.encoder_attn)]
+        assert [(rule.projected_dim, rule.shares, rule.exact_below) for rule in rules] == [
+            (9, ENCODER, EXACT_BELOW),
+            (9, CROSS, EXACT_BELOW),
+        ]
+        assert type(decoder.self_attn) is CausalTwoLevelAttention
+        assert decoder.self_attn.sizes.width == 8  # at most 9 windows of 64 tokens
     else:
         projections = encoder.self_attn.key_projection, encoder.self_attn.value_projection
         assert all(type(projection) is LinearProjection for projection in projections)
         assert projections[0] is not projections[1]
         assert projections[0].init == "xavier"
         assert not projections[0].masks_empty_slots
-    assert type(decoder.self_attn) is CausalLinformerAttention
-    assert decoder.self_attn.window == (4 if two_level else 0)
-    assert dims(model.decoder.layers) == [5 if two_level else 9] * 2
+        assert type(decoder.self_attn) is CausalLinformerAttention
+        assert decoder.self_attn.window == 0
+        assert dims(model.encoder.layers) == dims(model.decoder.layers, "encoder_attn") == [9, 9]
+        assert dims(model.decoder.layers) == [9, 9]
+
+
+@pytest.mark.parametrize("window", [None, 0, 3])
+def test_the_decoder_may_have_a_kind_of_its_own(window: int | None) -> None:
+    """Beside two levels, causal Linformer attention spends half of its k on a window unless told otherwise."""
+    flags = {"linformer_attention": EVERYWHERE, "linformer_k": "9"} | (
+        {} if window is None else {"linformer_window": window}
+    )
+    linear = toy_model("two_level_transformer", linformer_decoder_projection="linear", **flags).decoder.layers[0]
+    assert type(linear.encoder_attn) is TwoLevelAttention
+    assert type(linear.self_attn) is CausalLinformerAttention
+    expected = 4 if window is None else window
+    assert linear.self_attn.window == expected
+    assert linear.self_attn.key_projection.projected_dim == 9 - expected
+    two_level = toy_model(linformer_decoder_projection="two-level", linformer_attention=EVERYWHERE).decoder.layers[0]
+    assert type(two_level.encoder_attn) is LinformerMultiheadAttention
+    assert type(two_level.self_attn) is CausalTwoLevelAttention
+
+
+def test_two_levels_take_their_sizes_from_flags() -> None:
+    sizes = {"open_slots": 2, "slot_width": 3, "block_size": 4, "exact_below": 5}
+    model = toy_model("two_level_transformer", **{f"linformer_{name}": size for name, size in sizes.items()})
+    rule = model.encoder.layers[1].self_attn.rule
+    assert {name: getattr(rule, name) for name in sizes} == sizes
+    assert model.decoder.layers[1].self_attn.sizes == (3, 2, 6)  # blocks are whole windows
+    assert model.decoder.layers[1].self_attn.exact == 12
 
 
 def test_every_attention_is_projected_where_it_is_asked_for() -> None:
@@ -110,7 +149,7 @@ def test_frozen_projections_do_not_train() -> None:
     assert len(frozen) == 12
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "linear"])
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in CAUSAL_KINDS])
 def test_other_kinds_leave_the_decoder_linear(kind: str) -> None:
     flags = {"linformer_projection": kind, "linformer_attention": EVERYWHERE, "linformer_init": "identity"}
     model = toy_model(linformer_k="4", **flags)
@@ -172,6 +211,18 @@ def test_every_flag_has_a_help_text() -> None:
             "--linformer-projection is one of linear, pooled-linear, .*, two-level, not 'fft'",
         ),
         ({"linformer_open_slots": 0}, "--linformer-open-slots must be at least 1, not 0"),
+        ({"linformer_open_slots": "3"}, "--linformer-open-slots takes a whole number, not '3'"),
+        ({"linformer_exact_below": -1}, "--linformer-exact-below must be at least 0, not -1"),
+        ({"linformer_block_size": 0}, "--linformer-block-size must be at least 1, not 0"),
+        ({"linformer_slot_width": 0}, "--linformer-slot-width must be at least 1, not 0"),
+        (
+            {"linformer_attention": "decoder", "linformer_decoder_projection": "conv"},
+            "--linformer-decoder-projection is one of linear, two-level, not 'conv'",
+        ),
+        (
+            {"linformer_attention": "encoder", "linformer_decoder_projection": "linear"},
+            "--linformer-decoder-projection linear needs decoder among --linformer-attention",
+        ),
         ({"linformer_window": -1}, "--linformer-window must be at least 0, not -1"),
         ({"linformer_window": 1}, "--linformer-window 1 needs decoder among --linformer-attention"),
         (

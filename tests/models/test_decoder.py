@@ -49,14 +49,14 @@ def test_the_search_keeps_a_source_once_for_all_its_hypotheses(kind: str) -> Non
 
     def look(attention: torch.nn.Module, args: tuple, options: dict) -> None:
         state = attention._get_input_buffer(options["incremental_state"])
-        kept.append((len(state["keys"]) if state else None, options["query"].size(1)))
+        memories = [part.rows for part in state["parts"]] if "parts" in state else [state] if state else []
+        kept.extend((len(memory["keys"]), options["query"].size(1)) for memory in memories)
 
     model.decoder.layers[0].encoder_attn.register_forward_pre_hook(look, with_kwargs=True)
     sources = [sentence(task, length, seed) for seed, length in enumerate((12, 5, 30))]
     translate(task, model, batch(task, sources, left_pad=True), max_len_b=20)
-    searching = [(rows, queries) for rows, queries in kept if rows]
-    assert searching
-    assert all(queries == 4 * rows for rows, queries in searching)
+    assert kept
+    assert all(queries == 4 * sentences for sentences, queries in kept)
 
 
 def test_diverse_beam_search() -> None:

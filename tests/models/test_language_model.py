@@ -5,11 +5,13 @@ from argparse import Namespace
 import pytest
 import torch
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_NAME_REGISTRY, ARCH_MODEL_REGISTRY
+from fairseq.models.transformer_lm import TransformerLanguageModel
 from fairseq.sequence_generator import SequenceGenerator
 from fairseq.tasks.language_modeling import LanguageModelingConfig, LanguageModelingTask
 
-from linformer_fairseq import CausalLinformerAttention, LinformerTransformerLanguageModel
+from linformer_fairseq import CausalLinformerAttention
 from linformer_fairseq.models.linformer_transformer_lm import LM_ARCHITECTURES, LinformerLanguageModelConfig
+from linformer_fairseq.modules import CausalTwoLevelAttention
 from linformer_fairseq.modules.linformer_attention import SHARINGS
 from tests.models.toy import previous_tokens, sentence, toy_task
 from tests.variants import variants
@@ -27,7 +29,7 @@ SIZES = {
 }
 
 
-def toy_lm(arch: str = "linformer_transformer_lm_gpt2_tiny", **flags: object) -> LinformerTransformerLanguageModel:
+def toy_lm(arch: str = "linformer_transformer_lm_gpt2_tiny", **flags: object) -> TransformerLanguageModel:
     """Returns a model with large random weights, as `--arch` and the flags build it."""
     words = toy_task().source_dictionary
     task = LanguageModelingTask(LanguageModelingConfig(), words)
@@ -84,13 +86,35 @@ def test_generation() -> None:
             )
 
 
-@pytest.mark.parametrize("arch", LM_ARCHITECTURES)
-def test_architectures_mirror_fairseq(arch: str) -> None:
+@pytest.mark.parametrize(("arch", "kind"), LM_ARCHITECTURES.items())
+def test_architectures_mirror_fairseq(arch: str, kind: str) -> None:
     ours, theirs = Namespace(), Namespace()
     ARCH_CONFIG_REGISTRY[arch](ours)
-    ARCH_CONFIG_REGISTRY[arch.removeprefix("linformer_")](theirs)
-    assert vars(ours) == vars(theirs)
+    ARCH_CONFIG_REGISTRY[arch[arch.index("transformer") :]](theirs)
+    assert {"linformer_projection": kind, **vars(ours)} == {"linformer_projection": kind, **vars(theirs)}
     assert ARCH_MODEL_NAME_REGISTRY[arch] == "linformer_transformer_lm"
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("exact_below", [0, 32, 65])
+def test_two_levels_step_by_step_equal_a_parallel_pass(exact_below: int) -> None:
+    """Below the exact length both equal fairseq's model with the same weights."""
+    sizes = {"linformer_slot_width": 4, "linformer_open_slots": 2, "linformer_block_size": 8}
+    model = toy_lm("two_level_transformer_lm_gpt2_tiny", linformer_exact_below=exact_below, **sizes).double()
+    assert all(type(layer.self_attn) is CausalTwoLevelAttention for layer in model.decoder.layers)
+    task = toy_task()
+    tokens = previous_tokens(task, torch.stack([sentence(task, 60, seed) for seed in range(2)]))
+    parallel = model(tokens)[0]
+    state: dict = {}
+    for i in range(60):
+        step = model.decoder(tokens[:, : i + 1], incremental_state=state)[0]
+        torch.testing.assert_close(step[:, 0], parallel[:, i])
+    full = toy_lm("transformer_lm_gpt2_tiny").double()
+    full.load_state_dict(model.state_dict())
+    exact = max(exact_below, 16)  # two windows can be opened from the third block on
+    same = (full(tokens)[0] - parallel).abs().amax((0, 2)) < 1e-4  # fairseq's softmax is in float32
+    assert same[:exact].all()
+    assert not same[exact:].any()
 
 
 def test_adaptive_inputs_and_softmax() -> None:

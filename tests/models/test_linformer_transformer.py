@@ -80,14 +80,26 @@ def test_translations_depend_on_neither_steps_nor_batch_nor_padding_side(
             "linformer_projection": "two-level",
             "linformer_k": "8",
             "linformer_open_slots": 8,
+            "linformer_exact_below": 0,
             "linformer_attention": EVERYWHERE,
+            "linformer_decoder_projection": "linear",
             "linformer_decoder_k": "14",
             "linformer_window": 13,
+        },
+        {"linformer_projection": "two-level", "linformer_attention": EVERYWHERE, "linformer_k": "2"},
+        {
+            "linformer_projection": "two-level",
+            "linformer_attention": EVERYWHERE,
+            "linformer_k": "16",
+            "linformer_exact_below": 0,
+            "linformer_slot_width": 4,
+            "linformer_decoder_k": "64",
         },
     ],
 )
 def test_a_transformer_becomes_a_linformer_without_loss(flags: dict) -> None:
-    """Nothing is lost where k or the open windows cover the source, and the causal window covers the target."""
+    """Nothing is lost where k or the open windows cover the source, and the causal window or the first tokens, which
+    two levels see in full, the target."""
     task = toy_task()
     transformer, model = toy_model("transformer"), toy_model(random=False, **flags)
     model.load_state_dict(transformer.state_dict(), strict=True)

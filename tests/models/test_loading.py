@@ -50,12 +50,14 @@ def test_projections_start_fresh_beside_a_transformer(caplog: pytest.LogCaptureF
 def test_pruned_layers(kind: str) -> None:
     """fairseq's `--encoder-layers-to-keep` takes the projections of the layers that it keeps."""
     flags = {"linformer_projection": kind, "linformer_k": "8,4,2", "linformer_cross_k": "4", "encoder_layers": 3}
+    flags["linformer_attention"] = "encoder,cross"
     # fairseq drops the decoder's layers where only the encoder's are named
     keep = {"encoder_layers_to_keep": "0,2", "decoder_layers_to_keep": "0,1"}
     deep, shallow = toy_model(**flags), toy_model(random=False, **flags, **keep)
     shallow.load_state_dict(deep.state_dict(), model_cfg=toy_args(**flags, **keep))
     attention = [layer.self_attn for layer in shallow.encoder.layers]
-    assert [getattr(a, "key_projection", a).projected_dim for a in attention] == [8, 2]
+    own = [getattr(a, "rule", None) or a.key_projection for a in attention]
+    assert [x.projected_dim for x in own] == [8, 2]
     for ours, theirs in zip(shallow.encoder.layers, (deep.encoder.layers[0], deep.encoder.layers[2]), strict=True):
         for name, weight in ours.state_dict().items():
             assert torch.equal(weight, theirs.state_dict()[name])

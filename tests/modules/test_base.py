@@ -11,7 +11,6 @@ from torch import Tensor
 
 from linformer_fairseq.modules import CAUSAL_KINDS, KINDS
 from linformer_fairseq.modules.linformer_attention import SHARINGS
-from linformer_fairseq.modules.ops import two_level
 from tests.reference import REFERENCED, assert_same_gradients, make_attention, naive_attention, padding_mask
 from tests.variants import variants
 
@@ -28,7 +27,10 @@ OPTIONS = st.fixed_dictionaries(
         "num_heads": st.sampled_from([1, 2, 4]),
         "mask_empty_slots": st.booleans(),
         "window": st.sampled_from([0, 1, 5, 20]),
-        "open_slots": st.integers(1, 5),
+        "open_slots": st.sampled_from([None, 1, 2, 5]),
+        "slot_width": st.sampled_from([None, 1, 2, 3]),
+        "block_size": st.sampled_from([None, 1, 2, 3, 7, 20]),
+        "exact_below": st.sampled_from([0, 0, 9]),
         "bias": st.booleans(),
     }
 )
@@ -107,12 +109,13 @@ def test_neither_padding_nor_other_sentences_matter(kind: str, causal: bool, opt
         ("max-pool", {}),
         ("linear", {"init": "identity", "mask_empty_slots": True}),
         ("two-level", {}),
-        ("two-level", {"k": 5, "open_slots": 5}),
-        ("two-level", {"k": 4, "open_slots": 9}),
+        ("two-level", {"k": 4}),  # shorter than `exact_below`
+        ("two-level", {"exact_below": 0}),
+        ("two-level", {"k": 4, "open_slots": 4, "exact_below": 0}),
     ],
 )
 def test_is_fairseqs_attention_where_k_covers_the_sentence(kind: str, options: dict) -> None:
-    """Two levels equal fairseq's attention where they open every window, too."""
+    """Two levels also are where the sentence is short, or where they open every window."""
     mask = padding_mask([N, 3, 9])
     query, key = torch.randn(5, 3, 8, dtype=torch.float64), torch.randn(N, 3, 8, dtype=torch.float64)
     for sharing in SHARINGS:
@@ -164,8 +167,8 @@ def test_an_empty_sentence_harms_no_other(kind: str, causal: bool) -> None:
 @pytest.mark.parametrize(("sharing", "n", "k"), [("headwise", 600, 16), ("none", 600, 16), ("key-value", 5, 20)])
 def test_half_precision(kind: str, causal: bool, dtype: torch.dtype, sharing: str, n: int, k: int) -> None:
     """Half precision, by itself and under autocast, is close to float64 with the same weights. The 600 tokens need
-    tiles and chunks. Rounding may open another window, but only one with nearly the same score."""
-    sizes = {"k": k, "n": 600, "embed_dim": 32, "num_heads": 4, "random": False}
+    several chunks, windows and blocks. Rounding may open another window, but only one with nearly the same score."""
+    sizes = {"k": k, "n": 600, "embed_dim": 32, "num_heads": 4, "random": False, "exact_below": 0}
     half, single, exact = (
         make_attention(kind, sharing, causal=causal, dtype=t, **sizes) for t in (dtype, torch.float32, torch.float64)
     )
@@ -207,11 +210,11 @@ def test_dropout_falls_on_the_weights(kind: str, causal: bool, n: int, k: int) -
 
 @every_kind
 def test_quantisation_noise(kind: str, causal: bool) -> None:
-    if causal:
+    if causal and kind == "linear":
         with pytest.raises(ValueError, match=r"quantisation noise \(--quant-noise-pq\) does not go with causal"):
             make_attention(kind, causal=True, q_noise=0.5)
         return
-    attention = make_attention(kind, q_noise=0.5, qn_block_size=4).train()
+    attention = make_attention(kind, causal=causal, q_noise=0.5, qn_block_size=4).train()
     x = torch.randn(9, 2, 8, dtype=torch.float64)
     assert not torch.equal(attention(x, x, x)[0], attention(x, x, x)[0])
 
@@ -290,8 +293,13 @@ COMPILED = {
     "projected scores": ("linear", False, {"k": 20}),
     "causal": ("linear", True, {"k": 4}),
     "causal with a window": ("linear", True, {"k": 4, "window": 3}),
-    "two levels": ("two-level", False, {"k": 4, "open_slots": 2}),
-    "two levels in tiles": ("two-level", False, {"k": 4, "open_slots": 2}),
+    "two levels": ("two-level", False, {"k": 4, "open_slots": 2, "exact_below": 0}),
+    "two levels of sentences of several forms": ("two-level", False, {"k": 4, "open_slots": 2, "exact_below": 7}),
+    "causal two levels": (
+        "two-level",
+        True,
+        {"n": 12, "slot_width": 1, "open_slots": 2, "block_size": 2, "exact_below": 0},
+    ),
 }
 
 
@@ -299,15 +307,14 @@ COMPILED = {
     ("name", "training"),
     variants(
         [(name, training) for name in COMPILED for training in (False, True)],
-        default=[("slots", True), ("causal with a window", True), ("two levels in tiles", True)],
+        default=[("slots", True), ("causal with a window", True), ("two levels", True), ("causal two levels", True)],
     ),
 )
-def test_compiles_without_a_graph_break(name: str, training: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiles_without_a_graph_break(name: str, training: bool) -> None:
     kind, causal, options = COMPILED[name]
     if not newer_torch and (causal or kind == "two-level"):
         pytest.skip("this torch compiles neither a function of its own gradient nor the properties of a named tuple")
     torch._dynamo.reset()
-    monkeypatch.setattr(two_level, "tiling_pays", lambda *_: "tiles" in name)
     attention = make_attention(kind, causal=causal, **options).train(training)
     compiled = torch.compile(attention, fullgraph=True, backend="aot_eager")
     n = 5 if name == "projected scores" else 10

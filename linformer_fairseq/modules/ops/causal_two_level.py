@@ -23,7 +23,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from linformer_fairseq.modules.ops.precision import at_least_float32
+from linformer_fairseq.modules.ops.precision import scores
 from linformer_fairseq.modules.ops.two_level import LevelSizes
 
 PORTIONS = 4
@@ -47,11 +47,11 @@ def causal_two_level_attention(
         exact: how many first tokens get full attention, by `exact_tokens`.
         dropout: the share of probabilities that are dropped.
     """
-    first = (x[:exact].permute(1, 2, 0, 3) for x in (query, key, value))
-    out = F.scaled_dot_product_attention(*first, is_causal=True, dropout_p=dropout).permute(2, 0, 1, 3)
+    q, k, v = (x[:exact].permute(1, 2, 0, 3) for x in (query, key, value))
+    out = F.scaled_dot_product_attention(q, k, v, is_causal=True, dropout_p=dropout).permute(2, 0, 1, 3)
     if len(query) <= exact:
         return out
-    portions = _Portions(*(x.flatten(1, 2) for x in (query, key, value)), sizes, exact)
+    portions = _Portions(query.flatten(1, 2), key.flatten(1, 2), value.flatten(1, 2), sizes, exact)
     later = torch.cat([portions.attend(begin, dropout) for begin in portions.begins])
     return torch.cat([out, later[: len(query) - exact].unflatten(1, query.shape[1:3])])
 
@@ -59,11 +59,9 @@ def causal_two_level_attention(
 def causal_two_level_weights(query: Tensor, key: Tensor, sizes: LevelSizes, exact: int) -> Tensor:
     """The weights over tokens, (B, H, T, T), in float32 or better: those of a closed window share its weight evenly."""
     length, heads = len(query), query.shape[1:3]
-    dtype = at_least_float32(query.dtype)
-    first, keys = (x[:exact].permute(1, 2, 0, 3).to(dtype) for x in (query, key))
-    scores = first @ keys.transpose(2, 3) * query.size(3) ** -0.5
-    future = torch.ones_like(scores[0, 0], dtype=torch.bool).triu(1)
-    weights = F.pad(torch.softmax(scores.masked_fill(future, -torch.inf), 3), (0, length - scores.size(3)))
+    first = scores(*(x[:exact].permute(1, 2, 0, 3) for x in (query, key)))
+    future = torch.ones_like(first[0, 0], dtype=torch.bool).triu(1)
+    weights = F.pad(torch.softmax(first.masked_fill(future, -torch.inf), 3), (0, length - first.size(3)))
     if length <= exact:
         return weights
     portions = _Portions(query.flatten(1, 2), key.flatten(1, 2), key.flatten(1, 2), sizes, exact)
@@ -115,11 +113,11 @@ class _Portions:
 
     def _biases(self, these: slice, closed: Tensor) -> Tensor:
         """What is added to scores, (Y, 1, q, L): log w for closed windows, 0 for tokens, -inf for what is not past."""
-        device, block, columns = closed.device, self.sizes.block, closed.size(2)
+        device, dtype, block, columns = closed.device, self.queries.dtype, self.sizes.block, closed.size(2)
         ahead = torch.arange(columns, device=device) >= (self.past[these] - self.sizes.opened)[:, None]
-        means = torch.full_like(ahead, math.log(self.sizes.width), dtype=torch.float).masked_fill(ahead, -torch.inf)
+        means = torch.full_like(ahead, math.log(self.sizes.width), dtype=dtype).masked_fill(ahead, -torch.inf)
         future = torch.ones(block, block, dtype=torch.bool, device=device).triu(1)
-        own = torch.zeros(block, block, device=device).masked_fill(future, -torch.inf)
+        own = torch.zeros(block, block, dtype=dtype, device=device).masked_fill(future, -torch.inf)
         tokens = F.pad(own, (self.near.size(2) * self.sizes.width - block, 0))
         rows = (len(ahead), block)
         return torch.cat([means[:, None].expand(*rows, -1), tokens.expand(*rows, -1)], 2)[:, None]
@@ -127,17 +125,16 @@ class _Portions:
     def attend(self, begin: int, dropout: float) -> Tensor:
         """The output of a portion, (Y q, X, d)."""
         these, closed = self._blocks(begin)
-        query, biases = self.queries[these], self._biases(these, closed)
         keys, values = self._rows(these, closed, 0), self._rows(these, closed, 1)
-        mask = biases.to(query.dtype)
-        out = F.scaled_dot_product_attention(query, keys, values, attn_mask=mask, dropout_p=dropout)
+        mask = self._biases(these, closed)
+        out = F.scaled_dot_product_attention(self.queries[these], keys, values, attn_mask=mask, dropout_p=dropout)
         return out.transpose(1, 2).flatten(0, 1)
 
     def weights(self, begin: int) -> Tensor:
         """The weights over tokens of a portion, (X, Y q, s w)."""
         these, closed = self._blocks(begin)
         query, keys = self.queries[these], self._rows(these, closed, 0)
-        shares = explicit_shares(query, keys, self._biases(these, closed))
+        shares = torch.softmax(scores(query, keys) + self._biases(these, closed), 3)
         weights = shares_over_tokens(shares, closed, self.near[these], self.windows, self.sizes.width)
         return weights.transpose(0, 1).flatten(1, 2)
 
@@ -152,13 +149,10 @@ def _rank(query: Tensor, means: Tensor, past: Tensor, block: int) -> Tensor:
         means: the mean keys of windows, (s, X, d).
         past: how many windows are past when each block begins, (Y,).
     """
-    dtype = at_least_float32(query.dtype)
-    rows, columns = query.transpose(0, 1).to(dtype), means.permute(1, 2, 0).to(dtype)
-    scores = torch.baddbmm(rows.new_empty(()), rows, columns, beta=0, alpha=query.size(2) ** -0.5)
-    scores = scores.unflatten(1, (-1, block))
+    of_means = scores(query.transpose(0, 1), means.transpose(0, 1)).unflatten(1, (-1, block))
     ahead = torch.arange(len(means), device=query.device) >= past[:, None]  # (Y, s)
-    before = torch.softmax(scores[:, :-1].masked_fill(ahead[:, None], -torch.inf), 3).sum(2)
-    first = torch.softmax(scores[:, 1:, 0].masked_fill(ahead, -torch.inf), 2)
+    before = torch.softmax(of_means[:, :-1].masked_fill(ahead[:, None], -torch.inf), 3).sum(2)
+    first = torch.softmax(of_means[:, 1:, 0].masked_fill(ahead, -torch.inf), 2)
     worth = (before + first).masked_fill(ahead, -1.0)  # (X, Y, s)
     return worth.sort(dim=2, descending=True, stable=True).indices.transpose(0, 1)
 
@@ -168,13 +162,6 @@ def _gather(x: Tensor, index: Tensor) -> Tensor:
     firsts = torch.arange(0, x.size(0) * x.size(1), x.size(1), device=x.device)
     rows = x.flatten(0, 1).flatten(1).index_select(0, (index + firsts[:, None]).flatten())
     return rows.view(*index.shape, *x.shape[2:])
-
-
-def explicit_shares(query: Tensor, keys: Tensor, biases: Tensor) -> Tensor:
-    """The softmax of the scores (..., q, L) of queries (..., q, d) and keys (..., L, d), in float32 or better."""
-    dtype = at_least_float32(query.dtype)
-    scores = query.to(dtype) @ keys.to(dtype).transpose(-2, -1) * query.size(-1) ** -0.5
-    return torch.softmax(scores + biases, -1)
 
 
 def shares_over_tokens(shares: Tensor, closed: Tensor, near: Tensor, windows: int, width: int) -> Tensor:

@@ -9,17 +9,19 @@ of a window.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from linformer_fairseq.modules.ops.causal_two_level import explicit_shares, shares_over_tokens
+from linformer_fairseq.modules.ops.causal_two_level import shares_over_tokens
+from linformer_fairseq.modules.ops.precision import scores
 from linformer_fairseq.modules.ops.two_level import LevelSizes, rank_by_sums, shares_of_windows
 
-FIRST_WINDOWS = 16
-"""Windows that there is room for at first; room doubles where it does not suffice."""
+FIRST_TOKENS = 512
+"""Tokens whose windows there is room for at first, about; room doubles where it does not suffice."""
 
 
 @dataclass(frozen=True)
@@ -66,24 +68,41 @@ class History:
 
 def history_of(query: Tensor, key: Tensor, value: Tensor, sizes: LevelSizes, exact: int) -> History:
     """The history of these tokens, (T, B, H, d) each, of which there may be none."""
-    length, batch, heads, head_dim = query.shape
+    length, batch, heads, _ = query.shape
     width, block = sizes.width, sizes.block
     whole = length // width
-    room = max(FIRST_WINDOWS, whole)
-    windows, means, last = [], [], []
-    for x in (key, value):
-        own = x[: whole * width].reshape(whole, width, batch, heads, head_dim)
-        own = F.pad(own.permute(0, 2, 3, 1, 4), (0, 0) * 4 + (0, room - whole))
-        windows.append(own)
-        means.append(own.mean(3))
-        last.append(x[whole * width :].permute(1, 2, 0, 3))
+    room = max(-(-FIRST_TOKENS // width), whole)
+    keys, mean_keys, last_keys = _stored(key, width, room)
+    values, mean_values, last_values = _stored(value, width, room)
     places = torch.arange(batch, device=query.device)[:, None].expand(-1, room)
     start = max(0, length - 1) // block * block  # of the block that the last token is in
     ranked = places.new_zeros(batch, heads, 0)
-    history = History(sizes, exact, length, *windows, *means, places, *last, query[start:], ranked)
+    history = History(
+        sizes=sizes,
+        exact=exact,
+        position=length,
+        keys=keys,
+        values=values,
+        mean_keys=mean_keys,
+        mean_values=mean_values,
+        places=places,
+        last_keys=last_keys,
+        last_values=last_values,
+        queries=query[start:],
+        ranked=ranked,
+    )
     if start < exact or length % block == 0:
         return history
     return replace(history, ranked=_rank(history, query[start - block : start + 1], start // width - 1))
+
+
+def _stored(x: Tensor, width: int, room: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The whole windows of keys or values `x` (T, B, H, d), with room for some, their means, and the tokens after."""
+    end = len(x) // width * width
+    windows = x[:end].unflatten(0, (-1, width)).permute(0, 2, 3, 1, 4)
+    kept = x.new_zeros(room, *windows.shape[1:])
+    kept[: len(windows)] = windows
+    return kept, kept.mean(3), x[end:].permute(1, 2, 0, 3)
 
 
 def step(
@@ -110,20 +129,24 @@ def step(
         torch.cat([last, x.permute(1, 2, 0, 3)], 2)
         for last, x in ((history.last_keys, key), (history.last_values, value))
     )
-    keys = _rows(history, history.mean_keys, closed, history.keys, near, last_keys)
-    values = _rows(history, history.mean_values, closed, history.values, near, last_values)
-    of_means = torch.full((closed.size(2),), math.log(sizes.width), device=query.device)
-    biases = F.pad(of_means, (0, keys.size(2) - closed.size(2)))
-    one = query.permute(1, 2, 0, 3)
-    mask = biases.to(query.dtype).expand(1, 1, 1, -1)
-    out = F.scaled_dot_product_attention(one, keys, values, attn_mask=mask, dropout_p=dropout).permute(2, 0, 1, 3)
+    rows = [
+        (_gather(history, means, closed), _gather(history, windows, near).flatten(2, 3), last)
+        for means, windows, last in (
+            (history.mean_keys, history.keys, last_keys),
+            (history.mean_values, history.values, last_values),
+        )
+    ]
+    shares = _shares(query.permute(1, 2, 0, 3), rows[0], sizes.width)
+    parts = F.dropout(shares, dropout).to(value.dtype).split([x.size(2) for x in rows[1]], 3)
+    # one product a part, as to put the parts together would copy them
+    out = sum((part @ x for part, x in zip(parts, rows[1], strict=True)), start=value.new_zeros(()))
     weights = None
     if need_weights:
-        shares, last = explicit_shares(one, keys, biases), last_keys.size(2)
-        weights = shares_over_tokens(shares[..., :-last], closed, near, history.whole, sizes.width)
-        weights = torch.cat([weights, shares[..., -last:]], 3)
+        of_last = shares[..., shares.size(3) - last_keys.size(2) :]
+        weights = shares_over_tokens(shares[..., : -last_keys.size(2)], closed, near, history.whole, sizes.width)
+        weights = torch.cat([weights, of_last], 3)
     history = replace(history, queries=query if begins else queries, ranked=ranked)
-    return out, weights, _with_token(history, last_keys, last_values)
+    return out.permute(2, 0, 1, 3), weights, _with_token(history, last_keys, last_values)
 
 
 def _rank(history: History, queries: Tensor, past: int) -> Tensor:
@@ -134,9 +157,14 @@ def _rank(history: History, queries: Tensor, past: int) -> Tensor:
     return rank_by_sums(shares_of_windows(queries, means, None)).squeeze(2)
 
 
-def _rows(history: History, means: Tensor, closed: Tensor, windows: Tensor, near: Tensor, last: Tensor) -> Tensor:
-    """The keys or values that the query of each hypothesis attends to, (B, H, L, d)."""
-    return torch.cat([_gather(history, means, closed), _gather(history, windows, near).flatten(2, 3), last], 2)
+def _shares(query: Tensor, keys: Sequence[Tensor], width: int) -> Tensor:
+    """What each query (B, H, 1, d) gives to each of some means of windows, and of some tokens, in float32 or better.
+
+    Args:
+        keys: those of the means, and then of tokens, (B, H, some, d) each.
+    """
+    of_means, *of_tokens = (scores(query, x) for x in keys)
+    return torch.softmax(torch.cat([of_means + math.log(width), *of_tokens], 3), 3)
 
 
 def _gather(history: History, x: Tensor, windows: Tensor) -> Tensor:

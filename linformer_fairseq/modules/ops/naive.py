@@ -33,33 +33,73 @@ def linformer_attention(query: Tensor, key: Tensor, value: Tensor, key_matrix: T
     return weights @ value, weights
 
 
-def two_level_attention(query: Tensor, key: Tensor, value: Tensor, projected_dim: int, open_slots: int) -> Result:
-    """Attends to the tokens of a query's best windows one by one, and to the means of all other windows.
+def two_level_attention(
+    query: Tensor, key: Tensor, value: Tensor, width: int, opened: int, block: int, choosing: int | None
+) -> Result:
+    """Attends to the tokens of some windows one by one, and to the means of all other windows.
 
     Args:
-        projected_dim: k, the number of windows. More than k² tokens are first pooled to k² means, which then stand for
-            tokens.
-        open_slots: how many windows each query opens.
+        width, opened, block: w tokens of a window, m windows that a block opens, and q queries of a block.
+        choosing: in an encoder, where a block opens what its own queries attend to most, how many of the queries count;
+            None in a decoder, where the queries of the block before and its own first one choose.
     """
-    pool = pooling_matrix(len(key), projected_dim**2).to(key)
-    key, value = pool @ key, pool @ value
-    each, averages = torch.eye(len(key)).to(key), pooling_matrix(len(key), projected_dim).to(key)
-    windows = [row.nonzero().flatten() for row in averages]
-    sizes = torch.tensor([len(window) for window in windows]).to(key)
+    windows = torch.arange(len(key)).split(width)
+    shares = _shares_of_windows(query, key, windows)
     rows = []
-    for of_tokens, of_windows in zip(_scores(query, key), _scores(query, averages @ key) + sizes.log(), strict=True):
-        opened = of_windows.topk(min(open_slots, len(windows))).indices.tolist()
-        scores, shares = [], []  # scores, and how the weight of each is shared by the tokens
-        for number, window in enumerate(windows):
-            if number in opened:
-                scores.append(of_tokens[window])
-                shares.append(each[window])
-            else:
-                scores.append(of_windows[[number]])
-                shares.append(averages[[number]])
-        rows.append(torch.softmax(torch.cat(scores), 0) @ torch.cat(shares))
+    for start in range(0, len(query), block):
+        own, past = slice(start, start + block), slice(max(0, start - block), start + 1)
+        worth = shares[past] if choosing is None else shares[:choosing][own]
+        rows.append(_two_level_weights(query[own], key, windows, _best(worth, opened)))
+    weights = torch.cat(rows)
+    return weights @ value, weights
+
+
+def causal_two_level_attention(
+    query: Tensor, key: Tensor, value: Tensor, width: int, opened: int, block: int, exact: int
+) -> Result:
+    """Attends to the last tokens one by one, and to the windows before them as `two_level_attention` does.
+
+    Args:
+        width, opened, block: as there.
+        exact: how many first tokens attend to all tokens up to their own one by one.
+    """
+    rows = []
+    for i in range(len(query)):
+        seen = key[: i + 1]
+        start = i // block * block
+        past = start // width - 1  # windows that end before the last one before the block
+        if i < exact:
+            weights = torch.softmax(_scores(query[[i]], seen), 1)
+        else:
+            windows = torch.arange(past * width).split(width)
+            worth = _shares_of_windows(query[start - block : start + 1], key[: past * width], windows)
+            near = torch.arange(past * width, i + 1)
+            weights = _two_level_weights(query[[i]], seen, [*windows, near], {*_best(worth, opened), past})
+        rows.append(torch.cat([weights[0], key.new_zeros(len(key) - i - 1)]))
     weights = torch.stack(rows)
-    return weights @ value, weights @ pool
+    return weights @ value, weights
+
+
+def _shares_of_windows(query: Tensor, key: Tensor, windows: Sequence[Tensor]) -> Tensor:
+    """The share of its attention that each query gives to each window, were all of them closed, (T, s)."""
+    means = torch.stack([key[window].mean(0) for window in windows])
+    counts = torch.tensor([len(window) for window in windows]).to(key)
+    return torch.softmax(_scores(query, means) + counts.log(), 1)
+
+
+def _best(worth: Tensor, opened: int) -> set[int]:
+    """The windows worth most to some queries, (T, s), together; the first ones of several worth the same."""
+    return {*worth.sum(0).sort(descending=True, stable=True).indices[:opened].tolist()}
+
+
+def _two_level_weights(query: Tensor, key: Tensor, windows: Sequence[Tensor], opened: set[int]) -> Tensor:
+    """The weights over tokens, (T, n), where the tokens of a window that is not opened share its weight evenly."""
+    each, rows, counts = torch.eye(len(key)).to(key), [], []
+    for number, window in enumerate(windows):
+        rows += [each[token] for token in window] if number in opened else [each[window].mean(0)]
+        counts += [1] * len(window) if number in opened else [len(window)]
+    matrix = torch.stack(rows)
+    return torch.softmax(_scores(query, matrix @ key) + torch.tensor(counts).to(key).log(), 1) @ matrix
 
 
 def causal_linformer_attention(

@@ -29,7 +29,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from linformer_fairseq.modules.ops.precision import at_least_float32
+from linformer_fairseq.modules.ops.precision import at_least_float32, scores
 
 LARGEST_GROUP = 32
 """Rows that are gathered at a time, at most: on a CPU larger groups are no faster."""
@@ -89,13 +89,10 @@ def shares_of_windows(query: Tensor, means: Tensor, tokens: Tensor | None) -> Te
         means: the mean keys of the windows, (B, H, s, d).
         tokens: those of each window (B, s); None where all have the same number.
     """
-    dtype = at_least_float32(query.dtype)
-    rows, columns = query.flatten(1, 2).transpose(0, 1).to(dtype), means.flatten(0, 1).transpose(1, 2).to(dtype)
-    scores = torch.baddbmm(rows.new_empty(()), rows, columns, beta=0, alpha=query.size(3) ** -0.5)
-    scores = scores.unflatten(0, query.shape[1:3])
+    of_means = scores(query.permute(1, 2, 0, 3), means)
     if tokens is not None:
-        scores = scores + tokens.to(dtype).log()[:, None, None]
-    return torch.softmax(scores, 3)
+        of_means = of_means + tokens.to(of_means.dtype).log()[:, None, None]
+    return torch.softmax(of_means, 3)
 
 
 def rank_by_own_queries(shares: Tensor, block: int, padding: Tensor | None) -> Tensor:
@@ -170,7 +167,7 @@ def open_windows(
     return Opened(
         keys.view(-1, row).index_select(0, index).view(shape),
         values.view(-1, row).index_select(0, index).view(shape),
-        _biases(opened, sizes, windows, tokens).flatten(0, 1).transpose(0, 1).unsqueeze(2).to(keys.dtype),
+        _biases(opened, sizes, windows, tokens, keys.dtype).flatten(0, 1).transpose(0, 1).unsqueeze(2),
     )
 
 
@@ -187,21 +184,23 @@ def _groups(opened: Tensor, table: torch.Size, windows: int, sizes: LevelSizes) 
     return (torch.cat([means, of_tokens], 3) + firsts).flatten(0, 1).transpose(0, 1)
 
 
-def _biases(opened: Tensor, sizes: LevelSizes, windows: int, tokens: Tensor | None) -> Tensor:
-    """What is added to the scores of the rows that each block attends to, (B h, H, Y, L), in float32.
+def _biases(opened: Tensor, sizes: LevelSizes, windows: int, tokens: Tensor | None, dtype: torch.dtype) -> Tensor:
+    """What is added to the scores of the rows that each block attends to, (B h, H, Y, L).
 
     It is log w for a mean, -inf for that of an opened window and for an empty one, 0 for a token, and -inf beyond a
     sentence's end.
     """
     shape, padding, opened_rows = (*opened.shape[:3], windows), -windows % sizes.group, opened.size(3) * sizes.width
     if tokens is None:
-        of_means = torch.full(shape, math.log(sizes.width), device=opened.device).scatter(3, opened, -torch.inf)
+        of_means = torch.full(shape, math.log(sizes.width), dtype=dtype, device=opened.device).scatter(
+            3, opened, -torch.inf
+        )
         return F.pad(F.pad(of_means, (0, padding), value=-torch.inf) if padding else of_means, (0, opened_rows))
     tokens = _for_hypotheses(tokens, opened.size(0))[:, None, None].expand(shape)
-    of_means = tokens.float().log().scatter(3, opened, -torch.inf)
+    of_means = tokens.to(dtype).log().scatter(3, opened, -torch.inf)
     places = torch.arange(sizes.width, device=opened.device)
     beyond = places >= tokens.gather(3, opened)[..., None]
-    of_tokens = torch.zeros_like(beyond, dtype=torch.float).masked_fill(beyond, -torch.inf).flatten(3)
+    of_tokens = torch.zeros_like(beyond, dtype=dtype).masked_fill(beyond, -torch.inf).flatten(3)
     return torch.cat([F.pad(of_means, (0, padding), value=-torch.inf), of_tokens], 3)
 
 
@@ -233,10 +232,9 @@ def weights_by_blocks(
         query: (T, B, H, d), not scaled.
         opened, windows, tokens: as for `open_windows`.
     """
-    dtype, (length, batch, heads) = at_least_float32(query.dtype), query.shape[:3]
-    blocks = _blocks_of(query, block).to(dtype) * query.size(3) ** -0.5
-    scores = blocks @ source.keys.to(dtype).transpose(2, 3) + source.biases
-    shares = torch.softmax(scores, 3).unflatten(1, (batch, heads)).permute(1, 2, 0, 3, 4)  # (B, H, Y, q, L)
+    length, batch, heads = query.shape[:3]
+    shares = torch.softmax(scores(_blocks_of(query, block), source.keys) + source.biases, 3)
+    shares = shares.unflatten(1, (batch, heads)).permute(1, 2, 0, 3, 4)  # (B, H, Y, q, L)
     of_windows, of_tokens = shares[..., :windows, None], shares[..., -opened.size(3) * width :]
     index = opened[:, :, :, None, :, None].expand(*shares.shape[:4], -1, width)
     if tokens is None:
