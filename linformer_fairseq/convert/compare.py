@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -13,7 +13,7 @@ from linformer_fairseq.cli.progress import bar
 from linformer_fairseq.length_buckets import Bucket
 
 PORTION = 512
-"""Positions whose predictions over all words are in memory at a time, for each sentence."""
+"""Tokens whose predictions over all words are in memory at a time."""
 
 
 @dataclass
@@ -51,17 +51,17 @@ class OutputDrift:
             self.farthest = max(self.farthest, (moves[:, 0] - moves[:, 1]).abs().max().item())
 
 
-@dataclass
+@dataclass(frozen=True)
 class Comparison:
-    """How far the outputs of converted models have moved."""
+    """How far the outputs of converted models have moved, for each model in every bucket that has a token."""
 
-    sources: list[list[OutputDrift]] = field(default_factory=list)
-    """By model, then by the length of the source; empty for a language model."""
-    positions: list[list[OutputDrift]] = field(default_factory=list)
-    """By model, then by the position in the target, or in the text of a language model."""
+    sources: list[list[OutputDrift]]
+    """By the length of the source; for a language model without buckets."""
+    positions: list[list[OutputDrift]]
+    """By the position in the target, or in the text of a language model."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class Sample:
     """A batch of texts."""
 
@@ -73,8 +73,7 @@ class Sample:
     """Whether they count, (B, T)."""
     source_lengths: list[int] | None
     """Tokens of each source; None where sources do not count."""
-    positions: bool = True
-    """Whether positions count."""
+    counts_positions: bool = True
 
 
 def moves_of(before: Tensor, after: Tensor, target: Tensor) -> Tensor:
@@ -82,10 +81,10 @@ def moves_of(before: Tensor, after: Tensor, target: Tensor) -> Tensor:
     from the old, and whether the best one is the same.
 
     Args:
-        before, after: the log-probabilities of all words, (..., V).
-        target: the words that should be predicted, (...).
+        before, after: the log-probabilities of all words, (n, V).
+        target: the words that should be predicted, (n,).
     """
-    losses = [-x.gather(-1, target[..., None])[..., 0] for x in (before, after)]
+    losses = [-x.gather(-1, target[:, None])[:, 0] for x in (before, after)]
     divergence = (before.exp() * (before - after)).sum(-1)
     same = before.argmax(-1) == after.argmax(-1)
     return torch.stack([*losses, divergence, same.to(divergence)], -1).double()
@@ -100,12 +99,14 @@ def compare(
     sources: Sequence[Bucket],
     positions: Sequence[Bucket],
 ) -> Comparison:
-    """Returns how far each of the other models is from the trained one, in every bucket that has a token.
+    """Returns how far each of the other models is from the trained one.
 
     The models predict each reference token, given the tokens before it.
 
     Args:
         number: the texts in all samples.
+        sources: the ranges of lengths of sources.
+        positions: the ranges of positions, from 1 on.
     """
     by_source = [[OutputDrift(bucket) for bucket in sources] for _ in others]
     by_position = [[OutputDrift(bucket) for bucket in positions] for _ in others]
@@ -113,17 +114,18 @@ def compare(
         for sample in samples:
             before = _features(trained, sample)
             for model, of_sources, of_positions in zip(others, by_source, by_position, strict=True):
-                moves = _moves(trained, before, model, _features(model, sample), sample.target)
+                moves = _moves(trained, before, model, _features(model, sample), sample)
                 for row, is_token in enumerate(sample.is_token):
                     if sample.source_lengths is not None:
                         length = sample.source_lengths[row]
                         next(drift for drift in of_sources if length in drift.bucket).add(moves[row, is_token])
-                    if sample.positions:
-                        for drift in of_positions:
-                            part = slice(drift.bucket.shortest - 1, drift.bucket.longest)
-                            drift.add(moves[row, part][is_token[part]])
+                    for drift in of_positions if sample.counts_positions else ():
+                        part = slice(drift.bucket.shortest - 1, drift.bucket.longest)
+                        drift.add(moves[row, part][is_token[part]])
             progress.update(len(sample.target))
-    return Comparison(*([[drift for drift in own if drift.tokens] for own in all_] for all_ in (by_source, by_position)))
+    return Comparison(
+        *([[drift for drift in own if drift.tokens] for own in drifts] for drifts in (by_source, by_position))
+    )
 
 
 def _features(model: BaseFairseqModel, sample: Sample) -> Tensor:
@@ -132,16 +134,15 @@ def _features(model: BaseFairseqModel, sample: Sample) -> Tensor:
 
 
 def _moves(
-    trained: BaseFairseqModel, before: Tensor, model: BaseFairseqModel, after: Tensor, target: Tensor
+    trained: BaseFairseqModel, before: Tensor, model: BaseFairseqModel, after: Tensor, sample: Sample
 ) -> Tensor:
     """Returns the moves of all tokens, (B, T, 4)."""
-    parts = zip(*(x.split(PORTION, 1) for x in (before, after, target)), strict=True)
-    return torch.cat(
-        [moves_of(_log_probabilities(trained, b), _log_probabilities(model, a), t) for b, a, t in parts], 1
-    )
+    portions = zip(*(x.flatten(0, 1).split(PORTION) for x in (before, after, sample.target)), strict=True)
+    moves = [moves_of(_log_probabilities(trained, b), _log_probabilities(model, a), t) for b, a, t in portions]
+    return torch.cat(moves).unflatten(0, sample.target.shape)
 
 
 def _log_probabilities(model: BaseFairseqModel, features: Tensor) -> Tensor:
-    """Returns the log-probabilities of all words, (B, T, V), at least in float32."""
-    out = model.get_normalized_probs((model.decoder.output_layer(features), None), log_probs=True)
+    """Returns the log-probabilities of all words, (n, V), at least in float32, for features (n, C)."""
+    out = model.get_normalized_probs((model.decoder.output_layer(features[None]), None), log_probs=True)[0]
     return out if out.dtype == torch.float64 else out.float()

@@ -3,9 +3,11 @@
 from linformer_fairseq.cli.files import write_text
 from linformer_fairseq.cli.machine import describe_machine
 from linformer_fairseq.cli.tables import table
+from linformer_fairseq.length_buckets import Bucket
 
 from .arguments import Conversion
-from .compare import OutputDrift
+from .compare import Comparison, OutputDrift
+from .reach import Reach
 
 NAMES = ("converted", "fitted")
 """The models that are compared with the trained one; the second exists with --fit."""
@@ -13,36 +15,94 @@ PICTURE = "conversion.png"
 """The plot beside report.md."""
 
 
-def summary(drifts: list[list[OutputDrift]]) -> str:
-    """Returns a table with a row for each bucket of source lengths."""
-    headers = ["Source", "Sentences", "Perplexity"]
+def exact_texts(source: Reach | None, target: Reach) -> str:
+    """Returns a sentence about the texts whose outputs do not move; nothing where no two levels are there."""
+    parts = []
+    if source is not None and source.exact is not None:
+        parts.append(f"sources of up to {source.exact:,} tokens")
+    if target.exact is not None:
+        parts.append(f"the first {target.exact:,} tokens of a {'text' if source is None else 'target'}")
+    return f"Full attention, but for rounding, as before: {', '.join(parts)}." if parts else ""
+
+
+def position_range(bucket: Bucket) -> str:
+    """Returns a range of positions in words."""
+    if bucket.longest is None:
+        return f"from {bucket.shortest} on"
+    return str(bucket.longest) if bucket.shortest == bucket.longest else f"{bucket.shortest} to {bucket.longest}"
+
+
+def summary(comparison: Comparison, on_text: bool) -> str:
+    """Returns a table with a row for each range of source lengths, and one with a row for each range of positions.
+
+    Args:
+        on_text: whether the models were compared on text: perplexities on random tokens would say nothing.
+    """
+    by_source = {"Source": [str(drift.bucket) for drift in comparison.sources[0]]}
+    by_position = {"Position": [position_range(drift.bucket) for drift in comparison.positions[0]]}
+    tables = [
+        _table(first, drifts, on_text)
+        for first, drifts in ((by_source, comparison.sources), (by_position, comparison.positions))
+        if drifts[0]
+    ]
+    return "\n\n".join(tables)
+
+
+def _table(first: dict[str, list[str]], drifts: list[list[OutputDrift]], on_text: bool) -> str:
+    """Returns a table whose first column is given."""
+    ((title, names),) = first.items()
+    headers = [title, "Texts", *(["Perplexity"] if on_text else [])]
     for name in NAMES[: len(drifts)]:
-        headers += [f"{name}: perplexity", "divergence", "farthest", "same best"]
+        own = ["perplexity"] if on_text else []
+        own += ["divergence", "farthest", "same best"]
+        headers += [f"{name}: {own[0]}", *own[1:]]
     rows = []
-    for models in zip(*drifts, strict=True):
-        row = [str(models[0].bucket), f"{models[0].sentences:,}", f"{models[0].perplexities()[0]:.2f}"]
-        for own in models:
+    for label, *models in zip(names, *drifts, strict=True):
+        row = [label, f"{models[0].sentences:,}"]
+        if on_text:
+            row.append(f"{models[0].perplexities()[0]:.2f}")
+        for drift in models:
+            if on_text:
+                row.append(f"{drift.perplexities()[1]:.2f}")
             row += [
-                f"{own.perplexities()[1]:.2f}",
-                f"{own.divergence / own.tokens:.4f}",
-                f"{own.farthest:.3g}",
-                f"{own.agreements / own.tokens:.1%}",
+                f"{max(0.0, drift.divergence) / drift.tokens:.4f}",  # rounding can make it negative
+                f"{drift.farthest:.3g}",
+                f"{drift.agreements / drift.tokens:.1%}",
             ]
         rows.append(row)
     return table(headers, rows)
 
 
-def write_report(asked: Conversion, drifts: list[list[OutputDrift]]) -> None:
-    """Writes report.md into the folder of the report."""
+def write_report(asked: Conversion, name: str, exact: str, comparison: Comparison) -> None:
+    """Writes report.md into the folder of the report.
+
+    Args:
+        name: what the model is called.
+        exact: the sentence about texts whose outputs do not move.
+    """
+    on_text = asked.data is not None
+    texts = f"`{asked.subset}` of `{asked.data}`" if on_text else f"random tokens, {asked.texts} texts of each length"
+    measures = (
+        "the mean KL divergence of the new predictions from the old, and the farthest that the log-probability of a "
+        "reference token has moved, in nats; and the share of tokens with the same best prediction."
+    )
+    if on_text:
+        measures = (
+            "For every reference token, given the tokens before it: the perplexity of the trained model and of the "
+            f"converted one, without any training after the conversion; {measures}"
+        )
+    else:
+        measures = (
+            f"For every random token, given the tokens before it: {measures} Text is unlike random tokens: `--data` "
+            "compares on it."
+        )
     parts = [
-        "# A converted Transformer",
-        f"`{asked.checkpoint}` on `{asked.subset}` of `{asked.data}`. {describe_machine()}.",
+        f"# A converted {name}",
+        f"`{asked.checkpoint}` on {texts}. {describe_machine()}.",
         f"    {asked.command}",
-        summary(drifts),
-        "For every reference token, given the tokens before it: the perplexity of the trained model and of the "
-        "converted one, without any training after the conversion; the mean KL divergence of the new predictions from "
-        "the old, and the farthest that the log-probability of a reference token has moved, in nats; and the share of "
-        "tokens with the same best prediction.",
-        f"![Perplexity by length]({PICTURE})",
+        *([exact] if exact else []),
+        summary(comparison, on_text),
+        measures,
+        f"![{'Perplexity' if on_text else 'Divergence'} by length and position]({PICTURE})",
     ]
     write_text(asked.report / "report.md", "\n\n".join(parts) + "\n")
