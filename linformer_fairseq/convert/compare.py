@@ -143,6 +143,5 @@ def _moves(
 
 
 def _log_probabilities(model: BaseFairseqModel, features: Tensor) -> Tensor:
-    """Returns the log-probabilities of all words, (n, V), at least in float32, for features (n, C)."""
-    out = model.get_normalized_probs((model.decoder.output_layer(features[None]), None), log_probs=True)[0]
-    return out if out.dtype == torch.float64 else out.float()
+    """Returns the log-probabilities of all words, (n, V), in float32, for features (n, C)."""
+    return model.get_normalized_probs((model.decoder.output_layer(features[None]), None), log_probs=True)[0].float()

@@ -16,13 +16,12 @@ PICTURE = "conversion.png"
 
 
 def exact_texts(source: Reach | None, target: Reach) -> str:
-    """Returns a sentence about the texts whose outputs do not move; nothing where no two levels are there."""
-    parts = []
-    if source is not None and source.exact is not None:
-        parts.append(f"sources of up to {source.exact:,} tokens")
-    if target.exact is not None:
-        parts.append(f"the first {target.exact:,} tokens of a {'text' if source is None else 'target'}")
-    return f"Full attention, but for rounding, as before: {', '.join(parts)}." if parts else ""
+    """Returns a sentence about the texts whose outputs do not move; nothing where other kinds than two levels are."""
+    if target.exact is None or (source is not None and source.exact is None):
+        return ""
+    texts = "texts" if source is None else "targets"
+    sources = "" if source is None else f" with sources of up to {source.exact:,} tokens"
+    return f"The first {target.exact:,} tokens of {texts}{sources} get the same outputs as before, but for rounding."
 
 
 def position_range(bucket: Bucket) -> str:
