@@ -133,9 +133,7 @@ def _features(model: BaseFairseqModel, sample: Sample) -> Tensor:
     return model(**sample.net_input, features_only=True)[0]
 
 
-def _moves(
-    trained: BaseFairseqModel, before: Tensor, model: BaseFairseqModel, after: Tensor, sample: Sample
-) -> Tensor:
+def _moves(trained: BaseFairseqModel, before: Tensor, model: BaseFairseqModel, after: Tensor, sample: Sample) -> Tensor:
     """Returns the moves of all tokens, (B, T, 4)."""
     portions = zip(*(x.flatten(0, 1).split(PORTION) for x in (before, after, sample.target)), strict=True)
     moves = [moves_of(_log_probabilities(trained, b), _log_probabilities(model, a), t) for b, a, t in portions]

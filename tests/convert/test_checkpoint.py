@@ -68,7 +68,12 @@ def test_all_three_attentions_are_exact_below_the_exact_length() -> None:
 @pytest.mark.parametrize("arch", ["transformer_lm_gpt2_tiny", "transformer_lm_wiki103"])
 def test_language_models_are_exact_up_to_the_exact_length(arch: str) -> None:
     """The second architecture has adaptive inputs and outputs, with words in bands."""
-    bands = {"adaptive_input_cutoff": "5,10", "adaptive_softmax_cutoff": "5,10", "adaptive_input_factor": 2, "adaptive_softmax_factor": 2}
+    bands = {
+        "adaptive_input_cutoff": "5,10",
+        "adaptive_softmax_cutoff": "5,10",
+        "adaptive_input_factor": 2,
+        "adaptive_softmax_factor": 2,
+    }
     state = lm_state_of(arch, **(bands if arch.endswith("wiki103") else {}))
     new = converted(state, config(LANGUAGE_MODEL, **CUT))
     assert new["cfg"]["model"]["_name"] == "linformer_transformer_lm"
@@ -157,10 +162,18 @@ def test_copies_that_fairseq_0_12_2_keeps_are_dropped() -> None:
 @pytest.mark.parametrize(
     ("trained", "flags", "said"),
     [
-        ({"_name": "linformer_transformer", "arch": "linformer_transformer"}, {}, "trained.pt holds a linformer_transformer: name the checkpoint of a"),
+        (
+            {"_name": "linformer_transformer", "arch": "linformer_transformer"},
+            {},
+            "trained.pt holds a linformer_transformer: name the checkpoint of a",
+        ),
         ({"_name": None, "arch": None}, {}, "holds no model of a known name"),
         ({"quant_noise_pq": 0.1}, {"linformer_sharing": "none", "linformer_projection": "linear"}, "--quant-noise-pq"),
-        ({"quant_noise_scalar": 0.1}, {"linformer_decoder_projection": "linear"}, "--quant-noise-scalar does not go with"),
+        (
+            {"quant_noise_scalar": 0.1},
+            {"linformer_decoder_projection": "linear"},
+            "--quant-noise-scalar does not go with",
+        ),
         ({}, {"linformer_k": "65"}, "--linformer-k 65 is larger than --max-source-positions 64"),
     ],
 )

@@ -33,5 +33,6 @@ def state_of(arch: str = "transformer", **flags: object) -> dict[str, Any]:
 def lm_state_of(arch: str = "transformer_lm_gpt2_tiny", **flags: object) -> dict[str, Any]:
     """Returns the same for a language model."""
     args = {name: value for name, value in vars(toy_lm_args(arch, **flags)).items() if not name.startswith("linformer")}
-    cfg = {"model": {**args, "_name": args.pop("arch")}, "task": {}}
+    del args["arch"]
+    cfg = {"model": {**args, "_name": arch}, "task": {}}
     return {"args": None, "cfg": cfg, "model": toy_lm(arch, **flags).state_dict(), "extra_state": {}}
