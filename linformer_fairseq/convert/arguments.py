@@ -49,9 +49,9 @@ def build_parser() -> Parser:
     """Returns the parser of the command line."""
     parser = Parser(
         prog="convert",
-        description="Convert a checkpoint of fairseq's transformer or transformer_lm to two-level attention, or to the "
-        "kind that --linformer-projection names, without training, for use or fine-tuning (--finetune-from-model). Both "
-        "models are compared, on random tokens without --data.",
+        description="Convert a checkpoint of fairseq's transformer or transformer_lm to two levels in all its "
+        "attention, or to the kind that --linformer-projection names, without training and without data. Both models "
+        "are compared, on random tokens unless there is --data.",
     )
     parser.add_argument("checkpoint", type=Path, metavar="CHECKPOINT", help="that fairseq-train saved")
     parser.add_argument("output", type=Path, metavar="OUT", help="the file to write")

@@ -8,25 +8,18 @@ from matplotlib.axes import Axes
 from linformer_fairseq.cli.figures import BASELINE_STYLE, save
 
 from .compare import Comparison, OutputDrift
-from .report import NAMES, position_range
+from .report import NAMES, span
 
 
 def plot_comparison(comparison: Comparison, on_text: bool, projected_dim: str, path: Path) -> None:
     """Draws the perplexity of every model, or else the divergence from the trained one, by length and position."""
-    panels = [
-        (
-            "length of the source",
-            comparison.sources,
-            [str(drift.bucket).removesuffix(" tokens") for drift in comparison.sources[0]],
-        ),
-        ("position", comparison.positions, [position_range(drift.bucket) for drift in comparison.positions[0]]),
-    ]
-    panels = [panel for panel in panels if panel[1][0]]
+    panels = [("tokens of the source", comparison.sources), ("position", comparison.positions)]
+    panels = [(title, drifts) for title, drifts in panels if drifts[0]]
     figure, all_axes = plt.subplots(
         1, len(panels), figsize=(6 * len(panels), 4.2), layout="constrained", sharey=True, squeeze=False
     )
-    for axes, (title, drifts, ranges) in zip(all_axes[0], panels, strict=True):
-        _draw(axes, drifts, ranges, on_text, projected_dim)
+    for axes, (title, drifts) in zip(all_axes[0], panels, strict=True):
+        _draw(axes, drifts, on_text, projected_dim)
         axes.set_xlabel(title)
         axes.tick_params("x", rotation=30)
         axes.grid(alpha=0.3)
@@ -35,7 +28,9 @@ def plot_comparison(comparison: Comparison, on_text: bool, projected_dim: str, p
     save(figure, path)
 
 
-def _draw(axes: Axes, drifts: list[list[OutputDrift]], ranges: list[str], on_text: bool, projected_dim: str) -> None:
+def _draw(axes: Axes, drifts: list[list[OutputDrift]], on_text: bool, projected_dim: str) -> None:
+    """Draws a line for every model over the ranges of lengths or positions."""
+    ranges = [span(drift.bucket) for drift in drifts[0]]
     if on_text:
         axes.plot(ranges, [own.perplexities()[0] for own in drifts[0]], label="as trained", **BASELINE_STYLE)
     for name, of_model in zip(NAMES, drifts, strict=False):

@@ -24,8 +24,8 @@ def exact_texts(source: Reach | None, target: Reach) -> str:
     return f"The first {target.exact:,} tokens of {texts}{sources} get the same outputs as before, but for rounding."
 
 
-def position_range(bucket: Bucket) -> str:
-    """Returns a range of positions in words."""
+def span(bucket: Bucket) -> str:
+    """Returns a range of lengths or positions in words, without a unit."""
     if bucket.longest is None:
         return f"from {bucket.shortest} on"
     return str(bucket.longest) if bucket.shortest == bucket.longest else f"{bucket.shortest} to {bucket.longest}"
@@ -38,7 +38,7 @@ def summary(comparison: Comparison, on_text: bool) -> str:
         on_text: whether the models were compared on text: perplexities on random tokens would say nothing.
     """
     by_source = {"Source": [str(drift.bucket) for drift in comparison.sources[0]]}
-    by_position = {"Position": [position_range(drift.bucket) for drift in comparison.positions[0]]}
+    by_position = {"Position": [span(drift.bucket) for drift in comparison.positions[0]]}
     tables = [
         _table(first, drifts, on_text)
         for first, drifts in ((by_source, comparison.sources), (by_position, comparison.positions))

@@ -14,7 +14,7 @@ from torch import Tensor
 from linformer_fairseq.checkpoints import model_settings
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.convert.checkpoint import build_model, build_original, convert_state
-from linformer_fairseq.convert.families import LANGUAGE_MODEL, TRANSLATION, family_of
+from linformer_fairseq.convert.families import LANGUAGE_MODEL, family_of
 from linformer_fairseq.models.config import AttentionConfig
 from linformer_fairseq.models.layers import FAST_PATH_PARAMETERS
 from linformer_fairseq.modules import CausalTwoLevelAttention, ProjectedAttention, TwoLevelAttention

@@ -10,7 +10,7 @@ from linformer_fairseq.convert.checkpoint import build_model, build_original, co
 from linformer_fairseq.convert.compare import Comparison, OutputDrift, Sample, compare, moves_of
 from linformer_fairseq.convert.families import LANGUAGE_MODEL, TRANSLATION
 from linformer_fairseq.convert.reach import Reach, reaches
-from linformer_fairseq.convert.report import exact_texts, position_range, summary
+from linformer_fairseq.convert.report import exact_texts, span, summary
 from linformer_fairseq.convert.texts import EOS, FIRST_WORD, RandomTexts
 from linformer_fairseq.length_buckets import Bucket, buckets
 from tests.convert.toy_checkpoints import CUT, config, lm_state_of, state_of
@@ -51,7 +51,7 @@ def test_tokens_are_counted_by_source_and_by_position() -> None:
         ("9 tokens and more", 1, 6),
     ]
     by_position = found.positions[0]
-    assert [(position_range(d.bucket), d.sentences, d.tokens) for d in by_position] == [
+    assert [(span(d.bucket), d.sentences, d.tokens) for d in by_position] == [
         ("1 to 2", 2, 4),
         ("3 to 5", 2, 4),
         ("from 6 on", 1, 1),
@@ -154,7 +154,7 @@ def test_random_texts_are_the_same_every_time() -> None:
         assert torch.equal(sample.target, other.target)
         for words, most in ((sample.target, 9), (sample.net_input["src_tokens"], 20)):
             assert words[0, -1] == EOS
-            assert FIRST_WORD <= words[0, :-1].min()
+            assert words[0, :-1].min() >= FIRST_WORD
             assert words.max() < most
         assert torch.equal(sample.net_input["prev_output_tokens"], previous_tokens(toy_task(), sample.target))
     assert not torch.equal(found[0].target, found[1].target)

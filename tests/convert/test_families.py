@@ -59,9 +59,9 @@ def test_the_flags_for_a_training_give_the_same_attention(family: Family) -> Non
 def test_flags_of_the_other_family_are_refused() -> None:
     parsed = parse(["a.pt", "b.pt", *ALL_PLACES])
     assert TRANSLATION.config(parsed.flags)
-    with pytest.raises(UserError, match="^--linformer-attention is not for language models: leave it out.$"):
+    with pytest.raises(UserError, match=r"^--linformer-attention is not for language models: leave it out\.$"):
         LANGUAGE_MODEL.config(parsed.flags)
-    with pytest.raises(UserError, match="^--linformer-projection is one of linear, two-level, not 'mean-pool'.$"):
+    with pytest.raises(UserError, match=r"^--linformer-projection is one of linear, two-level, not 'mean-pool'\.$"):
         config(LANGUAGE_MODEL, "--linformer-projection", "mean-pool")
 
 
@@ -74,5 +74,5 @@ def test_architectures_of_language_models_are_known_by_name() -> None:
     assert family_of(state, path) is LANGUAGE_MODEL
     assert family_of(state_of(), path) is TRANSLATION
     state["cfg"]["model"]["_name"] = "fconv_lm"
-    with pytest.raises(UserError, match="^trained.pt holds a fconv_lm: name the checkpoint of a translation model"):
+    with pytest.raises(UserError, match=r"^trained\.pt holds a fconv_lm: name the checkpoint of a translation model"):
         family_of(state, path)
