@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import partial
 from types import UnionType
-from typing import Any, ClassVar, Optional, TypeVar, Union, get_args
+from typing import Any, Optional, TypeVar, Union, get_args
 
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 
@@ -49,8 +49,8 @@ class AttentionConfig(FairseqDataclass):
     The values come as a user typed them; `from_namespace` refuses what no model can be built from.
     """
 
-    _kinds: ClassVar[tuple[Kind, ...]]
-    """All kinds whose options these flags set; fairseq takes a name without underscore for a flag."""
+    _kinds = tuple[Kind, ...]()  # without an annotation, of which fairseq would make a flag
+    """All kinds whose options these flags set."""
 
     linformer_k: str = field(
         default="64",
