@@ -80,7 +80,8 @@ def write_report(asked: Conversion, name: str, exact: str, comparison: Compariso
         exact: the sentence about texts whose outputs do not move.
     """
     on_text = asked.data is not None
-    texts = f"`{asked.subset}` of `{asked.data}`" if on_text else f"random tokens, {asked.texts} texts of each length"
+    number = f"{asked.texts} text{'s' if asked.texts > 1 else ''}"
+    texts = f"`{asked.subset}` of `{asked.data}`" if on_text else f"random tokens, {number} of each length"
     measures = (
         "the mean KL divergence of the new predictions from the old, and the farthest that the log-probability of a "
         "reference token has moved, in nats; and the share of tokens with the same best prediction."

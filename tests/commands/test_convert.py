@@ -47,12 +47,16 @@ def rows_of(text: str) -> dict[str, list[str]]:
 
 def test_a_converted_transformer_translates_as_before(trained_transformer: Path, data: Path, tmp_path: Path) -> None:
     """All three attentions have two levels unless told otherwise, and no data is needed."""
-    out = tmp_path / "converted.pt"
-    said = run_convert(trained_transformer, out, "--texts", 1).ok()
+    out, report = tmp_path / "converted.pt", tmp_path / "report"
+    said = run_convert(trained_transformer, out, "--texts", 1, "--report", report).ok()
     assert "The first 64 tokens of targets with sources of up to 64 tokens get the same outputs as before" in said
     rows = rows_of(said)
     assert {"64 tokens", "33 to 64"} <= rows.keys()
     assert all(cells[1:] == ["0.0000", cells[2], "100.0%"] for name, cells in rows.items() if name[0].isdigit())
+    text = (report / "report.md").read_text()
+    assert "on random tokens, 1 text of each length" in text
+    assert rows_of(text) == rows
+    assert (report / "conversion.png").stat().st_size > 1000
     settings = read_checkpoint(out)["cfg"]["model"]
     assert settings.arch == "two_level_transformer_tiny"
     assert settings.linformer_attention == "encoder,cross,decoder"
