@@ -32,31 +32,27 @@ def span(bucket: Bucket) -> str:
 
 
 def summary(comparison: Comparison, on_text: bool) -> str:
-    """Returns a table with a row for each range of source lengths, and one with a row for each range of positions.
+    """Returns a table with a row for each range of source lengths, if any, and one for each range of positions.
 
     Args:
         on_text: whether the models were compared on text: perplexities on random tokens would say nothing.
     """
-    by_source = {"Source": [str(drift.bucket) for drift in comparison.sources[0]]}
-    by_position = {"Position": [span(drift.bucket) for drift in comparison.positions[0]]}
-    tables = [
-        _table(first, drifts, on_text)
-        for first, drifts in ((by_source, comparison.sources), (by_position, comparison.positions))
-        if drifts[0]
-    ]
+    of_sources, of_positions = comparison.sources, comparison.positions
+    tables = [_table("Position", [span(drift.bucket) for drift in of_positions[0]], of_positions, on_text)]
+    if of_sources[0]:
+        tables.insert(0, _table("Source", [str(drift.bucket) for drift in of_sources[0]], of_sources, on_text))
     return "\n\n".join(tables)
 
 
-def _table(first: dict[str, list[str]], drifts: list[list[OutputDrift]], on_text: bool) -> str:
-    """Returns a table whose first column is given."""
-    ((title, names),) = first.items()
+def _table(title: str, labels: list[str], drifts: list[list[OutputDrift]], on_text: bool) -> str:
+    """Returns a table whose first column is given by its title and its labels."""
     headers = [title, "Texts", *(["Perplexity"] if on_text else [])]
     for name in NAMES[: len(drifts)]:
         own = ["perplexity"] if on_text else []
         own += ["divergence", "farthest", "same best"]
         headers += [f"{name}: {own[0]}", *own[1:]]
     rows = []
-    for label, *models in zip(names, *drifts, strict=True):
+    for label, *models in zip(labels, *drifts, strict=True):
         row = [label, f"{models[0].sentences:,}"]
         if on_text:
             row.append(f"{models[0].perplexities()[0]:.2f}")
