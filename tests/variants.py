@@ -1,8 +1,11 @@
-"""Cases of tests of which only some run by default."""
+"""Cases of tests of which only some run by default, or only with a newer torch."""
 
 from collections.abc import Collection, Iterable
 
 import pytest
+import torch
+
+NEWER_TORCH = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 4)
 
 
 def variants(every: Iterable, default: Collection) -> list:

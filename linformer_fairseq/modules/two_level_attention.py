@@ -144,7 +144,9 @@ class TwoLevelAttention(SourceAttention[Levels]):
         )
 
     def extra_repr(self) -> str:
-        return f"k={self.rule.projected_dim}, N={self.max_positions}, {self.rule}"
+        names = ("slot_width", "open_slots", "block_size", "exact_below")
+        told = [f"{name}={size}" for name in names if (size := getattr(self.rule, name)) is not None]
+        return ", ".join([f"k={self.rule.projected_dim}", f"N={self.max_positions}", *told])
 
     def attend(self, call: Call) -> tuple[Tensor, Tensor | None]:
         if call.incremental_state is not None:
@@ -240,10 +242,13 @@ class TwoLevelAttention(SourceAttention[Levels]):
             known = self.length_cache.get("known lengths", lengths, lambda x: x.clamp(min=1).tolist())
             ranges = [(first, last, sizes) for first, last, sizes in ranges if any(first <= x <= last for x in known)]
         forms = []
+        at_least_one = lengths.clamp(min=1) if len(ranges) > 1 else lengths
         for first, last, sizes in ranges:
             full = source.padding_mask is None and sizes is not None and n % sizes.width == 0
-            at_least_one = lengths.clamp(min=1)
-            forms.append((Form(sizes, n, full), (first <= at_least_one) & (at_least_one <= last)))
+            chosen = torch.ones_like(lengths, dtype=torch.bool)
+            if len(ranges) > 1:
+                chosen = (first <= at_least_one) & (at_least_one <= last)
+            forms.append((Form(sizes, n, full), chosen))
         return forms
 
     def _levels(self, form: Form, chosen: Tensor, source: Source) -> Levels:

@@ -12,7 +12,7 @@ from torch import Tensor
 from linformer_fairseq.modules import CAUSAL_KINDS, KINDS
 from linformer_fairseq.modules.linformer_attention import SHARINGS
 from tests.reference import REFERENCED, assert_same_gradients, make_attention, naive_attention, padding_mask
-from tests.variants import variants
+from tests.variants import NEWER_TORCH, variants
 
 N = 16
 ALL = [*((kind, False) for kind in KINDS), *((kind, True) for kind in CAUSAL_KINDS)]
@@ -195,6 +195,29 @@ def test_half_precision(kind: str, causal: bool, dtype: torch.dtype, sharing: st
 
 
 @every_kind
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("autocast", [False, True])
+def test_very_large_activations_stay_finite_in_half_precision(
+    kind: str, causal: bool, dtype: torch.dtype, autocast: bool
+) -> None:
+    """Their scores exceed 65,504, the largest number of float16."""
+    if dtype is torch.float16 and not NEWER_TORCH:
+        pytest.skip("on a processor this torch's own attention makes scores in float16")
+    used = torch.float32 if autocast else dtype
+    sizes = {"k": 16, "n": 200, "embed_dim": 32, "exact_below": 0}
+    attention = make_attention(kind, "none", causal=causal, dtype=used, random=False, **sizes)
+    x = (300 * torch.randn(200, 2, 32)).to(used).requires_grad_()
+    mask = padding_mask([200, 150])
+    for need_weights in (False, True):
+        with torch.autocast("cpu", dtype, enabled=autocast):
+            out, weights = attention(x, x, x, key_padding_mask=mask, need_weights=need_weights)
+        assert out.isfinite().all()
+        assert weights is None or weights.isfinite().all()
+        (gradient,) = torch.autograd.grad(out.float().mean(), x)
+        assert gradient.isfinite().all()
+
+
+@every_kind
 @pytest.mark.parametrize(("n", "k"), [(9, 4), (9, 1), (5, 20)])
 def test_dropout_falls_on_the_weights(kind: str, causal: bool, n: int, k: int) -> None:
     """The three sizes make Linformer attention use slots, folded linear layers, and projected scores."""
@@ -286,7 +309,6 @@ def test_refuses_to_be_called_with(kind: str, causal: bool) -> None:
             make_attention(kind, encoder_decoder_attention=True)(x, None, None, static_kv=True)
 
 
-newer_torch = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 4)
 COMPILED = {
     "slots": ("linear", False, {"k": 4}),
     "folded": ("linear", False, {"k": 1}),
@@ -312,7 +334,7 @@ COMPILED = {
 )
 def test_compiles_without_a_graph_break(name: str, training: bool) -> None:
     kind, causal, options = COMPILED[name]
-    if not newer_torch and (causal or kind == "two-level"):
+    if not NEWER_TORCH and (causal or kind == "two-level"):
         pytest.skip("this torch compiles neither a function of its own gradient nor the properties of a named tuple")
     torch._dynamo.reset()
     attention = make_attention(kind, causal=causal, **options).train(training)

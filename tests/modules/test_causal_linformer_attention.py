@@ -5,31 +5,16 @@ import torch
 from fairseq.modules import MultiheadAttention
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor
 
 from linformer_fairseq import CausalLinformerAttention
 from linformer_fairseq.modules.linformer_attention import SHARINGS
 from tests.reference import PROJECTIONS, make_attention, padding_mask
+from tests.steps import decode, steps_of
 from tests.variants import variants
 
 
 def make_causal(sharing: str = "headwise", **options: object) -> CausalLinformerAttention:
     return make_attention("linear", sharing, causal=True, **options)
-
-
-@torch.no_grad()
-def decode(attention: CausalLinformerAttention, x: Tensor, steps: list[int]) -> Tensor:
-    """Returns the output for `x` in calls of these numbers of tokens."""
-    state: dict = {}
-    return torch.cat([attention(part, part, part, incremental_state=state)[0] for part in x.split(steps)])
-
-
-def steps_of(length: int, sizes: list[int]) -> list[int]:
-    """Returns the sizes, repeated and cut so that they add up to the length."""
-    steps: list[int] = []
-    while sum(steps) < length:
-        steps.append(min(sizes[len(steps) % len(sizes)], length - sum(steps)))
-    return steps
 
 
 @given(

@@ -1,17 +1,127 @@
-"""Two-level attention multiplies little for long sources, and refuses impossible sizes."""
+"""Two levels to a source: what later queries leave alone, searches, padding of several forms, and cost."""
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from linformer_fairseq import TwoLevelAttention
+from tests.operations import computing_operations
+from tests.reference import make_attention, padding_mask
+from tests.steps import steps_of
+from tests.variants import NEWER_TORCH
+
+SIZES = st.fixed_dictionaries(
+    {
+        "k": st.integers(1, 16),
+        "open_slots": st.sampled_from([None, 1, 2, 3]),
+        "slot_width": st.sampled_from([None, 2, 3, 4]),
+        "block_size": st.sampled_from([None, 1, 3, 4, 40]),
+        "exact_below": st.sampled_from([0, 12]),
+    }
+)
+
+
+def make(cross: bool = False, **options: object) -> TwoLevelAttention:
+    return make_attention("two-level", **({"encoder_decoder_attention": True} if cross else {}), **options)
+
+
+@given(sizes=SIZES, changed=st.integers(0, 19), lengths=st.lists(st.integers(1, 24), min_size=1, max_size=2))
+def test_later_queries_change_nothing_before_them_in_cross_attention(
+    sizes: dict, changed: int, lengths: list[int]
+) -> None:
+    """Not even what is opened: the difference is exactly 0."""
+    attention = make(cross=True, n=24, **sizes)
+    mask = padding_mask([24, *lengths])
+    key = torch.randn(24, len(mask), 8, dtype=torch.float64)
+    query = torch.randn(20, len(mask), 8, dtype=torch.float64)
+    other = query.clone()
+    other[changed:] = 10 * torch.randn_like(other[changed:])
+    (out, weights), (other_out, other_weights) = (attention(x, key, key, mask, static_kv=True) for x in (query, other))
+    assert torch.equal(out[:changed], other_out[:changed])
+    assert torch.equal(weights[:, :changed], other_weights[:, :changed])
+    assert not torch.equal(out[changed:], other_out[changed:])
+
+
+def test_a_block_opens_what_its_own_first_query_and_the_block_before_attend_to() -> None:
+    """Of two windows far apart, a block's first query looks at one, and the rest of the block at the other."""
+    attention = make(cross=True, k=8, n=32, num_heads=1, open_slots=1, slot_width=4, block_size=4, exact_below=0)
+    key, query = (0.1 * torch.randn(length, 1, 8, dtype=torch.float64) for length in (32, 8))
+    with torch.no_grad():
+        for layer in (attention.q_proj, attention.k_proj):
+            layer.weight.copy_(torch.eye(8))
+            layer.bias.zero_()
+    key[8:12, :, 0], key[20:24, :, 1] = 5, 5
+    query[[0, 4], :, 0], query[[1, 2, 3, 5, 6, 7], :, 1] = 5, 5
+    _, weights = attention(query, key, key, static_kv=True)
+    windows = weights[0].unflatten(1, (8, 4))
+    opened = [row.nonzero().flatten().tolist() for row in windows.std(2) > 1e-9 * windows.mean(2)]
+    assert opened == [[2]] * 4 + [[5]] * 4
+
+
+@given(sizes=SIZES, steps=st.lists(st.integers(1, 9), min_size=1, max_size=4), beam=st.sampled_from([1, 2, 3]))
+def test_steps_of_a_search_equal_one_pass(sizes: dict, steps: list[int], beam: int) -> None:
+    """Hypotheses share their sentence, change places, and end with it; every query stays in the history it was in."""
+    attention = make(cross=True, n=24, **sizes)
+    attention.set_beam_size(beam)
+    lengths = [24, 5, 13]
+    key = torch.randn(24, 3, 8, dtype=torch.float64).repeat_interleave(beam, 1)
+    mask = padding_mask(lengths).repeat_interleave(beam, 0)
+    source = (key, key, mask)
+    sentences, history = [0, 1, 2], torch.zeros(0, 3 * beam, 8, dtype=torch.float64)
+    state: dict = {}
+    generator = torch.Generator().manual_seed(len(steps))
+    for number, length in enumerate(steps_of(26, steps)):
+        if number:
+            kept = [i for i in range(len(sentences)) if number != 3 or i != 1]  # the second sentence ends
+            order = torch.cat([i * beam + torch.randint(beam, (beam,), generator=generator) for i in kept])
+            sentences, history = [sentences[i] for i in kept], history[:, order]
+            attention.reorder_incremental_state(state, order)
+        query = torch.randn(length, len(sentences) * beam, 8, dtype=torch.float64)
+        history = torch.cat([history, query])
+        out, weights = attention(query, *source, state, static_kv=True)
+        source = (None, None, None)
+        rows = [i * beam for i in sentences for _ in range(beam)]
+        alone = make(cross=True, n=24, **sizes)
+        alone.load_state_dict(attention.state_dict())
+        expected, expected_weights = alone(history, key[:, rows], key[:, rows], mask[rows], static_kv=True)
+        torch.testing.assert_close(out, expected[-length:], rtol=1e-9, atol=1e-9)
+        torch.testing.assert_close(weights, expected_weights[:, -length:], rtol=1e-9, atol=1e-9)
+
+
+@given(sizes=SIZES, lengths=st.lists(st.integers(1, 40), min_size=1, max_size=4), cross=st.booleans())
+def test_weights_sum_to_one(sizes: dict, lengths: list[int], cross: bool) -> None:
+    attention = make(cross=cross, n=40, **sizes)
+    x = torch.randn(max(lengths), len(lengths), 8, dtype=torch.float64)
+    _, weights = attention(x, x, x, padding_mask(lengths), static_kv=cross, need_head_weights=True)
+    torch.testing.assert_close(weights.sum(3), torch.ones_like(weights[..., 0]), rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("cross", [False, True])
+def test_a_token_may_be_found_in_4096(cross: bool) -> None:
+    """Blocks open the one window whose mean stands out, and attend to its one token that does."""
+    attention = make(cross=cross, k=64, n=4096, embed_dim=8, num_heads=1)
+    with torch.no_grad():
+        for layer in (attention.q_proj, attention.k_proj):
+            layer.weight.copy_(torch.eye(8))
+            layer.bias.zero_()
+    key = torch.zeros(4096, 1, 8, dtype=torch.float64)
+    key[77, :, 0] = 64 * 8.0
+    query = key.clone()
+    query[:, :, 0] = 1.0
+    if not cross:
+        key, query = torch.cat([key[..., :1], query[..., 1:]], 2), key + 1
+        key = query
+    _, weights = attention(query, key, key, static_kv=cross)
+    assert (weights[0, :, 77] > 0.99).all()
 
 
 def test_multiplies_less_than_full_attention_for_long_sources() -> None:
-    """For 4,096 tokens, 64 windows and 3 open ones, torch counts less than a sixth of full attention's products."""
+    """For 4,096 tokens and 64 windows, torch counts less than a sixth of full attention's products."""
     n, k, width = 4096, 64, 16
     attention = TwoLevelAttention(width, 2, self_attention=True, projected_dim=k, max_positions=n).eval()
-    assert attention.open_slots == 3
     x = torch.randn(n, 1, width)
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
         attention(x, x, x, need_weights=False)
@@ -20,9 +130,24 @@ def test_multiplies_less_than_full_attention_for_long_sources() -> None:
     assert counter.get_total_flops() - linear_layers < full / 6
 
 
+@pytest.mark.skipif(not NEWER_TORCH, reason="on a processor this torch has no fused attention with biases")
+@pytest.mark.parametrize("cross", [False, True])
+@pytest.mark.parametrize("n", [64, 1024, 4096])
+def test_dispatches_few_operations(cross: bool, n: int) -> None:
+    attention = make(cross=cross, k=64, n=4096, dtype=torch.float32)
+    x = torch.randn(n, 1, 8)
+
+    def run() -> Tensor:
+        return attention(x, x, x, need_weights=False, static_kv=cross)[0]
+
+    run()
+    assert len(computing_operations(run)) <= 30
+
+
 def test_refuses_impossible_sizes() -> None:
     for sizes, sentence in (
-        ({"projected_dim": 4, "open_slots": 0}, "opens must be at least 1, not 0"),
+        ({"projected_dim": 4, "open_slots": 0}, "--linformer-open-slots must be at least 1, not 0"),
+        ({"projected_dim": 4, "block_size": 0}, "--linformer-block-size must be at least 1, not 0"),
         ({"projected_dim": 0}, "k must be at least 1, not 0"),
         ({"projected_dim": 9}, "k = 9 is larger than the longest length N = 8"),
     ):
@@ -31,5 +156,5 @@ def test_refuses_impossible_sizes() -> None:
 
 
 def test_shows_its_sizes() -> None:
-    attention = TwoLevelAttention(8, 2, self_attention=True, projected_dim=4, max_positions=9)
-    assert attention.extra_repr() == "k=4, N=9, open_slots=3"
+    attention = TwoLevelAttention(8, 2, self_attention=True, projected_dim=4, max_positions=9, slot_width=3)
+    assert attention.extra_repr() == "k=4, N=9, slot_width=3, exact_below=768"

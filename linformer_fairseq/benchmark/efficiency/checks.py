@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.cli.progress import say
+from linformer_fairseq.modules import CausalTwoLevelAttention, TwoLevelAttention
 from linformer_fairseq.modules.ops import naive
 
 from .contenders import CAUSAL_CONTENDERS, CONTENDERS, CROSS_CONTENDERS, FULL, OURS, TWO_LEVELS
@@ -19,9 +20,6 @@ TOLERANCE = 1e-5
 SIZES = (Sizes(32, 4, 24, 4), Sizes(32, 4, 24, 12), Sizes(32, 4, 6, 6), Sizes(8, 1, 1000, 20))
 """One for each order of products that ours takes where k <= n: linear layers folded into the slots; slots as they are;
 scores projected, without slots; and one in which two levels leave windows closed."""
-ALIKE = 64
-"""Neighbours with the same numbers in inputs that are longer than this. Two levels' windows lie within them at `SIZES`,
-so that it does not matter which ones are opened: the mean of a window's tokens, counted as often, is each of them."""
 CHECKED = {MODULES: CONTENDERS, CROSS: CROSS_CONTENDERS, CAUSAL: CAUSAL_CONTENDERS}
 FULL_NAMES = tuple(contender.name for contender in FULL)
 BIASES = ("q_proj.bias", "k_proj.bias", "v_proj.bias")
@@ -58,8 +56,6 @@ def check(contenders: Mapping[str, Sequence[Peer]] = CHECKED) -> None:
 def _check(part: str, sizes: Sizes, contenders: Sequence[Peer]) -> None:
     torch.manual_seed(0)
     x = torch.randn(sizes.length, 2, sizes.dim, dtype=torch.float64)
-    if sizes.length > ALIKE:
-        x = x[::ALIKE].repeat_interleave(ALIKE, 0)[: sizes.length]
     ours = next(contender for contender in contenders if contender.name == OURS).build(sizes).double().eval()
     with torch.no_grad():
         for name in BIASES:  # most packages have no place for them
@@ -79,8 +75,15 @@ def _formula(part: str, name: str, attention: nn.Module) -> Attention:
     """Returns what the attention of a contender should compute."""
 
     def head(query: Tensor, key: Tensor, value: Tensor, number: int) -> naive.Result:
-        if name in (*FULL_NAMES, TWO_LEVELS):  # at these sizes, and of such inputs, two levels are full attention
+        if name in FULL_NAMES:
             return _full(query, key, value, part == CAUSAL)
+        if isinstance(attention, CausalTwoLevelAttention):
+            return naive.causal_two_level_attention(query, key, value, *attention.sizes, attention.exact)
+        if isinstance(attention, TwoLevelAttention):
+            two_levels, choosing = attention.rule.sizes(len(key)), None if part == CROSS else len(query)
+            if two_levels is None:
+                return naive.full_attention(query, key, value)
+            return naive.two_level_attention(query, key, value, *two_levels, choosing)
         matrices = (x.weight[:, : len(key)] for x in (attention.key_projection, attention.value_projection))
         formula = naive.causal_linformer_attention if part == CAUSAL else naive.linformer_attention
         return formula(query, key, value, *matrices)

@@ -11,8 +11,8 @@ A block opens what the queries of the block before and its own first one attend 
 attention, at least so many that every later block has m windows to open.
 
 The means of closed windows are gathered in the order of their worth, and those of windows that are not yet past come
-last: what is hidden is then the same for all heads and sentences. Blocks are computed in portions, so that early ones
-do not carry the columns of late ones.
+last: what is hidden is then the same for all heads and sentences. Blocks may be computed in portions, so that early
+ones do not carry the columns of late ones.
 
 Shapes: T queries and tokens, B the batch, H heads, d features per head, X = B H, Y blocks, s windows, c closed ones.
 """
@@ -24,10 +24,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from linformer_fairseq.modules.ops.precision import scores
+from linformer_fairseq.modules.ops.thresholds import thresholds
 from linformer_fairseq.modules.ops.two_level import LevelSizes
-
-PORTIONS = 4
-"""In how many portions blocks are computed, at most: each has the columns that its last block needs."""
 
 
 def exact_tokens(sizes: LevelSizes, exact_below: int) -> int:
@@ -78,6 +76,7 @@ class _Portions:
         if missing:
             query, key, value = (F.pad(x, (0, 0, 0, 0, 0, missing)) for x in (query, key, value))
         self.sizes, self.exact = sizes, exact
+        self.queries = query[exact:].unflatten(0, (-1, block)).transpose(1, 2)  # (Y, X, q, d)
         starts = torch.arange(exact, len(query), block, device=device)
         self.blocks, self.windows = len(starts), len(key) // width
         self.past = starts // width - 1  # windows that a block sees in two levels
@@ -90,7 +89,6 @@ class _Portions:
         self.near = torch.cat([self.ranked[..., : sizes.opened], near], 2)  # windows of tokens, (Y, X, m + ...)
         self.of_means = [x.movedim(-2, 0).contiguous() for x in means]
         self.tokens = [_gather(x.movedim(-2, 0), self.near).flatten(2, 3).split(self._size) for x in windows]
-        self.queries = query[exact:].unflatten(0, (-1, block)).transpose(1, 2)  # (Y, X, q, d)
 
     @property
     def begins(self) -> range:
@@ -99,7 +97,7 @@ class _Portions:
 
     @property
     def _size(self) -> int:
-        return -(-self.blocks // PORTIONS)
+        return -(-self.blocks // thresholds(self.queries.device).portions)
 
     def _blocks(self, begin: int) -> tuple[slice, Tensor]:
         """The blocks of a portion, and the closed windows of each, (Y, X, c); some may not be past."""

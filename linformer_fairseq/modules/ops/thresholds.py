@@ -16,9 +16,11 @@ class Thresholds(NamedTuple):
     """Tokens of a text whose causal attention is fastest, if not with least memory, in a single chunk."""
     chunk_size: int
     """Tokens of a chunk, at most, with which longer texts are fastest."""
+    portions: int
+    """In how many portions causal two-level attention is computed: each has the columns that its last block needs."""
 
 
-CPU = Thresholds(folding=2, number_moved=0, longest_single_chunk=192, chunk_size=64)
+CPU = Thresholds(folding=2, number_moved=0, longest_single_chunk=192, chunk_size=64, portions=4)
 """As timed. Folding counts twice for the matrices that it makes, which are written, reordered and read again; what else
 is moved stays in the processor's caches."""
 
@@ -26,8 +28,9 @@ is moved stays in the processor's caches."""
 # float32, and moves 0.84 · 10¹² float32 numbers to or from its memory; an A100 9.7 and 0.5 · 10¹²: 20 to 40
 # multiplications a number. A chunk of c tokens then costs, for each of them and in each head, 2 c (d + k) + 4 d k
 # multiplications for its block and its sums, and 4 c + 8 d k / c numbers moved for them. With d = 64 and k = 128 that
-# is least at about 64 tokens; and a text in one piece, 2 c (d + k) and 4 c, costs less up to 192.
-GPU = Thresholds(folding=1, number_moved=32, longest_single_chunk=192, chunk_size=64)
+# is least at about 64 tokens; and a text in one piece, 2 c (d + k) and 4 c, costs less up to 192. Portions save columns
+# of means, some tenth of all at 4,096 tokens, and cost twenty operations each, which a GPU waits for.
+GPU = Thresholds(folding=1, number_moved=32, longest_single_chunk=192, chunk_size=64, portions=1)
 
 _BY_TYPE = {"cpu": CPU}
 

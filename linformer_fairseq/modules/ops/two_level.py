@@ -113,8 +113,7 @@ def rank_by_past_queries(shares: Tensor, block: int) -> Tensor:
     Args:
         shares: P̄, (B, H, T, s).
     """
-    before = _by_blocks(shares, block, 2).sum(3)[:, :, :-1]
-    return _ranked(shares[:, :, ::block] + F.pad(before, (0, 0, 1, 0)))
+    return _ranked(F.pad(shares, (0, 0, block, 0)).unfold(2, block + 1, block).sum(4))
 
 
 def rank_by_sums(shares: Tensor) -> Tensor:
@@ -123,7 +122,7 @@ def rank_by_sums(shares: Tensor) -> Tensor:
     Args:
         shares: P̄ of the block before, if there is one, and of its own first query, (B, H, q + 1 or 1, s).
     """
-    return _ranked((shares[:, :, :-1].sum(2) + shares[:, :, -1])[:, :, None])
+    return _ranked(shares.sum(2, keepdim=True))
 
 
 def _ranked(worth: Tensor) -> Tensor:

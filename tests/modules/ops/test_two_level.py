@@ -1,85 +1,93 @@
-"""The form in tiles equals the dense one, which tests/modules/test_base.py compares with the formula."""
+"""The steps of two-level attention; tests/modules/test_base.py compares all of it with the formula."""
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor
 
-from linformer_fairseq.modules.ops import two_level
-from linformer_fairseq.modules.ops.two_level import TwoLevelSource, two_level_attention
-from linformer_fairseq.modules.ops.windows import even_windows
-from tests.reference import assert_same_gradients
-
-N = 40
-
-
-def some_source(lengths: list[int], k: int, heads: int = 2, dtype: torch.dtype = torch.float64) -> TwoLevelSource:
-    """Returns random keys and values of four features, and the means of their windows."""
-    n = max(1, *lengths)
-    windows = even_windows(n, torch.tensor(lengths), k)
-    means = windows.mean_matrix(dtype)
-    tokens = (torch.randn(len(lengths), heads, n, 4, dtype=dtype) for _ in range(2))
-    keys, values = (torch.cat([means @ x, x], 2).requires_grad_() for x in tokens)
-    return TwoLevelSource(keys, values, windows)
-
-
-def attend(tiles: bool, query: Tensor, source: TwoLevelSource, opened: int, dropout: float = 0.0) -> Tensor:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(two_level, "tiling_pays", lambda *_: tiles)
-        return two_level_attention(query, source, opened, dropout)
+from linformer_fairseq.modules.ops.naive import full_attention
+from linformer_fairseq.modules.ops.two_level import (
+    LevelSizes,
+    attend_by_blocks,
+    open_windows,
+    rank_by_own_queries,
+    rank_by_past_queries,
+    rank_by_sums,
+    shares_of_windows,
+    token_table,
+    weights_by_blocks,
+    window_sizes,
+)
 
 
 @given(
-    lengths=st.lists(st.integers(0, N), min_size=1, max_size=3),
-    queries=st.integers(0, 9),
-    k=st.integers(1, 12),
-    opened=st.integers(1, 6),
-    heads=st.sampled_from([1, 3]),
+    lengths=st.lists(st.integers(0, 70), min_size=1, max_size=3),
+    sizes=st.builds(LevelSizes, st.sampled_from([1, 2, 3, 4, 32, 48, 64]), st.just(1), st.just(1)),
 )
-def test_tiles_equal_the_dense_form(lengths: list[int], queries: int, k: int, opened: int, heads: int) -> None:
-    """Values and gradients are equal, for empty sentences and for no queries too."""
-    source = some_source(lengths, k, heads)
-    query = torch.randn(len(lengths), heads, queries, 4, dtype=torch.float64, requires_grad=True)
-    tiles, dense = (attend(way, query, source, opened) for way in (True, False))
-    torch.testing.assert_close(tiles, dense)
-    assert dense.isfinite().all()
-    assert_same_gradients(tiles, dense, [query, source.keys, source.values])
+def test_a_table_holds_means_and_then_tokens(lengths: list[int], sizes: LevelSizes) -> None:
+    n = max(1, *lengths)
+    x = torch.randn(n, len(lengths), 2, 4, dtype=torch.float64)
+    x = x.masked_fill((torch.arange(n)[:, None] >= torch.tensor(lengths))[..., None, None], 0.0)
+    tokens = window_sizes(torch.tensor(lengths), sizes.windows(n), sizes.width)
+    table = token_table(x, sizes, tokens)
+    first = sizes.mean_rows(n)
+    assert first % sizes.group == table.size(2) % sizes.group == sizes.width % sizes.group == 0
+    torch.testing.assert_close(table[:, :, first : first + n], x.permute(1, 2, 0, 3))
+    for sentence, length in enumerate(lengths):
+        own = [x[:length, sentence][i : i + sizes.width] for i in range(0, length, sizes.width)]
+        assert tokens[sentence].tolist() == [len(w) for w in own] + [
+            0 if own or i else 1 for i in range(sizes.windows(n) - len(own))
+        ]
+        for number, window in enumerate(own):
+            torch.testing.assert_close(table[sentence, :, number], window.mean(0))
+    if set(lengths) == {n} and n % sizes.width == 0:
+        torch.testing.assert_close(token_table(x, sizes, None), table)
 
 
-@given(st.integers(0, 10_000))
-def test_every_pair_has_a_place_in_a_tile_of_its_slot(seed: int) -> None:
-    """Every assignment of pairs to slots fits, even if all pairs have the same slot."""
-    generator = torch.Generator().manual_seed(seed)
-    pairs, slots = (int(torch.randint(1, 30, (), generator=generator)) for _ in range(2))
-    allowed = int(torch.randint(1, slots + 1, (), generator=generator))
-    of_pairs = torch.randint(0, allowed, (3, pairs), generator=generator)
-    tiles = two_level._tiles(of_pairs, slots)
-    for places, pair_slots, tile_slots in zip(tiles.places, of_pairs, tiles.slots, strict=True):
-        assert len(set(places.tolist())) == pairs
-        assert places.max() < len(tile_slots) * tiles.size
-        assert torch.equal(tile_slots[places // tiles.size], pair_slots)
-    x = torch.randn(3, pairs, 2)
-    assert torch.equal(tiles.collect(tiles.spread(x)), x)
+@given(length=st.integers(1, 30), block=st.integers(1, 8), windows=st.integers(1, 6))
+def test_blocks_choose_by_their_own_or_by_past_queries(length: int, block: int, windows: int) -> None:
+    shares = torch.rand(2, 3, length, windows, dtype=torch.float64)
+    counted = torch.randint(length + 1, (2,))
+    padding = torch.arange(length) >= counted[:, None]
+    own, past = rank_by_own_queries(shares, block, padding), rank_by_past_queries(shares, block)
+    for number, start in enumerate(range(0, length, block)):
+        choosing = shares[:, :, max(0, start - block) : start + 1]
+        assert torch.equal(past[:, :, number], choosing.sum(2).argsort(dim=2, descending=True))
+        assert torch.equal(past[:, :, number : number + 1], rank_by_sums(choosing))
+        for sentence, count in enumerate(counted.tolist()):
+            worth = shares[sentence, :, start : min(start + block, max(start, count))].sum(1)
+            assert torch.equal(own[sentence, :, number], worth.argsort(dim=1, descending=True, stable=True))
 
 
-def test_each_slot_is_opened_once_in_half_precision() -> None:
-    """A sentence with fewer tokens than open slots opens empty slots, and never one slot twice."""
-    windows = even_windows(9, torch.tensor([2]), 5)
-    for score in (-100.0, -60000.0):
-        scores = torch.full((1, 1, 1, 5), score, dtype=torch.float16)
-        assert sorted(two_level._best_slots(scores, windows, 4).flatten().tolist()) == [0, 1, 2, 3]
+def test_of_windows_worth_the_same_the_first_is_opened() -> None:
+    assert rank_by_sums(torch.ones(1, 1, 3, 40)).flatten().tolist() == [*range(40)]
 
 
-@pytest.mark.parametrize("tiles", [False, True])
-def test_dropout_keeps_the_mean(tiles: bool) -> None:
-    source, query = some_source([12], 4), torch.randn(1, 2, 1, 4, dtype=torch.float64)
-    expected = attend(tiles, query, source, 2)
-    out = attend(tiles, query.expand(1, 2, 4000, 4), source, 2, dropout=0.3)
-    assert out.std(2).min() > 0.01
-    torch.testing.assert_close(out.mean(2, keepdim=True), expected, rtol=0.05, atol=0.08)
+def test_means_know_how_many_tokens_they_stand_for() -> None:
+    """Where the tokens of a window are alike, what is opened makes no difference: this is full attention."""
+    width, lengths = 4, [22, 8, 1]
+    tokens = torch.randn(6, 3, 1, 4, dtype=torch.float64).repeat_interleave(width, 0)[:22]
+    keys = tokens.masked_fill((torch.arange(22)[:, None] >= torch.tensor(lengths))[..., None, None], 0.0)
+    query = torch.randn(10, 3, 1, 4, dtype=torch.float64)
+    sizes = LevelSizes(width, 2, 5)
+    counts = window_sizes(torch.tensor(lengths), 6, width)
+    table = token_table(keys, sizes, counts)
+    opened = rank_by_past_queries(shares_of_windows(query, table[:, :, :6], counts), 5)[..., :2]
+    source = open_windows(table, table, opened, sizes, 6, counts)
+    out = attend_by_blocks(query, source, 5, 0.0)
+    weights = weights_by_blocks(query, source, opened, 5, width, 6, counts)
+    for sentence, n in enumerate(lengths):
+        expected, expected_weights = full_attention(query[:, sentence, 0], *[keys[:n, sentence, 0]] * 2)
+        torch.testing.assert_close(out[sentence, 0], expected)
+        torch.testing.assert_close(weights[sentence, 0, :, :n], expected_weights)
+        assert not weights[sentence, 0, :, n:].any()
 
 
-def test_where_tiles_pay() -> None:
-    cases = {(384, 32, 3): True, (383, 32, 3): False, (2000, 12, 3): True, (2000, 11, 3): False}
-    assert {case: two_level.tiling_pays(*case) for case in cases} == cases
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("autocast", [False, True])
+def test_shares_of_scores_beyond_half_precision(dtype: torch.dtype, autocast: bool) -> None:
+    query, means = 300 * torch.randn(9, 2, 2, 64).to(dtype), 300 * torch.randn(2, 2, 5, 64).to(dtype)
+    with torch.autocast("cpu", dtype, enabled=autocast):
+        shares = shares_of_windows(query, means, torch.tensor([[4, 4, 4, 2, 0]] * 2))
+    assert shares.dtype == torch.float32
+    torch.testing.assert_close(shares.sum(3), torch.ones(2, 2, 9))

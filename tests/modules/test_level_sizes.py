@@ -1,0 +1,80 @@
+"""The sizes of two levels follow from a text's length, and stay within k windows and what is told."""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from linformer_fairseq.modules.level_sizes import CAUSAL, CROSS, ENCODER, EXACT_BELOW, SizeRule
+from linformer_fairseq.modules.ops.two_level import LevelSizes
+
+SHARES = (ENCODER, CROSS, CAUSAL)
+RULES = st.builds(
+    SizeRule,
+    projected_dim=st.integers(1, 20),
+    shares=st.sampled_from(SHARES),
+    open_slots=st.sampled_from([None, 1, 2, 7]),
+    slot_width=st.sampled_from([None, 1, 3, 8]),
+    block_size=st.sampled_from([None, 1, 5]),
+    exact_below=st.sampled_from([0, 1, 10, 150]),
+)
+
+
+@pytest.mark.parametrize(
+    ("shares", "n", "sizes"),
+    [
+        (ENCODER, 1024, (16, 8, 64)),
+        (ENCODER, 1025, (32, 8, 128)),
+        (ENCODER, 8192, (128, 4, 256)),
+        (ENCODER, 32768, (512, 2, 256)),
+        (CROSS, 1024, (16, 16, 64)),
+        (CROSS, 8192, (128, 4, 256)),
+        (CAUSAL, 1024, (16, 4, 32)),
+        (CAUSAL, 32768, (512, 2, 256)),
+    ],
+)
+def test_what_follows_from_64_windows(shares: object, n: int, sizes: tuple[int, int, int]) -> None:
+    rule = SizeRule(64, shares)
+    assert rule.sizes(n) == rule.cut(n) == sizes
+    assert rule.sizes(EXACT_BELOW - 1) is None
+
+
+@given(rule=RULES, n=st.integers(1, 300))
+def test_windows_pay_or_there_are_none(rule: SizeRule, n: int) -> None:
+    sizes = rule.sizes(n)
+    cut = rule.cut(n)
+    assert isinstance(cut, LevelSizes)
+    assert sizes in (None, cut)
+    exact = n < rule.exact_below or n <= rule.projected_dim or cut.width == 1 or cut.windows(n) <= cut.opened
+    assert (sizes is None) == exact
+    for own, given_size in zip(cut, (rule.slot_width, rule.open_slots, rule.block_size), strict=True):
+        assert own == given_size if given_size is not None else own >= 1
+    if rule.slot_width is None:
+        assert cut.windows(n) <= rule.projected_dim
+        assert cut.width == 1 or -(-2 * n // cut.width) > rule.projected_dim  # half as wide were too many
+    if rule.open_slots is None:
+        assert cut.opened <= 2 or cut.opened * cut.width <= 512
+
+
+@given(rule=RULES, longest=st.integers(1, 300))
+def test_ranges_are_the_lengths_with_the_same_sizes(rule: SizeRule, longest: int) -> None:
+    ranges = list(rule.ranges(longest))
+    assert ranges[0][0] == 1
+    assert ranges[-1][1] == longest
+    for first, last, sizes in ranges:
+        assert {rule.sizes(n) for n in range(first, last + 1)} == {sizes}
+    for (_, last, sizes), (first, _, other) in pairwise(ranges):
+        assert first == last + 1
+        assert sizes != other
+
+
+@pytest.mark.parametrize("name", ["open_slots", "slot_width", "block_size"])
+def test_refuses_impossible_sizes(name: str) -> None:
+    flag = f"--linformer-{name.replace('_', '-')}"
+    with pytest.raises(ValueError, match=f"{flag} must be at least 1, not 0"):
+        SizeRule(4, ENCODER, **{name: 0})
+    with pytest.raises(ValueError, match=f"{flag} takes a whole number, not '3'"):
+        SizeRule(4, ENCODER, **{name: "3"})
+    with pytest.raises(ValueError, match="--linformer-exact-below must be at least 0, not -1"):
+        SizeRule(4, ENCODER, exact_below=-1)
