@@ -16,6 +16,8 @@ class Bucket:
     def __str__(self) -> str:
         if self.longest is None:
             return f"{self.shortest} tokens and more"
+        if self.shortest == self.longest:
+            return "1 token" if self.longest == 1 else f"{self.longest} tokens"
         return f"{self.shortest} to {self.longest} tokens"
 
 

@@ -9,10 +9,12 @@ import runpy
 import subprocess
 import sys
 import tempfile
+from argparse import Namespace
 from dataclasses import dataclass
 from multiprocessing import forkserver
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -151,6 +153,16 @@ def validate_arguments(data: Path, checkpoint: Path) -> list[object]:
         *("--path", checkpoint, "--task", "translation", "--max-tokens", 400, "--cpu"),
         *("--required-batch-size-multiple", 1, "--valid-subset", "valid"),
     ]
+
+
+def with_args(state: dict[str, Any]) -> dict[str, Any]:
+    """Returns a checkpoint as fairseq before 0.10 saved it, with its command line instead of a configuration."""
+    cfg = {part: settings for part, settings in state["cfg"].items() if part in ("task", "model")}
+    flags: dict[str, Any] = {}
+    for part, settings in cfg.items():
+        flags |= settings if isinstance(settings, dict) else vars(settings)
+        flags["arch" if part == "model" else part] = flags.pop("_name")
+    return {**{key: value for key, value in state.items() if key != "cfg"}, "args": Namespace(**flags)}
 
 
 def valid_losses(output: str) -> list[float]:

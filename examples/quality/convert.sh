@@ -80,7 +80,7 @@ for seed in $seeds; do
     esac
     start="$folder/$name.pt"
     if [ ! -f "$start" ]; then
-      "$bin/python" -m linformer_fairseq.convert "$trained" "$start" "${flags[@]}" "${fit[@]}" \
+      "$bin/python" -m linformer_fairseq.convert "$trained" "$start" "${flags[@]}" "${fit[@]}" --texts 0 \
         --threads "$OMP_NUM_THREADS"
     fi
     translate "$start" "$folder/$subset/$name"

@@ -1,1 +1,1 @@
-"""Turning a trained Transformer into a model with linear attention."""
+"""Turns a trained Transformer into a model with another kind of attention."""

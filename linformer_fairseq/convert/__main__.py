@@ -1,4 +1,4 @@
-"""`python -m linformer_fairseq.convert CHECKPOINT OUT`: a trained `transformer` with another kind of attention."""
+"""`python -m linformer_fairseq.convert CHECKPOINT OUT`: a trained Transformer with another kind of attention."""
 
 import sys
 from functools import partial

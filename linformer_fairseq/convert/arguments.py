@@ -1,23 +1,25 @@
 """The command line of the conversion: the model's own flags, and what to compare on."""
 
 import shlex
-from argparse import SUPPRESS, Namespace
+from argparse import SUPPRESS
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from fairseq.dataclass.utils import gen_parser_from_dataclass
 
 from linformer_fairseq.cli.arguments import Parser, ascending, check_folder, count, natural
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.cli.machine import cpu_count
-from linformer_fairseq.models.config import LinformerConfig, default_flags
-from linformer_fairseq.modules.registry import flag_of
+from linformer_fairseq.models.config import LinformerConfig, flag_defaults
+
+from .families import FAMILIES
 
 CONVERTED_KIND = "two-level"
-"""The kind of attention of a converted model, unless told otherwise: it translates as before."""
-EXACT_START = {"linformer_init": "identity", "linformer_mask_empty_slots": True}
-"""With these, learned E and F start as full attention of up to k tokens."""
+"""The kind of attention of a converted model, unless told otherwise: short texts get the same outputs as before."""
+LEAST_SHARING = ("headwise", "none")
+"""The values of `--linformer-sharing` with which every layer has an E and an F of its own."""
 
 
 @dataclass(frozen=True)
@@ -27,44 +29,52 @@ class Conversion:
     command: str
     checkpoint: Path
     output: Path
-    config: LinformerConfig
-    """The new model's attention."""
+    flags: dict[str, Any]
+    """The flags of the new model's attention that were given, and its kind."""
     data: Path | None
-    """What both models are compared on; None for no comparison."""
+    """What both models are compared on; None for random tokens."""
     subset: str
+    texts: int
+    """Random texts of each length, without `data`; 0 for no comparison."""
     report: Path | None
-    lengths: tuple[int, ...]
+    lengths: tuple[int, ...] | None
+    """Where the ranges of lengths and positions end; None for powers of two."""
     fit: int
     """Sentences that E and F are fitted on; 0 for none."""
     threads: int
     seed: int
-
-    @property
-    def model_flags(self) -> str:
-        """Returns the flags by which fairseq-train builds this model, with any architecture of this package."""
-        kind = self.config.linformer_projection
-        words = ["--linformer-projection", kind]
-        for name, default in default_flags(kind).items():
-            value = getattr(self.config, name)
-            if str(value) != str(default):
-                words += [flag_of(name)] if value is True else [flag_of(name), str(value)]
-        return shlex.join(words)
 
 
 def build_parser() -> Parser:
     """Returns the parser of the command line."""
     parser = Parser(
         prog="convert",
-        description="Convert a checkpoint of fairseq's `transformer` to two-level attention, or to the kind that "
-        "--linformer-projection names, for translation or fine-tuning (--finetune-from-model).",
+        description="Convert a checkpoint of fairseq's transformer or transformer_lm to two levels in all its "
+        "attention, or to the kind that --linformer-projection names, without training and without data. Both models "
+        "are compared, on random tokens unless there is --data.",
     )
     parser.add_argument("checkpoint", type=Path, metavar="CHECKPOINT", help="that fairseq-train saved")
     parser.add_argument("output", type=Path, metavar="OUT", help="the file to write")
     group = parser.add_argument_group("what is compared")
-    group.add_argument("--data", type=Path, metavar="DATA", help="folder that fairseq-preprocess wrote")
-    group.add_argument("--subset", default="valid", help="split to compare both models on")
+    group.add_argument(
+        "--data", type=Path, metavar="DATA", help="folder that fairseq-preprocess wrote, to compare on text"
+    )
+    group.add_argument("--subset", default="valid", help="split of DATA to compare both models on")
+    group.add_argument(
+        "--texts",
+        type=natural,
+        default=2,
+        metavar="T",
+        help="without --data: random texts of each length to compare both models on; 0 compares nothing",
+    )
     group.add_argument("--report", type=Path, metavar="DIR", help="folder for a report with a picture")
-    group.add_argument("--lengths", type=ascending, default="8,16,32,64", metavar="N[,N]", help="where buckets end")
+    group.add_argument(
+        "--lengths",
+        type=ascending,
+        metavar="N[,N]",
+        help="where ranges of lengths end, and without --data the lengths themselves (default: powers of two, and the "
+        "longest text that gets full attention)",
+    )
     group.add_argument(
         "--fit",
         type=natural,
@@ -73,8 +83,14 @@ def build_parser() -> Parser:
         help="fit learned E and F to the attention maps of this many training sentences",
     )
     group.add_argument("--threads", type=count, default=cpu_count(), help="threads of torch")
-    group.add_argument("--seed", type=natural, default=1, help="seed of the choice of sentences, and of random starts")
-    group = parser.add_argument_group("the new model", "as for fairseq-train", argument_default=SUPPRESS)
+    group.add_argument(
+        "--seed", type=natural, default=1, help="seed of random tokens, of the choice of sentences and of random starts"
+    )
+    group = parser.add_argument_group(
+        "the new model",
+        "as for fairseq-train; a language model has --linformer-projection, -k and the options of its kind",
+        argument_default=SUPPRESS,
+    )
     gen_parser_from_dataclass(group, LinformerConfig(), delete_default=True)
     parser.set_defaults(linformer_projection=CONVERTED_KIND)
     return parser
@@ -84,14 +100,16 @@ def parse(argv: Sequence[str]) -> Conversion:
     """Returns the conversion that a command line asks for, checked as far as is possible without the checkpoint."""
     args = vars(build_parser().parse_args(argv))
     given = {name: args.pop(name) for name in list(args) if name.startswith("linformer_")}
-    config = _config(given)
-    for option in ("report", "fit"):
-        if args[option] and args["data"] is None:
-            raise UserError(f"--{option} needs --data: name the folder that fairseq-preprocess wrote.")
-    if args["fit"] and config.linformer_sharing not in ("headwise", "none"):
+    _check_flags(given)
+    if args["fit"] and args["data"] is None:
+        raise UserError("--fit needs --data: name the folder that fairseq-preprocess wrote.")
+    if args["report"] is not None and args["data"] is None and not args["texts"]:
+        raise UserError("--report needs a comparison: leave out --texts 0, or name text with --data.")
+    sharing = given.get("linformer_sharing", flag_defaults(LinformerConfig)["linformer_sharing"])
+    if args["fit"] and sharing not in LEAST_SHARING:
         raise UserError(
-            "--fit finds an E and an F for every layer: use --linformer-sharing headwise or none, not "
-            f"{config.linformer_sharing}."
+            f"--fit finds an E and an F for every layer: use --linformer-sharing {' or '.join(LEAST_SHARING)}, not "
+            f"{sharing}."
         )
     if args["output"].resolve() == args["checkpoint"].resolve():
         raise UserError(f"{args['output']} is the checkpoint itself: name another OUT.")
@@ -100,16 +118,16 @@ def parse(argv: Sequence[str]) -> Conversion:
     if args["report"] is not None:
         check_folder("--report", args["report"])
     command = shlex.join(["python", "-m", "linformer_fairseq.convert", *argv])
-    return Conversion(command=command, config=config, **args)
+    return Conversion(command=command, flags=given, **args)
 
 
-def _config(given: dict[str, object]) -> LinformerConfig:
-    """Returns the attention that these flags ask for, where learned E and F have an `EXACT_START` by default."""
-    flags = {**default_flags(given["linformer_projection"]), **given}
-    try:
-        config = LinformerConfig.from_namespace(Namespace(**flags))
-        unset = config.used_options - given.keys()
-        start = {name: value for name, value in EXACT_START.items() if name in unset}
-        return LinformerConfig.from_namespace(Namespace(**{**flags, **start}))
-    except ValueError as error:
-        raise UserError(f"{error}.") from None
+def _check_flags(given: dict[str, Any]) -> None:
+    """Refuses flags of which no model of any family can be built."""
+    refusals = []
+    for family in FAMILIES:
+        try:
+            family.config(given)
+        except UserError as error:
+            refusals.append(error)
+    if len(refusals) == len(FAMILIES):
+        raise refusals[0]

@@ -1,89 +1,134 @@
-"""From the checkpoint of a Transformer to that of a model with projected attention."""
+"""From the checkpoint of a Transformer to that of a model with another attention."""
 
+import re
 from argparse import Namespace
-from pathlib import Path
+from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any
 
 from fairseq import quantization_utils
 from fairseq.data import Dictionary
-from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY, BaseFairseqModel
-from fairseq.models.transformer import TransformerModel
+from fairseq.models import (
+    ARCH_CONFIG_REGISTRY,
+    ARCH_MODEL_NAME_REGISTRY,
+    ARCH_MODEL_REGISTRY,
+    MODEL_DATACLASS_REGISTRY,
+    BaseFairseqModel,
+)
+from torch import Tensor
 
 from linformer_fairseq.checkpoints import model_settings, plain_cfg
 from linformer_fairseq.cli.errors import UserError
-from linformer_fairseq.models.config import LinformerConfig
+from linformer_fairseq.models.config import AttentionConfig, flag_defaults
 from linformer_fairseq.models.layers import FAST_PATH_PARAMETERS
-from linformer_fairseq.models.linformer_transformer import PRESETS
 from linformer_fairseq.models.loading import projection_weights
-from linformer_fairseq.modules.registry import DEFAULT_KIND
+from linformer_fairseq.trained import plain_encoder
 
-MODEL = "linformer_transformer"
+from .families import Family, architecture_of
+
+_ADAPTIVE_BAND = re.compile(r"decoder\.embed_tokens\.embeddings\.\d+\.0\.weight")
+"""The words of one band of `--adaptive-input`."""
 
 
-def convert_state(state: dict[str, Any], path: Path, config: LinformerConfig) -> dict[str, Any]:
+def convert_state(state: dict[str, Any], family: Family, config: AttentionConfig) -> dict[str, Any]:
     """Returns the state of a checkpoint converted to another kind of attention, with fresh projections.
 
     Args:
-        state: the checkpoint of a `transformer`; it is left unchanged.
-        path: the checkpoint's file, for a refusal.
+        state: a checkpoint of fairseq's; it is left unchanged.
+        family: what `family_of` finds it to be.
         config: the new model's attention.
 
     Raises:
-        UserError: a checkpoint of another model, or settings of which no model can be built.
+        UserError: settings of which no model can be built.
     """
     args = model_settings(state)
-    name = getattr(args, "_name", None) or getattr(args, "arch", None)
-    if (
-        ARCH_MODEL_REGISTRY.get(name) is not TransformerModel
-        or "encoder.layers.0.self_attn.k_proj.weight" not in state["model"]
-    ):
-        raise UserError(
-            f"{path} holds {f'a {name}' if name else 'no model of a known name'}: name the checkpoint of a "
-            "translation model of fairseq's transformer."
-        )
-    args._name = MODEL
-    args.arch = _architecture(getattr(args, "arch", None) or name, config.linformer_projection)
-    for flag, value in vars(config).items():
-        if not flag.startswith("_"):
-            setattr(args, flag, value)
-    weights = {
-        key: tensor for key, tensor in state["model"].items() if key.rpartition(".")[2] not in FAST_PATH_PARAMETERS
-    }
-    if state.get("cfg") is None:  # of fairseq before 0.10
-        new = {**state, "model": weights, "args": args}
-    else:
-        new = {**state, "model": weights, "cfg": {**plain_cfg(state["cfg"]), "model": args}}
+    trained = architecture_of(args) or family.base
+    if state.get("cfg") is None:  # of fairseq before 0.10, whose flags mean what they mean to their architecture
+        ARCH_CONFIG_REGISTRY[trained](args)
+    args._name = family.model
+    args.arch = family.architecture(getattr(args, "arch", None) or trained, config.linformer_projection)
+    for flag in flag_defaults(type(config)):
+        setattr(args, flag, getattr(config, flag))
+    weights = {key: tensor for key, tensor in state["model"].items() if not _is_fast_path(key)}
+    settings = args if state.get("cfg") is None else family.settings(args)
+    new = {**_with_settings(state, settings), "model": weights}
     weights |= projection_weights(build_model(new).state_dict())
     return new
 
 
-def _architecture(arch: str, kind: str) -> str:
-    """Returns the architecture of a converted model, for that of the Transformer and the new kind of attention."""
-    prefixes = {own: prefix for prefix, own in PRESETS.items()}
-    prefix = prefixes.get(kind, prefixes[DEFAULT_KIND])
-    return prefix + arch if prefix + arch in ARCH_MODEL_REGISTRY else f"{prefix}transformer"
-
-
 def build_model(state: dict[str, Any]) -> BaseFairseqModel:
-    """Returns the model of a converted checkpoint in evaluation mode; projections that are not in it are fresh.
+    """Returns the model of a checkpoint in evaluation mode; projections that are not in it are fresh.
 
     Raises:
         UserError: settings that do not go together.
     """
-    args = model_settings(state)
-    ARCH_CONFIG_REGISTRY[args.arch](args)  # adds the settings that an older fairseq did not know
+    args = _all_settings(state)
     args.encoder_embed_path = args.decoder_embed_path = None  # the embeddings of a trained model are in its state
-    words = {side: _words(len(state["model"][f"{side}.embed_tokens.weight"])) for side in ("encoder", "decoder")}
-    task = Namespace(source_dictionary=words["encoder"], target_dictionary=words["decoder"])
+    weights: dict[str, Tensor] = state["model"]
+    sizes = vocabulary_sizes(weights)
+    task = Namespace(source_dictionary=_words(sizes[0]), target_dictionary=_words(sizes[1]))
     try:
-        model = ARCH_MODEL_REGISTRY[args.arch].build_model(args, task)
+        model = ARCH_MODEL_REGISTRY[architecture_of(args)].build_model(args, task)
         model = quantization_utils.quantize_model_scalar(model, args)  # as fairseq's tasks do
-        model.load_state_dict({**projection_weights(model.state_dict()), **state["model"]}, model_cfg=args)
+        own = model.state_dict()
+        weights = {key: tensor for key, tensor in weights.items() if key in own or not _is_fast_path(key)}
+        model.load_state_dict({**projection_weights(own), **weights}, model_cfg=args)
     except SystemExit as error:
         raise UserError(f"{str(error).removeprefix('error: ')}.") from None
     except RuntimeError as error:  # torch's, on names and sizes
         raise UserError(f"the checkpoint's tensors are not those of its model ({error}): save it again.") from None
     return model.eval()
+
+
+def build_original(state: dict[str, Any]) -> BaseFairseqModel:
+    """Returns fairseq's model of a checkpoint in evaluation mode, with attention that no fused kernel computes."""
+    settings = model_settings(state)
+    vars(settings).update(plain_encoder())
+    return build_model(_with_settings(state, settings))
+
+
+def _with_settings(state: dict[str, Any], settings: Any) -> dict[str, Any]:
+    """Returns the state of a checkpoint with other settings of its model."""
+    if state.get("cfg") is None:
+        return {**state, "args": settings}
+    return {**state, "cfg": {**plain_cfg(state["cfg"]), "model": settings}}
+
+
+def vocabulary_sizes(weights: Mapping[str, Tensor]) -> tuple[int, int]:
+    """Returns the number of words of the source and of the target; of a language model, which reads its own words.
+
+    Raises:
+        UserError: no tensor tells it.
+    """
+    outputs = weights.get("decoder.output_projection.weight")
+    for side in ("encoder", "decoder"):
+        if f"{side}.embed_tokens.weight" in weights:
+            source = len(weights[f"{side}.embed_tokens.weight"])
+            break
+    else:
+        source = sum(len(band) for name, band in weights.items() if _ADAPTIVE_BAND.fullmatch(name))
+        source = source or (0 if outputs is None else len(outputs))
+    if not source:
+        raise UserError("the checkpoint has neither embeddings nor an output layer of its words: save it again.")
+    words = weights.get("decoder.embed_tokens.weight") if outputs is None else outputs
+    return source, source if words is None else len(words)
+
+
+def _all_settings(state: dict[str, Any]) -> Namespace:
+    """Returns a copy of the flags of a checkpoint's model, with those that an older fairseq did not know."""
+    args = model_settings(state)
+    arch = architecture_of(args)
+    ARCH_CONFIG_REGISTRY[arch](args)
+    known = MODEL_DATACLASS_REGISTRY.get(ARCH_MODEL_NAME_REGISTRY[arch])
+    for flag in () if known is None else fields(known):
+        if not hasattr(args, flag.name):
+            is_elsewhere = str(flag.default).startswith("${")  # in another part of fairseq's configuration
+            setattr(args, flag.name, None if is_elsewhere else flag.default)
+    return args
+
+
+def _is_fast_path(key: str) -> bool:
+    return key.rpartition(".")[2] in FAST_PATH_PARAMETERS
 
 
 def _words(size: int) -> Dictionary:

@@ -3,19 +3,23 @@
 from typing import Any
 
 import torch
+from fairseq.models import BaseFairseqModel
 
 from linformer_fairseq.checkpoints import check_checkpoint, check_torch, read_checkpoint, write_checkpoint
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.cli.progress import say
-from linformer_fairseq.length_buckets import buckets
+from linformer_fairseq.length_buckets import Bucket, buckets
 from linformer_fairseq.models.loading import projection_weights
-from linformer_fairseq.trained import load_split, load_trained
+from linformer_fairseq.trained import Trained, load_split, load_trained
 
 from .arguments import Conversion
-from .checkpoint import build_model, convert_state
-from .compare import OutputDrift, compare
+from .checkpoint import build_model, build_original, convert_state, vocabulary_sizes
+from .compare import Comparison, compare
+from .families import family_of
 from .fitting import fit, fittable_attention
-from .report import PICTURE, summary, write_report
+from .reach import Reach, reaches
+from .report import PICTURE, exact_texts, summary, write_report
+from .texts import RandomTexts, SplitTexts
 
 TRAINING = "train"
 
@@ -23,37 +27,88 @@ TRAINING = "train"
 def run(asked: Conversion) -> None:
     """Writes the converted checkpoint, after fitting it, comparing it and reporting where that is asked for."""
     if asked.report is not None:
-        from .plots import plot_perplexities  # where matplotlib is missing, this ends before the work starts
+        from .plots import plot_comparison  # where matplotlib is missing, this ends before the work starts
     torch.set_num_threads(asked.threads)
     check_torch("Converting")
     check_checkpoint(asked.checkpoint)
     torch.manual_seed(asked.seed)
-    state = convert_state(read_checkpoint(asked.checkpoint), asked.checkpoint, asked.config)
-    if asked.data is not None:
-        drifts = _compare(asked, state)
-        say(summary(drifts))
-        if asked.report is not None:
-            asked.report.mkdir(parents=True, exist_ok=True)
-            plot_perplexities(drifts, asked.config.linformer_k, asked.report / PICTURE)
-            write_report(asked, drifts)
-            say(f"The report is in {asked.report / 'report.md'}.")
+    trained = read_checkpoint(asked.checkpoint)
+    family = family_of(trained, asked.checkpoint)
+    config = family.config(asked.flags)
+    state = convert_state(trained, family, config)
+    model = build_model(state)
+    exact = exact_texts(*reaches(model))
+    comparison = _compare_on_split(asked, model, state) if asked.data else _compare_on_tokens(asked, trained, model)
+    if comparison is not None:
+        say(summary(comparison, asked.data is not None))
+    if asked.report is not None and comparison is not None:
+        asked.report.mkdir(parents=True, exist_ok=True)
+        plot_comparison(comparison, asked.data is not None, config.linformer_k, asked.report / PICTURE)
+        write_report(asked, family.name, exact, comparison)
+        say(f"The report is in {asked.report / 'report.md'}.")
     write_checkpoint(state, asked.output)
+    if exact:
+        say(exact)
     say(f"The converted model is in {asked.output}.")
-    say(f"To fine-tune it: fairseq-train --finetune-from-model {asked.output} {asked.model_flags}")
+    say(f"To fine-tune it: fairseq-train --finetune-from-model {asked.output} {family.flags(config)}")
 
 
-def _compare(asked: Conversion, state: dict[str, Any]) -> list[list[OutputDrift]]:
-    """Returns the drift of the converted model and of the fitted one, whose E and F replace those in `state`."""
+def _compare_on_split(asked: Conversion, model: BaseFairseqModel, state: dict[str, Any]) -> Comparison:
+    """Returns how far the converted model and the fitted one are; the weights of the latter replace those in `state`.
+
+    Args:
+        model: the converted model, of `state`.
+    """
+    assert asked.data is not None
     trained = load_trained(asked.checkpoint, asked.data)
     split = load_split(trained, asked.subset)
-    models = [build_model(state)]
+    models = [model]
     if asked.fit:
-        fitted = build_model(state)
-        if not fittable_attention(fitted):
-            raise UserError("There is no E or F to fit: --fit needs --linformer-projection linear or pooled-linear.")
-        text = load_split(trained, TRAINING, "--fit takes its sentences from there, so leave it out")
-        fit(trained.model, fitted, text.sentences, text.sample(asked.fit, asked.seed))
-        models.append(fitted)
-        weights = projection_weights(fitted.state_dict())
-        state["model"] |= {name: weight.to(state["model"][name].dtype) for name, weight in weights.items()}
-    return compare(trained, models, split, buckets(asked.lengths))
+        models.append(_fitted(asked, trained, state))
+    source, target = reaches(model)
+    texts = SplitTexts(trained, split, has_sources=source is not None)
+    by_source = [] if source is None else buckets(source.ends(asked.lengths))
+    return compare(trained.model, models, texts, texts.number, by_source, buckets(target.ends(asked.lengths)))
+
+
+def _compare_on_tokens(asked: Conversion, trained: dict[str, Any], model: BaseFairseqModel) -> Comparison | None:
+    """Returns how far the converted model is on random tokens; None where that is not asked for.
+
+    Args:
+        trained: the state of the trained model.
+    """
+    if not asked.texts:
+        return None
+    source, target = reaches(model)
+    _check_lengths(asked.lengths, source, target)
+    lengths = () if source is None else source.ends(asked.lengths)
+    ends = target.ends(asked.lengths)
+    texts = RandomTexts(
+        vocabulary_sizes(trained["model"]),
+        lengths,
+        ends[-1],
+        (None if source is None else source.exact, target.exact),
+        asked.texts,
+        asked.seed,
+    )
+    by_source = [Bucket(length, length) for length in lengths]
+    return compare(build_original(trained), [model], texts, texts.number, by_source, buckets(ends)[:-1])
+
+
+def _check_lengths(lengths: tuple[int, ...] | None, source: Reach | None, target: Reach) -> None:
+    """Refuses lengths that no text of a model can have."""
+    longest = max(reach.longest for reach in (source, target) if reach is not None)
+    if lengths is not None and lengths[-1] > longest:
+        raise UserError(f"--lengths {lengths[-1]} is longer than the {longest} tokens that the model takes.")
+
+
+def _fitted(asked: Conversion, trained: Trained, state: dict[str, Any]) -> BaseFairseqModel:
+    """Returns the model with E and F fitted to attention maps of the trained one, which replace those in `state`."""
+    fitted = build_model(state)
+    if not fittable_attention(fitted):
+        raise UserError("There is no E or F to fit: --fit needs --linformer-projection linear or pooled-linear.")
+    text = load_split(trained, TRAINING, "--fit takes its sentences from there, so leave it out")
+    fit(trained.model, fitted, text.sentences, text.sample(asked.fit, asked.seed))
+    weights = projection_weights(fitted.state_dict())
+    state["model"] |= {name: weight.to(state["model"][name].dtype) for name, weight in weights.items()}
+    return fitted

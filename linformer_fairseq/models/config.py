@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import partial
 from types import UnionType
-from typing import Any, ClassVar, Optional, TypeVar, Union, get_args
+from typing import Any, Optional, TypeVar, Union, get_args
 
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 
@@ -49,8 +49,8 @@ class AttentionConfig(FairseqDataclass):
     The values come as a user typed them; `from_namespace` refuses what no model can be built from.
     """
 
-    _kinds: ClassVar[tuple[Kind, ...]]
-    """All kinds whose options these flags set; fairseq takes a name without underscore for a flag."""
+    _kinds = tuple[Kind, ...]()  # without an annotation, of which fairseq would make a flag
+    """All kinds whose options these flags set."""
 
     linformer_k: str = field(
         default="64",
@@ -102,6 +102,16 @@ class AttentionConfig(FairseqDataclass):
         kind = self.kind_of(place)
         layers = LayerShapes(dims, num_heads, max_positions, flag, advice, scalar_noise)
         return [partial(kind.attention, **arguments) for arguments in kind.options_from(self).arguments(layers)]
+
+    @property
+    def used_options(self) -> set[str]:
+        """The names of the options that have an effect with these kinds of attention."""
+        return {option.name for place in self.places for option in fields(self.kind_of(place).options)}
+
+    @property
+    def places(self) -> set[str]:
+        """The places whose attention is not fairseq's full attention."""
+        return {"decoder"}
 
     def kind_of(self, place: str) -> Kind:
         """The kind of attention at a place."""
@@ -178,14 +188,11 @@ class LinformerConfig(AttentionConfig):
 
     @property
     def places(self) -> set[str]:
-        """The places whose attention is not fairseq's full attention."""
         return {place.strip() for place in _listed(self.linformer_attention).split(",")}
 
     @property
     def used_options(self) -> set[str]:
-        """The names of the options that the kinds of attention at these places have."""
-        names = {option.name for place in self.places for option in fields(self.kind_of(place).options)}
-        return names | ({"linformer_decoder_projection"} if "decoder" in self.places else set())
+        return super().used_options | ({"linformer_decoder_projection"} if "decoder" in self.places else set())
 
     def validate(self) -> None:
         for place in sorted(self.places - set(PLACES)):
@@ -200,7 +207,12 @@ class LinformerConfig(AttentionConfig):
         for option in fields(self):
             needs, value = option.metadata.get("needs"), getattr(self, option.name)
             if needs and option.name not in self.used_options and value and value != option.default:
-                raise ValueError(f"{flag_of(option.name)} {value} needs {needs}")
+                raise ValueError(f"{flag_of(option.name)} {value} needs {self._kind_needed(option.name) or needs}")
+
+    def _kind_needed(self, option: str) -> str | None:
+        """The flag that gives the decoder a kind of attention with this option, where it has another kind."""
+        kinds = [kind.name for kind in CAUSAL_KINDS.values() if option in {own.name for own in fields(kind.options)}]
+        return f"--linformer-decoder-projection {kinds[0]}" if kinds and "decoder" in self.places else None
 
     def kind_of(self, place: str) -> Kind:
         if place != "decoder":

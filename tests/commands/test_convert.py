@@ -12,10 +12,10 @@ from linformer_fairseq.checkpoints import read_checkpoint
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.convert.arguments import parse
 from linformer_fairseq.convert.run import run as convert
-from linformer_fairseq.models.config import LinformerConfig
 from tests.fairseq_commands import (
     ALL_PLACES,
     LINFORMER,
+    TWO_LEVELS,
     Result,
     run_module,
     same_hypotheses,
@@ -23,6 +23,7 @@ from tests.fairseq_commands import (
     translate,
     valid_losses,
     validation_loss,
+    with_args,
 )
 
 pytestmark = [
@@ -31,31 +32,75 @@ pytestmark = [
 ]
 
 
+LINEAR_DECODER = ["--linformer-attention", "decoder", "--linformer-decoder-projection", "linear"]
+
+
 def run_convert(*arguments: object) -> Result:
     return run_module("linformer_fairseq.convert", *arguments)
 
 
-def test_two_levels_translate_as_before(trained_transformer: Path, data: Path, tmp_path: Path) -> None:
-    """A Transformer is converted to two levels unless another kind is named."""
-    out, report = tmp_path / "converted.pt", tmp_path / "report"
-    said = run_convert(trained_transformer, out, "--linformer-k", 16, "--data", data / "bin", "--report", report).ok()
-    assert f"The converted model is in {out}." in said
-    assert read_checkpoint(out)["cfg"]["model"].arch == "two_level_transformer_tiny"
-    assert {path.name for path in report.iterdir()} == {"report.md", "conversion.png"}
-    text = (report / "report.md").read_text()
-    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if " tokens " in line]
-    assert [row[0] for row in rows[:2]] == ["1 to 8 tokens", "9 to 16 tokens"]
-    for row in rows[:2]:  # no more tokens than slots
-        assert row[2] == row[3]
-        assert (float(row[4]), row[6]) == (0.0, "100.0%")
-        assert float(row[5]) < 1e-4
-    assert float(rows[2][4]) > 0
+def rows_of(text: str) -> dict[str, list[str]]:
+    """Returns the other cells of each row of a summary's tables by its first cell."""
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("| ")]
+    return {name: cells for name, *cells in rows}
 
-    before, after = (translate(data, checkpoint) for checkpoint in (trained_transformer, out))
-    assert len(before) == len(after) == 30
+
+def test_a_converted_transformer_translates_as_before(trained_transformer: Path, data: Path, tmp_path: Path) -> None:
+    """All three attentions have two levels unless told otherwise, and no data is needed."""
+    out, report = tmp_path / "converted.pt", tmp_path / "report"
+    said = run_convert(trained_transformer, out, "--texts", 1, "--report", report).ok()
+    assert "The first 64 tokens of targets with sources of up to 64 tokens get the same outputs as before" in said
+    rows = rows_of(said)
+    assert {"64 tokens", "33 to 64"} <= rows.keys()
+    assert all(cells[1:] == ["0.0000", cells[2], "100.0%"] for name, cells in rows.items() if name[0].isdigit())
+    text = (report / "report.md").read_text()
+    assert "on random tokens, 1 text of each length" in text
+    assert rows_of(text) == rows
+    assert (report / "conversion.png").stat().st_size > 1000
+    settings = read_checkpoint(out)["cfg"]["model"]
+    assert settings.arch == "two_level_transformer_tiny"
+    assert settings.linformer_attention == "encoder,cross,decoder"
+    same_hypotheses(*(translate(data, checkpoint) for checkpoint in (trained_transformer, out)))
+
+
+def test_below_the_exact_length_alone(trained_transformer: Path, data: Path, tmp_path: Path) -> None:
+    """Texts have closed slots from some length on, up to which translations are the same, and the report says so."""
+    out, report = tmp_path / "converted.pt", tmp_path / "report"
+    cut = [*TWO_LEVELS, "--linformer-k", 4, "--linformer-exact-below", 12]
+    compared = ["--data", data / "bin", "--report", report, "--lengths", "6,11,12"]
+    said = run_convert(trained_transformer, out, *cut, *compared).ok()
+    assert f"The converted model is in {out}." in said
+    exact = "The first 12 tokens of targets with sources of up to 11 tokens get the same outputs as before"
+    text = (report / "report.md").read_text()
+    assert exact in said
+    assert exact in text
+    assert {path.name for path in report.iterdir()} == {"report.md", "conversion.png"}
+    rows = rows_of(text)
+    assert rows.keys() >= {"1 to 6 tokens", "7 to 11 tokens", "13 tokens and more", "1 to 6", "from 13 on"}
+    for name in ("1 to 6 tokens", "7 to 11 tokens"):  # targets are as long as their sources
+        _, before, after, divergence, farthest, same = rows[name]
+        assert (before, divergence, same) == (after, "0.0000", "100.0%")
+        assert float(farthest) < 1e-4
+    assert float(rows["13 tokens and more"][3]) > 0
+    assert float(rows["from 13 on"][3]) > 0
+
+    # no hypothesis of the search is longer than 12 tokens
+    before, after = (translate(data, checkpoint, "--max-len-b", 11) for checkpoint in (trained_transformer, out))
     lengths = [len(line.split()) + 1 for line in (data / "test.en").read_text().splitlines()]
-    short = [number for number, length in enumerate(lengths) if length <= 16]
+    short = [number for number, length in enumerate(lengths) if length <= 11]
+    assert 5 < len(short) < 25
     same_hypotheses({number: before[number] for number in short}, {number: after[number] for number in short})
+    assert {number: score for number, (score, _) in before.items()} != pytest.approx(
+        {number: score for number, (score, _) in after.items()}, abs=1e-4
+    )
+
+
+def test_checkpoints_of_old_fairseqs(trained_transformer: Path, data: Path, tmp_path: Path) -> None:
+    """fairseq before 0.10 saved the command line as `args`; its checkpoint is one of today's after conversion."""
+    old, out = tmp_path / "old.pt", tmp_path / "converted.pt"
+    torch.save(with_args(read_checkpoint(trained_transformer)), old)
+    run_convert(old, out, "--texts", 0).ok()
+    same_hypotheses(*(translate(data, checkpoint) for checkpoint in (old, out)))
 
 
 def test_fitted_and_tuned(trained_transformer: Path, data: Path, tmp_path: Path) -> None:
@@ -64,9 +109,8 @@ def test_fitted_and_tuned(trained_transformer: Path, data: Path, tmp_path: Path)
     flags = ["--linformer-k", 8, *LINFORMER, *ALL_PLACES]
     fit = ["--data", data / "bin", "--fit", 30, "--lengths", 6]
     said = run_convert(trained_transformer, out, *flags, "--linformer-window", 2, *fit).ok()
-    rows = [line.split("|") for line in said.splitlines() if " tokens " in line]
-    assert len(rows) == 2
-    assert all(len(row) == len(rows[0]) == 13 for row in rows)
+    rows = [cells for name, cells in rows_of(said).items() if name.endswith((" tokens", " tokens and more"))]
+    assert [len(cells) for cells in rows] == [10, 10]
     before, after = (read_checkpoint(path)["model"] for path in (trained_transformer, out))
     weight = after["decoder.layers.0.self_attn.key_projection.weight"]
     assert torch.equal(weight[:, :6], torch.eye(6))
@@ -86,7 +130,7 @@ def test_sentences_too_long_for_the_model(trained_transformer: Path, data: Path,
     checkpoint = tmp_path / "short.pt"
     torch.save(state, checkpoint)
     lengths = [len(line.split()) + 1 for line in (data / "valid.en").read_text().splitlines()]
-    flags = ["--fit", 5, "--linformer-k", 4, "--linformer-attention", "decoder"]
+    flags = ["--fit", 5, "--linformer-k", 4, *LINEAR_DECODER]
     said = run_convert(checkpoint, tmp_path / "converted.pt", "--data", data / "bin", *flags).ok()
     sentence = f"{sum(n > 16 for n in lengths)} of valid's {len(lengths)} sentences are too long for the model."
     assert sentence in said
@@ -107,7 +151,13 @@ def test_refusals(trained_transformer: Path, trained: Path, data: Path, tmp_path
         ((copy, copy), "is the checkpoint itself: name another OUT"),
         ((copy, tmp_path), "cannot be written: name a file in a folder that exists"),
         ((copy, out, "--fit", 5), "--fit needs --data"),
-        ((copy, out, "--report", tmp_path / "report"), "--report needs --data"),
+        (
+            (copy, out, "--report", tmp_path / "report", "--texts", 0),
+            "--report needs a comparison: leave out --texts 0",
+        ),
+        ((copy, out, "--lengths", "8,65"), "--lengths 65 is longer than the 64 tokens that the model takes"),
+        ((copy, out, "--data", tmp_path), "has no dictionaries: name the folder that fairseq-preprocess wrote"),
+        ((copy, out, "--data", data / "bin", "--subset", "other"), "there is no other in the data"),
         ((copy, out, "--linformer-k", "many"), "--linformer-k takes a whole number"),
         ((copy, out, "--linformer-attention", "middle"), "--linformer-attention knows encoder, cross and decoder"),
         ((copy, out, "--data", data / "bin", *fit), "There is no E or F to fit"),
@@ -116,27 +166,10 @@ def test_refusals(trained_transformer: Path, trained: Path, data: Path, tmp_path
             "use --linformer-sharing headwise or none, not layerwise",
         ),
         (
-            (copy, out, "--data", without_train, *fit, "--linformer-attention", "decoder"),
+            (copy, out, "--data", without_train, *fit, *LINEAR_DECODER),
             "--fit takes its sentences from there, so leave it out",
         ),
     ):
         with pytest.raises(UserError, match=said):
             convert(parse([*map(str, arguments), "--threads", "1"]))
     assert {path.name for path in tmp_path.iterdir()} == {"copy.pt", "bin"}
-
-
-def test_flags_of_the_new_model() -> None:
-    """The defaults are those of the kind, but learned E and F start as exact attention of up to k tokens."""
-
-    def config(*given: str) -> LinformerConfig:
-        return parse(["a.pt", "b.pt", *given]).config
-
-    def start(*given: str) -> tuple[str, bool]:
-        return config(*given).linformer_init, config(*given).linformer_mask_empty_slots
-
-    assert config().linformer_projection == "two-level"
-    assert start() == start("--linformer-projection", "pooled-linear") == ("xavier", False)
-    assert start(*LINFORMER) == start(*ALL_PLACES) == ("identity", True)
-    assert start(*LINFORMER, "--linformer-init", "normal") == ("normal", True)
-    assert config(*ALL_PLACES).linformer_window is None  # half of k
-    assert config(*ALL_PLACES, *LINFORMER).linformer_window == 0

@@ -2,12 +2,16 @@
 
 import random
 import re
+import shlex
 import shutil
 from pathlib import Path
 
 import pytest
+import torch
 
-from tests.fairseq_commands import PLUGIN, ROOT, run, valid_losses
+from linformer_fairseq.checkpoints import read_checkpoint
+from linformer_fairseq.models.linformer_transformer_lm import FAIRSEQ_LM_ARCHITECTURES
+from tests.fairseq_commands import PLUGIN, ROOT, TWO_LEVELS, run, run_module, valid_losses, with_args
 
 pytestmark = pytest.mark.slow
 
@@ -28,9 +32,18 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "bin"
 
 
-def training(text: Path, save_dir: Path, *more: object) -> list[object]:
+def training(
+    text: Path, save_dir: Path, *more: object, arch: str = "linformer_transformer_lm_gpt2_tiny"
+) -> list[object]:
     return [
-        *(text, *PLUGIN, *EOS_MODE, "--arch", "linformer_transformer_lm_gpt2_tiny", "--linformer-k", 8),
+        *(
+            text,
+            *PLUGIN,
+            *EOS_MODE,
+            "--arch",
+            arch,
+            *([] if arch in FAIRSEQ_LM_ARCHITECTURES else ["--linformer-k", 8]),
+        ),
         *("--tokens-per-sample", 64, "--max-tokens", 400, "--optimizer", "adam", "--lr", 0.01, "--max-epoch", 3),
         *("--save-dir", save_dir, "--cpu", "--no-progress-bar", "--no-epoch-checkpoints"),
         *("--required-batch-size-multiple", 1, "--num-workers", 0, *more),
@@ -49,7 +62,7 @@ def perplexity(text: Path, checkpoint: Path, *more: object) -> float:
     options = ["--path", checkpoint, "--max-tokens", 64, "--cpu", "--required-batch-size-multiple", 1]
     output = run("eval_lm", text, *PLUGIN, *options, *more).ok()
     assert re.search(r"Evaluated [1-9]\d* tokens", output)
-    return float(re.search(r"Perplexity: ([\d.]+)", output)[1])
+    return 2 ** float(re.search(r"Loss \(base 2\): ([\d.]+)", output)[1])
 
 
 def test_eval_lm(text: Path, trained_lm: Path) -> None:
@@ -98,3 +111,43 @@ def test_hydra(text: Path, tmp_path: Path) -> None:
     ).ok()
     assert len(valid_losses(output)) == 1
     assert (tmp_path / "checkpoint_best.pt").exists()
+
+
+@pytest.mark.skipif(not hasattr(torch.serialization, "add_safe_globals"), reason="converting needs torch 2.4")
+def test_a_converted_transformer_lm(text: Path, tmp_path: Path) -> None:
+    """fairseq-eval-lm finds the perplexity of before up to the exact length, and another one beyond, and with learned
+    slots; fairseq-interactive and a training take the checkpoint; so it is with one of fairseq before 0.10."""
+    run("train", *training(text, tmp_path, arch="transformer_lm_gpt2_tiny")).ok()
+    trained, old, out, linear = (tmp_path / f"{name}.pt" for name in ("checkpoint_last", "old", "converted", "linear"))
+    cut = [*TWO_LEVELS, "--linformer-k", 4, "--linformer-exact-below", 16]
+    for checkpoint in (trained, old):
+        if checkpoint == old:
+            torch.save(with_args(read_checkpoint(trained)), old)
+        said = run_module("linformer_fairseq.convert", checkpoint, out, *cut).ok()
+        assert "The first 16 tokens of texts get the same outputs as before, but for rounding." in said
+        for length, same in ((16, True), (48, False)):
+            blocks = ["--sample-break-mode", "none", "--tokens-per-sample", length]
+            before, after = (perplexity(text, path, *blocks) for path in (trained, out))
+            assert (after == pytest.approx(before, rel=2e-4)) == same
+    told = shlex.split(re.search(rf"--finetune-from-model {out} (.*)", said)[1])
+    nothing = ["--finetune-from-model", out, "--max-update", 1, "--lr", 0, *told]
+    on_valid = [*EOS_MODE, "--gen-subset", "valid"]
+    tuned = run("train", *training(text, tmp_path / "tuned", *nothing, arch="two_level_transformer_lm_gpt2_tiny")).ok()
+    assert 2 ** valid_losses(tuned)[0] == pytest.approx(perplexity(text, out, *on_valid), rel=2e-3)
+    prompt = "w1 w2\n"
+    options = ["--path", out, "--beam", 1, "--max-len-b", 20, "--cpu", *PLUGIN]
+    assert "H-0" in run("interactive", text, "--task", "language_modeling", *options, text=prompt).ok()
+
+    on_text = ["--data", text, "--fit", 20, "--lengths", "5,10", "--report", tmp_path / "report"]
+    flags = ["--linformer-k", 8, "--linformer-projection", "linear", "--linformer-window", 3]
+    said = run_module("linformer_fairseq.convert", trained, linear, *flags, *on_text).ok()
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in said.splitlines() if line.startswith("| ")]
+    assert [row[0] for row in rows[-3:]] == ["1 to 5", "6 to 10", "from 11 on"]
+    assert len(rows[-1]) == 11
+    assert rows[-3][2] == rows[-3][3] == rows[-3][7]  # five positions fit into slots and window
+    assert perplexity(text, linear, *EOS_MODE) < 20
+    assert "# A converted language model" in (tmp_path / "report/report.md").read_text()
+
+    wrong = run_module("linformer_fairseq.convert", trained, tmp_path / "no.pt", "--linformer-attention", "decoder")
+    assert wrong.sentence() == "error: --linformer-attention is not for language models: leave it out."
+    assert not (tmp_path / "no.pt").exists()

@@ -7,57 +7,112 @@ from typing import Any
 
 import pytest
 import torch
+from fairseq.models import BaseFairseqModel
 from omegaconf import OmegaConf
+from torch import Tensor
 
 from linformer_fairseq.checkpoints import model_settings
 from linformer_fairseq.cli.errors import UserError
-from linformer_fairseq.convert.checkpoint import MODEL, build_model, convert_state
-from linformer_fairseq.models.config import LinformerConfig
+from linformer_fairseq.convert.checkpoint import build_model, build_original, convert_state
+from linformer_fairseq.convert.families import LANGUAGE_MODEL, family_of
+from linformer_fairseq.models.config import AttentionConfig
 from linformer_fairseq.models.layers import FAST_PATH_PARAMETERS
-from tests.models.toy import batch, previous_tokens, sentence, toy_args, toy_model, toy_task
+from linformer_fairseq.modules import CausalTwoLevelAttention, ProjectedAttention, TwoLevelAttention
+from tests.convert.toy_checkpoints import CUT, config, lm_state_of, state_of
+from tests.models.toy import batch, previous_tokens, sentence, toy_model, toy_task
 
 PATH = Path("trained.pt")
 
 
-def config(**flags: object) -> LinformerConfig:
-    return LinformerConfig.from_namespace(
-        Namespace(**{"linformer_k": "8", "linformer_projection": "two-level", **flags})
-    )
+def converted(state: dict[str, Any], new: AttentionConfig) -> dict[str, Any]:
+    """Returns the state of a converted checkpoint."""
+    return convert_state(state, family_of(state, PATH), new)
 
 
-def state_of(arch: str = "transformer", **flags: object) -> dict[str, Any]:
-    """Returns the part of what fairseq-train saves that conversion reads."""
-    args = toy_args(arch, **flags)
-    args._name = arch
-    model = toy_model(arch, **flags).state_dict()
-    return {"args": None, "cfg": {"model": args, "task": {}}, "model": model, "extra_state": {}}
+def outputs(model: BaseFairseqModel, lengths: tuple[int, ...], target: int, seed: int = 0) -> Tensor:
+    """Returns what a model gives for each token of one target, for sources of these lengths, padded on the left.
+
+    Without lengths the target is a text of a language model.
+    """
+    task = toy_task()
+    words = sentence(task, target, seed)[None]
+    if lengths:
+        sources = [sentence(task, length, seed + length) for length in lengths]
+        inputs = batch(task, sources, left_pad=True)["net_input"]
+        inputs["prev_output_tokens"] = previous_tokens(task, words.expand(len(lengths), -1))
+    else:
+        inputs = {"src_tokens": previous_tokens(task, words)}
+    with torch.no_grad():
+        return model(**inputs)[0]
+
+
+def test_all_three_attentions_are_exact_below_the_exact_length() -> None:
+    """Sources of fewer tokens than `--linformer-exact-below`, and as many first tokens of targets, are as before.
+
+    fairseq's cross-attention has a softmax in float32, whatever the model has.
+    """
+    state = state_of()
+    new = converted(state, config(**CUT))
+    assert new["cfg"]["model"].linformer_attention == "encoder,cross,decoder"
+    model, original = build_model(new).double(), build_original(state).double()
+    kinds = [type(module) for module in model.modules() if isinstance(module, ProjectedAttention)]
+    assert kinds == [*[TwoLevelAttention] * 2, *[CausalTwoLevelAttention, TwoLevelAttention] * 2]
+    for lengths in ((23,), (23, 9), (1, 17, 5)):
+        before, after = (outputs(m, lengths, 40) for m in (original, model))
+        torch.testing.assert_close(after[:, :24], before[:, :24], rtol=0, atol=2e-6)
+        assert (after[:, 24:] - before[:, 24:]).abs().amax((1, 2)).min() > 1e-3
+    longer = [outputs(m, (24,), 24) for m in (original, model)]
+    assert (longer[0] - longer[1]).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("arch", ["transformer_lm_gpt2_tiny", "transformer_lm_wiki103"])
+def test_language_models_are_exact_up_to_the_exact_length(arch: str) -> None:
+    """The second architecture has adaptive inputs and outputs, with words in bands."""
+    bands = {
+        "adaptive_input_cutoff": "5,10",
+        "adaptive_softmax_cutoff": "5,10",
+        "adaptive_input_factor": 2,
+        "adaptive_softmax_factor": 2,
+    }
+    state = lm_state_of(arch, **(bands if arch.endswith("wiki103") else {}))
+    new = converted(state, config(LANGUAGE_MODEL, **CUT))
+    assert new["cfg"]["model"]["_name"] == "linformer_transformer_lm"
+    model, original = build_model(new).double(), build_original(state).double()
+    assert all(isinstance(layer.self_attn, CausalTwoLevelAttention) for layer in model.decoder.layers)
+    before, after = (outputs(m, (), 60) for m in (original, model))
+    torch.testing.assert_close(after[:, :24], before[:, :24], rtol=0, atol=1e-11)
+    assert (after[:, 24:] - before[:, 24:]).abs().max() > 1e-3
+
+
+def test_other_kinds_of_language_models() -> None:
+    """Learned E and F start as full attention to as many tokens as there are slots and tokens of a window."""
+    state = lm_state_of()
+    new = converted(state, config(LANGUAGE_MODEL, linformer_projection="linear", linformer_window=3))
+    before, after = (outputs(m, (), 20) for m in (build_original(state), build_model(new)))
+    torch.testing.assert_close(after[:, :8], before[:, :8], rtol=1e-4, atol=1e-4)
+    assert (after - before).abs().max() > 1e-3
 
 
 @pytest.mark.parametrize(
     ("kind", "arch"), [("two-level", "two_level_transformer"), ("pooled-linear", "linformer_transformer")]
 )
-def test_short_sentences_are_translated_as_before(kind: str, arch: str) -> None:
-    """The model of the new settings predicts the same for sentences of up to as many tokens as slots."""
+def test_sentences_of_as_many_tokens_as_slots_are_translated_as_before(kind: str, arch: str) -> None:
     state = state_of()
-    new = convert_state(state, PATH, config(linformer_projection=kind))
+    cut = {"linformer_exact_below": 0} if kind == "two-level" else {}
+    new = converted(state, config(linformer_projection=kind, **cut))
     args = new["cfg"]["model"]
     assert (args.arch, args._name) == (arch, "linformer_transformer")
-    model = build_model(new)
-    task = toy_task()
-    inputs = batch(task, [sentence(task, 8), sentence(task, 3)], left_pad=True)["net_input"]
-    previous = previous_tokens(task, sentence(task, 20, 1)[None].expand(2, -1))
-    longer = batch(task, [sentence(task, 20)], left_pad=True)["net_input"]
-    with torch.no_grad():
-        before, after = (m(**inputs, prev_output_tokens=previous)[0] for m in (toy_model("transformer"), model))
-        torch.testing.assert_close(after, before, rtol=1e-4, atol=1e-4)
-        moved = (m(**longer, prev_output_tokens=previous[:1])[0] for m in (toy_model("transformer"), model))
-        assert (next(moved) - next(moved)).abs().max() > 1e-3
+    model, original = build_model(new), toy_model("transformer")
+    before, after = (outputs(m, (8, 3), 8) for m in (original, model))
+    torch.testing.assert_close(after, before, rtol=1e-4, atol=1e-4)
+    before, after = (outputs(m, (20,), 8) for m in (original, model))
+    assert (after - before).abs().max() > 1e-3
 
 
 def test_what_is_converted_stays_as_it_is() -> None:
     state = state_of()
     kept = copy.deepcopy(state)
-    new = convert_state(state, PATH, config(linformer_projection="pooled-linear"))
+    new = converted(state, config(linformer_projection="pooled-linear"))
     assert vars(state["cfg"]["model"]) == vars(kept["cfg"]["model"])
     assert state["model"].keys() == kept["model"].keys()
     weights = {name: w for name, w in kept["model"].items() if name.rpartition(".")[2] not in FAST_PATH_PARAMETERS}
@@ -76,11 +131,11 @@ def test_checkpoints_of_other_fairseqs() -> None:
     state = state_of()
     flat = vars(state["cfg"]["model"])
     hydra = {**state, "cfg": OmegaConf.create({"model": flat, "task": {"data": "here"}})}
-    new = convert_state(hydra, PATH, config())
+    new = converted(hydra, config())
     assert new["cfg"]["model"].linformer_k == "8"
     assert new["cfg"]["task"] == {"data": "here"}
     old = {"args": Namespace(**flat, data="here"), "model": state["model"], "extra_state": {}}
-    new = convert_state(old, PATH, config())
+    new = converted(old, config())
     assert new["args"].linformer_k == "8"
     assert new["args"].data == "here"
     assert model_settings(new).arch == "two_level_transformer"
@@ -95,22 +150,30 @@ def test_architectures_of_other_sizes() -> None:
         ("transformer_mine", "linear", "linformer_transformer"),
     ):
         state["cfg"]["model"].arch = arch
-        assert convert_state(state, PATH, config(linformer_projection=kind))["cfg"]["model"].arch == new
+        assert converted(state, config(linformer_projection=kind))["cfg"]["model"].arch == new
 
 
 def test_copies_that_fairseq_0_12_2_keeps_are_dropped() -> None:
     state = state_of()
     state["model"] = {**state["model"], "encoder.layers.0.in_proj_weight": torch.zeros(3)}
-    assert "encoder.layers.0.in_proj_weight" not in convert_state(state, PATH, config())["model"]
+    assert "encoder.layers.0.in_proj_weight" not in converted(state, config())["model"]
 
 
 @pytest.mark.parametrize(
     ("trained", "flags", "said"),
     [
-        ({"_name": MODEL, "arch": MODEL}, {}, "trained.pt holds a linformer_transformer: name the checkpoint of a"),
+        (
+            {"_name": "linformer_transformer", "arch": "linformer_transformer"},
+            {},
+            "trained.pt holds a linformer_transformer: name the checkpoint of a",
+        ),
         ({"_name": None, "arch": None}, {}, "holds no model of a known name"),
         ({"quant_noise_pq": 0.1}, {"linformer_sharing": "none", "linformer_projection": "linear"}, "--quant-noise-pq"),
-        ({"quant_noise_scalar": 0.1}, {"linformer_attention": "decoder"}, "--quant-noise-scalar does not go with"),
+        (
+            {"quant_noise_scalar": 0.1},
+            {"linformer_decoder_projection": "linear"},
+            "--quant-noise-scalar does not go with",
+        ),
         ({}, {"linformer_k": "65"}, "--linformer-k 65 is larger than --max-source-positions 64"),
     ],
 )
@@ -120,23 +183,23 @@ def test_other_models_and_those_that_cannot_be_built_are_refused(
     state = state_of()
     vars(state["cfg"]["model"]).update(trained)
     with pytest.raises(UserError, match=said):
-        convert_state(state, PATH, config(**flags))
+        converted(state, config(**flags))
 
 
 def test_a_state_of_another_model_is_refused() -> None:
     state = state_of()
     del state["model"]["decoder.layers.1.fc1.weight"]
     with pytest.raises(UserError, match="the checkpoint's tensors are not those of its model"):
-        convert_state(state, PATH, config())
+        converted(state, config())
 
 
 def test_files_of_pretrained_words_are_not_needed_any_more() -> None:
     state = state_of()
     state["cfg"]["model"].encoder_embed_path = "gone.txt"
-    assert build_model(convert_state(state, PATH, config()))
+    assert build_model(converted(state, config()))
 
 
 def test_dictionaries_of_two_sizes() -> None:
     state = state_of(share_all_embeddings=False)
     state["model"]["encoder.embed_tokens.weight"] = torch.zeros(30, 16)
-    assert build_model(convert_state(state, PATH, config())).encoder.embed_tokens.num_embeddings == 30
+    assert build_model(converted(state, config())).encoder.embed_tokens.num_embeddings == 30

@@ -29,16 +29,21 @@ SIZES = {
 }
 
 
+def toy_lm_args(arch: str = "linformer_transformer_lm_gpt2_tiny", **flags: object) -> Namespace:
+    """Returns the namespace that fairseq's parser would give for `--arch ARCH` and the flags."""
+    args = Namespace(arch=arch, **{**SIZES, **flags})
+    ARCH_CONFIG_REGISTRY[arch](args)
+    for name, default in vars(LinformerLanguageModelConfig()).items():
+        if not hasattr(args, name):
+            setattr(args, name, default)
+    return args
+
+
 def toy_lm(arch: str = "linformer_transformer_lm_gpt2_tiny", **flags: object) -> TransformerLanguageModel:
     """Returns a model with large random weights, as `--arch` and the flags build it."""
     words = toy_task().source_dictionary
     task = LanguageModelingTask(LanguageModelingConfig(), words)
-    args = Namespace(arch=arch, **{**SIZES, **flags})
-    ARCH_CONFIG_REGISTRY[arch](args)
-    for name, default in vars(LinformerLanguageModelConfig()).items():
-        if not hasattr(args, name):  # as fairseq's parser fills them in
-            setattr(args, name, default)
-    model = ARCH_MODEL_REGISTRY[arch].build_model(args, task)
+    model = ARCH_MODEL_REGISTRY[arch].build_model(toy_lm_args(arch, **flags), task)
     torch.manual_seed(3)
     for name, parameter in model.named_parameters():
         if "layer_norm" not in name:

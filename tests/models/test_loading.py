@@ -80,6 +80,11 @@ def test_pruned_layers(kind: str) -> None:
             r"\S+self_attn\S+ is in the model only: give the --linformer-attention",
         ),
         ({"encoder_layers": 3}, {}, r"\S+ is in the checkpoint only: .* number of layers"),
+        (
+            {"linformer_attention": "decoder", "linformer_decoder_projection": "linear"},
+            {"linformer_attention": "decoder", "linformer_projection": "two-level"},
+            r"\S+self_attn\S+ is in the checkpoint only: give the .* --linformer-decoder-projection and",
+        ),
         ({}, {"linformer_sharing": "key-value"}, r"the checkpoint's \S+ is not shared as in this model"),
         ({}, {"linformer_sharing": "layerwise"}, r"the checkpoint's \S+ is not shared as in this model"),
     ],

@@ -1,0 +1,138 @@
+"""The families of models that are converted: what of fairseq's is read, and what of this package's is written."""
+
+import shlex
+from argparse import Namespace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fairseq.models import ARCH_MODEL_REGISTRY, BaseFairseqModel
+from fairseq.models.transformer import TransformerModel
+from fairseq.models.transformer_lm import TransformerLanguageModel
+
+from linformer_fairseq.checkpoints import model_settings
+from linformer_fairseq.cli.errors import UserError
+from linformer_fairseq.models.config import (
+    AttentionConfig,
+    LanguageModelAttentionConfig,
+    LinformerConfig,
+    default_flags,
+    flag_defaults,
+)
+from linformer_fairseq.models.linformer_transformer import PRESETS
+from linformer_fairseq.modules.registry import DEFAULT_KIND, flag_of
+
+EXACT_START = {"linformer_init": "identity", "linformer_mask_empty_slots": True}
+"""With these, learned E and F start as full attention of up to k tokens."""
+
+
+def _language_model_flags(kind: str) -> dict[str, Any]:
+    return {**flag_defaults(LanguageModelAttentionConfig), "linformer_projection": kind}
+
+
+@dataclass(frozen=True)
+class Family:
+    """Models that fairseq and this package both have, with another attention."""
+
+    name: str
+    """What one of them is called in a sentence."""
+    of_fairseq: type[BaseFairseqModel]
+    base: str
+    """fairseq's name of its model."""
+    model: str
+    """This package's."""
+    attention: type[AttentionConfig]
+    """The flags of its attention."""
+    defaults: Callable[[str], dict[str, Any]]
+    """The default of each of them, by the kind of attention."""
+    weight: str
+    """A tensor that a checkpoint of this family has."""
+    by_command_line: bool
+    """Whether fairseq keeps its settings as a command line with `--arch`, and not as a configuration."""
+
+    def architecture(self, arch: str, kind: str) -> str:
+        """Returns the architecture of a converted model, for fairseq's and the new kind of attention."""
+        prefixes = {own: prefix for prefix, own in PRESETS.items()}
+        prefix = prefixes.get(kind, prefixes[DEFAULT_KIND])
+        return prefix + arch if prefix + arch in ARCH_MODEL_REGISTRY else prefix + self.base
+
+    def settings(self, args: Namespace) -> Any:
+        """Returns the settings of a model in the form in which a checkpoint of today's fairseq holds them."""
+        if self.by_command_line:
+            return args
+        return {name: value for name, value in vars(args).items() if name != "arch"}
+
+    def flags(self, config: AttentionConfig) -> str:
+        """Returns the flags by which fairseq-train builds this attention, with any architecture of this family."""
+        kind = config.linformer_projection
+        words = ["--linformer-projection", kind]
+        for name, default in self.defaults(kind).items():
+            value = getattr(config, name)
+            if str(value) != str(default):
+                words += [flag_of(name)] if value is True else [flag_of(name), str(value)]
+        return shlex.join(words)
+
+    def config(self, given: Mapping[str, Any]) -> AttentionConfig:
+        """Returns the attention that these flags ask for, where learned E and F have an `EXACT_START` by default.
+
+        Raises:
+            UserError: a flag that other families have, or flags that do not go together.
+        """
+        flags = self.defaults(given["linformer_projection"])
+        for name in sorted(given.keys() - flags.keys()):
+            raise UserError(f"{flag_of(name)} is not for {self.name}s: leave it out.")
+        try:
+            config = self.attention.from_namespace(Namespace(**{**flags, **given}))
+            start = {name: EXACT_START[name] for name in EXACT_START if name in config.used_options - given.keys()}
+            return self.attention.from_namespace(Namespace(**{**flags, **given, **start}))
+        except ValueError as error:
+            raise UserError(f"{error}.") from None
+
+
+TRANSLATION = Family(
+    name="translation model",
+    of_fairseq=TransformerModel,
+    base="transformer",
+    model="linformer_transformer",
+    attention=LinformerConfig,
+    defaults=default_flags,
+    weight="encoder.layers.0.self_attn.k_proj.weight",
+    by_command_line=True,
+)
+LANGUAGE_MODEL = Family(
+    name="language model",
+    of_fairseq=TransformerLanguageModel,
+    base="transformer_lm",
+    model="linformer_transformer_lm",
+    attention=LanguageModelAttentionConfig,
+    defaults=_language_model_flags,
+    weight="decoder.layers.0.self_attn.k_proj.weight",
+    by_command_line=False,
+)
+FAMILIES = (TRANSLATION, LANGUAGE_MODEL)
+
+
+def family_of(state: dict[str, Any], path: Path) -> Family:
+    """Returns the family of a checkpoint of fairseq's.
+
+    Args:
+        path: the checkpoint's file, for a refusal.
+
+    Raises:
+        UserError: a checkpoint of another model.
+    """
+    name = architecture_of(model_settings(state))
+    for family in FAMILIES:
+        if ARCH_MODEL_REGISTRY.get(name) is family.of_fairseq and family.weight in state["model"]:
+            return family
+    raise UserError(
+        f"{path} holds {f'a {name}' if name else 'no model of a known name'}: name the checkpoint of a translation "
+        "model (transformer) or of a language model (transformer_lm) of fairseq's."
+    )
+
+
+def architecture_of(settings: Namespace) -> str | None:
+    """Returns the name by which fairseq knows a checkpoint's model; None where there is none."""
+    arch = getattr(settings, "arch", None)
+    return arch if arch in ARCH_MODEL_REGISTRY else getattr(settings, "_name", None) or arch
