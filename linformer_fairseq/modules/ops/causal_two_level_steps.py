@@ -8,7 +8,6 @@ Shapes: B hypotheses, P places of hypotheses, W windows that there is room for, 
 of a window.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -16,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from linformer_fairseq.modules.ops.causal_two_level import shares_over_tokens
+from linformer_fairseq.modules.ops.causal_two_level import bias_of_closed, shares_over_tokens
 from linformer_fairseq.modules.ops.precision import scores
 from linformer_fairseq.modules.ops.two_level import LevelSizes, rank_by_sums, shares_of_windows
 
@@ -164,7 +163,7 @@ def _shares(query: Tensor, keys: Sequence[Tensor], width: int) -> Tensor:
         keys: those of the means, and then of tokens, (B, H, some, d) each.
     """
     of_means, *of_tokens = (scores(query, x) for x in keys)
-    return torch.softmax(torch.cat([of_means + math.log(width), *of_tokens], 3), 3)
+    return torch.softmax(torch.cat([of_means + bias_of_closed(width), *of_tokens], 3), 3)
 
 
 def _gather(history: History, x: Tensor, windows: Tensor) -> Tensor:
