@@ -50,8 +50,8 @@ class DecodingRow(TimedRow):
 
 
 def longest_target(settings: CausalSettings, options: RunOptions) -> int:
-    """Returns the positions that the models need: steps start at the last position, and k slots need k positions."""
-    return max(settings.positions[-1] + options.runs, settings.k, TARGET_LENGTH)
+    """Returns the positions that the models need: steps end at the last position, and k slots need k positions."""
+    return max(settings.positions[-1], 1 + options.runs, settings.k, TARGET_LENGTH)
 
 
 def measure(models: Models, settings: CausalSettings, options: RunOptions) -> list[DecodingRow]:
@@ -84,15 +84,16 @@ def _in_turn(wanted: list[Wanted], models: Models, settings: CausalSettings, opt
     notes: dict[Wanted, str] = {}
     for name, beam, position in wanted:
         try:
-            search = Search(models[name], source, beam, position + options.runs)
+            first = _first(position, options.runs)
+            search = Search(models[name], source, beam, first + options.runs)
             search.first_step()
-            search.fill(position)
+            search.fill(first)
             searches[name, beam, position] = search
         except (RuntimeError, MemoryError) as error:
             notes[name, beam, position] = refusal(error)
-    sizes = {key: search.state_bytes() for key, search in searches.items()}
-    calls = {key: _steps(search, key[2], options.runs) for key, search in searches.items()}
+    calls = {key: _steps(search, _first(key[2], options.runs), options.runs) for key, search in searches.items()}
     timings = interleaved(calls, options.repeats, options.warm_up, device)
+    sizes = {key: search.state_bytes() for key, search in searches.items()}
     notes |= timings.notes
     rows = []
     for key in wanted:
@@ -104,6 +105,11 @@ def _in_turn(wanted: list[Wanted], models: Models, settings: CausalSettings, opt
     del searches, calls
     release(device)
     return rows
+
+
+def _first(position: int, runs: int) -> int:
+    """Returns the tokens before the first of some steps, of which the last makes the token at a position."""
+    return max(1, position - runs)
 
 
 def _steps(search: Search, position: int, runs: int) -> Callable[[int], object]:

@@ -8,7 +8,6 @@ Shapes: B hypotheses, P places of hypotheses, W windows that there is room for, 
 of a window.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -128,17 +127,17 @@ def step(
         torch.cat([last, x.permute(1, 2, 0, 3)], 2)
         for last, x in ((history.last_keys, key), (history.last_values, value))
     )
-    rows = [
-        (_gather(history, means, closed), _gather(history, windows, near).flatten(2, 3), last)
-        for means, windows, last in (
-            (history.mean_keys, history.keys, last_keys),
-            (history.mean_values, history.values, last_values),
-        )
-    ]
-    shares = _shares(query.permute(1, 2, 0, 3), rows[0], sizes.width)
-    parts = F.dropout(shares, dropout).to(value.dtype).split([x.size(2) for x in rows[1]], 3)
-    # one product a part, as to put the parts together would copy them
-    out = sum((part @ x for part, x in zip(parts, rows[1], strict=True)), start=value.new_zeros(()))
+    parts = [(last_keys, last_values, 0.0)]  # kept apart, as to put them together would copy them
+    if near.size(2):
+        k, v = (_gather(history, x, near).flatten(2, 3) for x in (history.keys, history.values))
+        parts.insert(0, (k, v, 0.0))
+    if closed.size(2):
+        k, v = (_gather(history, x, closed) for x in (history.mean_keys, history.mean_values))
+        parts.insert(0, (k, v, bias_of_closed(sizes.width)))
+    one = query.permute(1, 2, 0, 3)
+    shares = torch.softmax(torch.cat([scores(one, k) + bias for k, _, bias in parts], 3), 3)
+    dropped = F.dropout(shares, dropout).to(value.dtype).split([v.size(2) for _, v, _ in parts], 3)
+    out = sum((part @ v for part, (_, v, _) in zip(dropped, parts, strict=True)), start=value.new_zeros(()))
     weights = None
     if need_weights:
         of_last = shares[..., shares.size(3) - last_keys.size(2) :]
@@ -154,16 +153,6 @@ def _rank(history: History, queries: Tensor, past: int) -> Tensor:
     every = torch.arange(past, device=queries.device).expand(*queries.shape[1:3], -1)
     means = _gather(history, history.mean_keys, every)
     return rank_by_sums(shares_of_windows(queries, means, None)).squeeze(2)
-
-
-def _shares(query: Tensor, keys: Sequence[Tensor], width: int) -> Tensor:
-    """What each query (B, H, 1, d) gives to each of some means of windows, and of some tokens, in float32 or better.
-
-    Args:
-        keys: those of the means, and then of tokens, (B, H, some, d) each.
-    """
-    of_means, *of_tokens = (scores(query, x) for x in keys)
-    return torch.softmax(torch.cat([of_means + bias_of_closed(width), *of_tokens], 3), 3)
 
 
 def _gather(history: History, x: Tensor, windows: Tensor) -> Tensor:
