@@ -22,7 +22,9 @@ class CausalSettings:
     sentences: int = option(8, "sentences of a batch", type=count)
     source_length: int = option(30, "tokens of a source sentence", type=count)
     beams: tuple[int, ...] = option("1,4", "beam widths", type=ascending, metavar="N[,N]")
-    positions: tuple[int, ...] = option("64,256,1024,4096", "target tokens after the last step", type=ascending, metavar="N[,N]")
+    positions: tuple[int, ...] = option(
+        "64,256,1024,4096", "target tokens after a step", type=ascending, metavar="N[,N]"
+    )
 
     batch: int = option(1, "sentences of a batch", "training", type=count)
     lengths: tuple[int, ...] = option("512,2048,8192", "tokens of a sentence", type=ascending, metavar="T[,T]")
