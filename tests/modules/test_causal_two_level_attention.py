@@ -132,7 +132,7 @@ def test_what_is_whole_is_not_copied() -> None:
         attention.reorder_incremental_state(state, torch.tensor([1, 1, 3, 0]))
         attention(token, token, token, incremental_state=state, need_weights=False)
         stores.append(attention.cached(state)["history"].keys.data_ptr())
-    assert len(dict.fromkeys(stores)) <= 3
+    assert len(dict.fromkeys(stores)) <= 5  # 100 tokens, then 128, 256 and so on
 
 
 def test_empty_inputs() -> None:

@@ -18,7 +18,7 @@ from linformer_fairseq.modules.ops.causal_two_level import bias_of_closed, share
 from linformer_fairseq.modules.ops.precision import scores
 from linformer_fairseq.modules.ops.two_level import LevelSizes, rank_by_sums, shares_of_windows
 
-FIRST_TOKENS = 512
+FIRST_TOKENS = 128
 """Tokens whose windows there is room for at first, about; room doubles where it does not suffice."""
 
 
