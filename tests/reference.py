@@ -127,10 +127,8 @@ def _naive_two_levels(attention: TwoLevelAttention) -> naive.Head:
     """Returns what one head of two-level attention computes."""
 
     def head(q: Tensor, k: Tensor, v: Tensor, _: int) -> naive.Result:
-        sizes = attention.rule.sizes(len(k))
-        if sizes is None:
-            return naive.full_attention(q, k, v)
-        return naive.two_level_attention(q, k, v, *sizes, choosing=len(k) if attention.self_attention else None)
+        choosing = len(k) if attention.self_attention else None
+        return naive.two_level_attention(q, k, v, attention.rule.sizes(len(k)), choosing)
 
     return head
 

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from linformer_fairseq.modules import ProjectedAttention
+from tests.reference import padding_mask
 
 
 def steps_of(length: int, sizes: list[int]) -> list[int]:
@@ -19,3 +20,26 @@ def decode(attention: ProjectedAttention, x: Tensor, steps: list[int]) -> Tensor
     """Returns the output of causal attention for `x` in calls of these numbers of tokens."""
     state: dict = {}
     return torch.cat([attention(part, part, part, incremental_state=state)[0] for part in x.split(steps)])
+
+
+def check_steps_equal_one_pass(attention: ProjectedAttention, lengths: list[int], sizes: list[int]) -> None:
+    """Asserts that outputs and weights of causal attention are those of one pass, in calls of these sizes.
+
+    Sentences that end early, and whose padding is poisoned, change neither the others nor their own past.
+
+    Args:
+        lengths: of the sentences, the longest first.
+    """
+    n, mask = lengths[0], padding_mask(lengths)
+    x = torch.randn(n, len(lengths), 8, dtype=torch.float64)
+    poisoned = x.masked_fill(mask.t()[..., None], torch.nan)
+    expected, expected_weights = attention(x, x, x, key_padding_mask=mask)
+    state: dict = {}
+    end = 0
+    steps = steps_of(n, sizes)
+    for query, key, part_mask in zip(x.split(steps), poisoned.split(steps), mask.split(steps, 1), strict=True):
+        out, weights = attention(query, key, key, part_mask, state)
+        start, end = end, end + len(query)
+        torch.testing.assert_close(out, expected[start:end], rtol=1e-9, atol=1e-9)
+        weights = weights.masked_fill(mask[:, None, :end], 0.0)  # the padding of earlier calls is not remembered
+        torch.testing.assert_close(weights, expected_weights[:, start:end, :end], rtol=1e-9, atol=1e-9)

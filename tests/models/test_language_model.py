@@ -8,6 +8,7 @@ from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_NAME_REGISTRY, ARCH_
 from fairseq.models.transformer_lm import TransformerLanguageModel
 from fairseq.sequence_generator import SequenceGenerator
 from fairseq.tasks.language_modeling import LanguageModelingConfig, LanguageModelingTask
+from torch import Tensor
 
 from linformer_fairseq import CausalLinformerAttention
 from linformer_fairseq.models.linformer_transformer_lm import LM_ARCHITECTURES, LinformerLanguageModelConfig
@@ -51,6 +52,16 @@ def toy_lm(arch: str = "linformer_transformer_lm_gpt2_tiny", **flags: object) ->
     return model.eval()
 
 
+def check_steps(model: TransformerLanguageModel, tokens: Tensor) -> Tensor:
+    """Asserts that a model decodes token by token as in one pass, and returns the output of that."""
+    parallel = model(tokens)[0]
+    state: dict = {}
+    for i in range(tokens.size(1)):
+        step = model.decoder(tokens[:, : i + 1], incremental_state=state)[0]
+        torch.testing.assert_close(step[:, 0], parallel[:, i])
+    return parallel
+
+
 @torch.no_grad()
 @pytest.mark.parametrize(
     ("sharing", "window", "slots"),
@@ -68,11 +79,7 @@ def test_step_by_step_equals_a_parallel_pass(sharing: str, window: int | None, s
     assert all(type(layer.self_attn) is CausalLinformerAttention for layer in model.decoder.layers)
     task = toy_task()
     tokens = previous_tokens(task, torch.stack([sentence(task, 50, seed) for seed in range(2)]))
-    parallel = model(tokens)[0]
-    state: dict = {}
-    for i in range(50):
-        step = model.decoder(tokens[:, : i + 1], incremental_state=state)[0]
-        torch.testing.assert_close(step[:, 0], parallel[:, i])
+    check_steps(model, tokens)
 
 
 def test_generation() -> None:
@@ -109,11 +116,7 @@ def test_two_levels_step_by_step_equal_a_parallel_pass(exact_below: int) -> None
     assert all(type(layer.self_attn) is CausalTwoLevelAttention for layer in model.decoder.layers)
     task = toy_task()
     tokens = previous_tokens(task, torch.stack([sentence(task, 60, seed) for seed in range(2)]))
-    parallel = model(tokens)[0]
-    state: dict = {}
-    for i in range(60):
-        step = model.decoder(tokens[:, : i + 1], incremental_state=state)[0]
-        torch.testing.assert_close(step[:, 0], parallel[:, i])
+    parallel = check_steps(model, tokens)
     full = toy_lm("transformer_lm_gpt2_tiny").double()
     full.load_state_dict(model.state_dict())
     exact = max(exact_below, 16)  # two windows can be opened from the third block on

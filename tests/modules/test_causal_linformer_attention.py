@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from linformer_fairseq import CausalLinformerAttention
 from linformer_fairseq.modules.linformer_attention import SHARINGS
-from tests.reference import PROJECTIONS, make_attention, padding_mask
-from tests.steps import decode, steps_of
+from tests.reference import PROJECTIONS, make_attention
+from tests.steps import check_steps_equal_one_pass, decode, steps_of
 from tests.variants import variants
 
 
@@ -28,22 +28,8 @@ def make_causal(sharing: str = "headwise", **options: object) -> CausalLinformer
 def test_steps_equal_one_pass(
     sharing: str, window: int, masked: bool, chunk_size: int | None, lengths: list[int], sizes: list[int]
 ) -> None:
-    """Outputs and weights are equal. Sentences that end early change neither the others nor their own past."""
     options = {"k": 3, "window": window, "mask_empty_slots": masked, "chunk_size": chunk_size}
-    attention = make_causal(sharing, n=20, **options)
-    mask = padding_mask([20, *lengths])
-    x = torch.randn(20, 3, 8, dtype=torch.float64)
-    poisoned = x.masked_fill(mask.t()[..., None], torch.nan)
-    expected, expected_weights = attention(x, x, x, key_padding_mask=mask)
-    state: dict = {}
-    end = 0
-    steps = steps_of(20, sizes)
-    for query, key, part_mask in zip(x.split(steps), poisoned.split(steps), mask.split(steps, 1), strict=True):
-        out, weights = attention(query, key, key, part_mask, state)
-        start, end = end, end + len(query)
-        torch.testing.assert_close(out, expected[start:end])
-        weights = weights.masked_fill(mask[:, None, :end], 0.0)  # the padding of earlier calls is not remembered
-        torch.testing.assert_close(weights, expected_weights[:, start:end, :end])
+    check_steps_equal_one_pass(make_causal(sharing, n=20, **options), [20, *lengths], sizes)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from linformer_fairseq.modules import CausalTwoLevelAttention
 from tests.reference import make_attention, padding_mask
-from tests.steps import decode, steps_of
+from tests.steps import check_steps_equal_one_pass, decode
 
 SIZES = st.fixed_dictionaries(
     {
@@ -32,22 +32,7 @@ def make(**options: object) -> CausalTwoLevelAttention:
     steps=st.lists(st.sampled_from([1, 1, 2, 5, 9, 30]), min_size=1, max_size=5),
 )
 def test_steps_equal_one_pass(sizes: dict, lengths: list[int], steps: list[int]) -> None:
-    """Outputs and weights are equal. Sentences that end early change neither the others nor their own past."""
-    attention = make(n=48, **sizes)
-    mask = padding_mask([48, *lengths])
-    x = torch.randn(48, 3, 8, dtype=torch.float64)
-    poisoned = x.masked_fill(mask.t()[..., None], torch.nan)
-    expected, expected_weights = attention(x, x, x, key_padding_mask=mask)
-    state: dict = {}
-    end = 0
-    sizes_of_steps = steps_of(48, steps)
-    parts = (y.split(sizes_of_steps, dim) for y, dim in ((x, 0), (poisoned, 0), (mask, 1)))
-    for query, key, part_mask in zip(*parts, strict=True):
-        out, weights = attention(query, key, key, part_mask, state)
-        start, end = end, end + len(query)
-        torch.testing.assert_close(out, expected[start:end], rtol=1e-9, atol=1e-9)
-        weights = weights.masked_fill(mask[:, None, :end], 0.0)  # the padding of earlier calls is not remembered
-        torch.testing.assert_close(weights, expected_weights[:, start:end, :end], rtol=1e-9, atol=1e-9)
+    check_steps_equal_one_pass(make(n=48, **sizes), [48, *lengths], steps)
 
 
 @given(sizes=SIZES, changed=st.integers(0, 49), length=st.integers(1, 50))

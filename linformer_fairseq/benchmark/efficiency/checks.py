@@ -80,10 +80,8 @@ def _formula(part: str, name: str, attention: nn.Module) -> Attention:
         if isinstance(attention, CausalTwoLevelAttention):
             return naive.causal_two_level_attention(query, key, value, *attention.sizes, attention.exact)
         if isinstance(attention, TwoLevelAttention):
-            two_levels, choosing = attention.rule.sizes(len(key)), None if part == CROSS else len(query)
-            if two_levels is None:
-                return naive.full_attention(query, key, value)
-            return naive.two_level_attention(query, key, value, *two_levels, choosing)
+            choosing = None if part == CROSS else len(query)
+            return naive.two_level_attention(query, key, value, attention.rule.sizes(len(key)), choosing)
         matrices = (x.weight[:, : len(key)] for x in (attention.key_projection, attention.value_projection))
         formula = naive.causal_linformer_attention if part == CAUSAL else naive.linformer_attention
         return formula(query, key, value, *matrices)

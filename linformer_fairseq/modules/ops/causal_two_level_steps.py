@@ -140,9 +140,9 @@ def step(
     out = sum((part @ v for part, (_, v, _) in zip(dropped, parts, strict=True)), start=value.new_zeros(()))
     weights = None
     if need_weights:
-        of_last = shares[..., shares.size(3) - last_keys.size(2) :]
-        weights = shares_over_tokens(shares[..., : -last_keys.size(2)], closed, near, history.whole, sizes.width)
-        weights = torch.cat([weights, of_last], 3)
+        last = last_keys.size(2)  # at least the token itself
+        weights = shares_over_tokens(shares[..., :-last], closed, near, history.whole, sizes.width)
+        weights = torch.cat([weights, shares[..., -last:]], 3)
     history = replace(history, queries=query if begins else queries, ranked=ranked)
     return out.permute(2, 0, 1, 3), weights, _with_token(history, last_keys, last_values)
 

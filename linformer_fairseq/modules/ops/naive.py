@@ -34,15 +34,18 @@ def linformer_attention(query: Tensor, key: Tensor, value: Tensor, key_matrix: T
 
 
 def two_level_attention(
-    query: Tensor, key: Tensor, value: Tensor, width: int, opened: int, block: int, choosing: int | None
+    query: Tensor, key: Tensor, value: Tensor, sizes: tuple[int, int, int] | None, choosing: int | None
 ) -> Result:
     """Attends to the tokens of some windows one by one, and to the means of all other windows.
 
     Args:
-        width, opened, block: w tokens of a window, m windows that a block opens, and q queries of a block.
+        sizes: w tokens of a window, m windows that a block opens, and q queries of a block; None for full attention.
         choosing: in an encoder, where a block opens what its own queries attend to most, how many of the queries count;
             None in a decoder, where the queries of the block before and its own first one choose.
     """
+    if sizes is None:
+        return full_attention(query, key, value)
+    width, opened, block = sizes
     windows = torch.arange(len(key)).split(width)
     shares = _shares_of_windows(query, key, windows)
     rows = []
@@ -62,7 +65,7 @@ def causal_two_level_attention(
     A window of w tokens that is not opened counts as √w of them.
 
     Args:
-        width, opened, block: as there.
+        width, opened, block: the sizes as there.
         exact: how many first tokens attend to all tokens up to their own one by one.
     """
     rows = []
