@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from linformer_fairseq.modules import CausalTwoLevelAttention
+from linformer_fairseq.modules.ops.thresholds import CPU
 from tests.reference import make_attention, padding_mask
 from tests.steps import check_steps_equal_one_pass, decode
 
@@ -118,6 +119,23 @@ def test_what_is_whole_is_not_copied() -> None:
         attention(token, token, token, incremental_state=state, need_weights=False)
         stores.append(attention.cached(state)["history"].keys.data_ptr())
     assert len(dict.fromkeys(stores)) <= 5  # 100 tokens, then 128, 256 and so on
+
+
+@torch.no_grad()
+def test_many_hypotheses_take_their_steps_in_portions() -> None:
+    """More than are gathered at a time give what each gives by itself."""
+    attention = make(n=128, k=64, slot_width=32, open_slots=1, block_size=32, exact_below=0)
+    assert CPU.gathered is not None
+    hypotheses = CPU.gathered // (2 * 64 * 4) + 1000  # two heads, two windows of 32 tokens, four features
+    x, sentence = torch.randn(128, 4, 8, dtype=torch.float64), torch.randint(4, (hypotheses,))
+    expected, expected_weights = attention(x, x, x)
+    state: dict = {}
+    attention(*(x[:120, sentence],) * 3, incremental_state=state, need_weights=False)
+    for position in range(120, 128):
+        out, weights = attention(*(x[position, None, sentence],) * 3, incremental_state=state)
+        torch.testing.assert_close(out, expected[position, None, sentence], rtol=1e-9, atol=1e-9)
+        own = expected_weights[sentence, position, None, : position + 1]
+        torch.testing.assert_close(weights, own, rtol=1e-9, atol=1e-9)
 
 
 def test_empty_inputs() -> None:

@@ -9,6 +9,7 @@ of a window.
 """
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -16,6 +17,7 @@ from torch import Tensor
 
 from linformer_fairseq.modules.ops.causal_two_level import bias_of_closed, shares_over_tokens
 from linformer_fairseq.modules.ops.precision import scores
+from linformer_fairseq.modules.ops.thresholds import thresholds
 from linformer_fairseq.modules.ops.two_level import LevelSizes, rank_by_sums, shares_of_windows
 
 FIRST_TOKENS = 128
@@ -122,44 +124,83 @@ def step(
     elif begins:
         ranked = _rank(history, queries, past)
     near = torch.arange(past, history.whole, device=query.device).expand(*query.shape[1:3], -1)
-    near, closed = torch.cat([ranked[..., :opened], near], 2), ranked[..., opened:past]
-    last_keys, last_values = (
-        torch.cat([last, x.permute(1, 2, 0, 3)], 2)
-        for last, x in ((history.last_keys, key), (history.last_values, value))
+    seen = _Seen(
+        history.places,
+        torch.cat([ranked[..., :opened], near], 2),
+        ranked[..., opened:past],
+        *(
+            torch.cat([last, x.permute(1, 2, 0, 3)], 2)
+            for last, x in ((history.last_keys, key), (history.last_values, value))
+        ),
     )
-    parts = [(last_keys, last_values, 0.0)]  # kept apart, as to put them together would copy them
-    if near.size(2):
-        k, v = (_gather(history, x, near).flatten(2, 3) for x in (history.keys, history.values))
-        parts.insert(0, (k, v, 0.0))
-    if closed.size(2):
-        k, v = (_gather(history, x, closed) for x in (history.mean_keys, history.mean_values))
-        parts.insert(0, (k, v, bias_of_closed(sizes.width)))
     one = query.permute(1, 2, 0, 3)
-    shares = torch.softmax(torch.cat([scores(one, k) + bias for k, _, bias in parts], 3), 3)
-    dropped = F.dropout(shares, dropout).to(value.dtype).split([v.size(2) for _, v, _ in parts], 3)
-    out = sum((part @ v for part, (_, v, _) in zip(dropped, parts, strict=True)), start=value.new_zeros(()))
-    weights = None
-    if need_weights:
-        last = last_keys.size(2)  # at least the token itself
-        weights = shares_over_tokens(shares[..., :-last], closed, near, history.whole, sizes.width)
-        weights = torch.cat([weights, shares[..., -last:]], 3)
+    at_once = seen.portion(sizes.width)
+    parts = [
+        _attend(history, part, _Seen(*these), dropout, need_weights)
+        for part, *these in zip(one.split(at_once), *(x.split(at_once) for x in seen), strict=True)
+    ]
+    out = torch.cat([out for out, _ in parts])
+    weights = torch.cat([x for _, x in parts if x is not None]) if need_weights else None
     history = replace(history, queries=query if begins else queries, ranked=ranked)
-    return out.permute(2, 0, 1, 3), weights, _with_token(history, last_keys, last_values)
+    return out.permute(2, 0, 1, 3), weights, _with_token(history, seen.last_keys, seen.last_values)
+
+
+class _Seen(NamedTuple):
+    """What the newest token of each hypothesis attends to."""
+
+    places: Tensor
+    """Where it finds its windows, (B, W)."""
+    near: Tensor
+    """The windows of which it sees the tokens, (B, H, l)."""
+    closed: Tensor
+    """The windows of which it sees the means, (B, H, c)."""
+    last_keys: Tensor
+    """Those of the tokens after the whole windows, itself included, (B, H, up to w, d)."""
+    last_values: Tensor
+
+    def portion(self, width: int) -> int:
+        """How many hypotheses are computed at a time."""
+        _, heads, windows = self.near.shape
+        numbers = heads * (windows * width + self.closed.size(2)) * self.last_keys.size(3)
+        most = thresholds(self.near.device).gathered
+        return max(1, len(self.near) if most is None else most // max(1, numbers))
+
+
+def _attend(
+    history: History, query: Tensor, seen: _Seen, dropout: float, need_weights: bool
+) -> tuple[Tensor, Tensor | None]:
+    """The output (B, H, 1, d), and the weights over all tokens if they are needed, for some hypotheses."""
+    width = history.sizes.width
+    parts = [(seen.last_keys, seen.last_values, 0.0)]  # kept apart, as to put them together would copy them
+    if seen.near.size(2):
+        k, v = (_gather(x, seen.places, seen.near).flatten(2, 3) for x in (history.keys, history.values))
+        parts.insert(0, (k, v, 0.0))
+    if seen.closed.size(2):
+        k, v = (_gather(x, seen.places, seen.closed) for x in (history.mean_keys, history.mean_values))
+        parts.insert(0, (k, v, bias_of_closed(width)))
+    shares = torch.softmax(torch.cat([scores(query, k) + bias for k, _, bias in parts], 3), 3)
+    dropped = F.dropout(shares, dropout).to(query.dtype).split([v.size(2) for _, v, _ in parts], 3)
+    out = sum((part @ v for part, (_, v, _) in zip(dropped, parts, strict=True)), start=query.new_zeros(()))
+    if not need_weights:
+        return out, None
+    last = seen.last_keys.size(2)  # at least the token itself
+    weights = shares_over_tokens(shares[..., :-last], seen.closed, seen.near, history.whole, width)
+    return out, torch.cat([weights, shares[..., -last:]], 3)
 
 
 def _rank(history: History, queries: Tensor, past: int) -> Tensor:
     """The windows that are past when a block begins, (B, H, s), by the queries (q + 1, B, H, d) of the block before and
     its own first one."""
     every = torch.arange(past, device=queries.device).expand(*queries.shape[1:3], -1)
-    means = _gather(history, history.mean_keys, every)
+    means = _gather(history.mean_keys, history.places, every)
     return rank_by_sums(shares_of_windows(queries, means, None)).squeeze(2)
 
 
-def _gather(history: History, x: Tensor, windows: Tensor) -> Tensor:
-    """What `x` (W, P, H, ...) holds for some windows (B, H, c) of each hypothesis, (B, H, c, ...)."""
-    _, places, heads = x.shape[:3]
-    own = history.places[:, None].expand(-1, heads, -1).gather(2, windows)
-    index = (windows * places + own) * heads + torch.arange(heads, device=x.device)[:, None]
+def _gather(x: Tensor, places: Tensor, windows: Tensor) -> Tensor:
+    """What `x` (W, P, H, ...) holds for some windows (B, H, c) of the hypotheses with these places, (B, H, c, ...)."""
+    _, most, heads = x.shape[:3]
+    own = places[:, None].expand(-1, heads, -1).gather(2, windows)
+    index = (windows * most + own) * heads + torch.arange(heads, device=x.device)[:, None]
     return x.flatten(0, 2).flatten(1).index_select(0, index.flatten()).view(*index.shape, *x.shape[3:])
 
 

@@ -18,9 +18,11 @@ class Thresholds(NamedTuple):
     """Tokens of a chunk, at most, with which longer texts are fastest."""
     portions: int
     """In how many portions causal two-level attention is computed: each has the columns that its last block needs."""
+    gathered: int | None
+    """How many numbers of keys a step of causal two-level attention gathers at a time, about; None for all."""
 
 
-CPU = Thresholds(folding=2, number_moved=0, longest_single_chunk=192, chunk_size=64, portions=4)
+CPU = Thresholds(folding=2, number_moved=0, longest_single_chunk=192, chunk_size=64, portions=4, gathered=1 << 20)
 """As timed. Folding counts twice for the matrices that it makes, which are written, reordered and read again; what else
 is moved stays in the processor's caches."""
 
@@ -30,7 +32,7 @@ is moved stays in the processor's caches."""
 # multiplications for its block and its sums, and 4 c + 8 d k / c numbers moved for them. With d = 64 and k = 128 that
 # is least at about 64 tokens; and a text in one piece, 2 c (d + k) and 4 c, costs less up to 192. Portions save columns
 # of means, some tenth of all at 4,096 tokens, and cost twenty operations each, which a GPU waits for.
-GPU = Thresholds(folding=1, number_moved=32, longest_single_chunk=192, chunk_size=64, portions=1)
+GPU = Thresholds(folding=1, number_moved=32, longest_single_chunk=192, chunk_size=64, portions=1, gathered=None)
 
 _BY_TYPE = {"cpu": CPU}
 
