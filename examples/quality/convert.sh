@@ -64,13 +64,14 @@ for seed in $seeds; do
   translate "$trained" "$folder/$subset/transformer"
   shown=("$folder/$subset/transformer")
   for name in encoder,cross encoder,cross,decoder linear-decoder; do
-    # as the study's variants have them: in two levels on sentences too
+    # as the study's variants have them: in two levels on sentences too, and every query opens slots of its own
     flags=(--linformer-projection two-level --linformer-k "$k" --linformer-exact-below 0 --linformer-open-slots 3)
+    flags+=(--linformer-block-size 1)
     fit=()
     case "$name" in
       encoder,cross) flags+=(--linformer-attention "encoder,cross") ;;
       encoder,cross,decoder) # slots of two tokens in the decoder
-        flags+=(--linformer-attention "encoder,cross,decoder" --linformer-decoder-k 512 --linformer-block-size 2)
+        flags+=(--linformer-attention "encoder,cross,decoder" --linformer-decoder-k 512)
         ;;
       linear-decoder) # its E and F are fitted; two levels have nothing to learn
         flags+=(--linformer-attention "encoder,cross,decoder" --linformer-decoder-projection linear)

@@ -71,7 +71,7 @@ class Past(NamedTuple):
     """What a search remembers for the choice of windows, a row for each of B h hypotheses."""
 
     queries: Tensor
-    """The queries of the block that the last one is in, (B h, t, H, d)."""
+    """The queries of the block that the last one is in, (B h, up to q, H, d)."""
     opened: Tensor
     """The windows that this block opens, (B h, H, 1, m)."""
 
@@ -103,9 +103,9 @@ class TwoLevelAttention(SourceAttention[Levels]):
         out = softmax([S̄, S]) [V̄; V]
 
     It costs O(T (n / w + m w)) for T queries. In self-attention a block opens what its own queries attend to most, in
-    cross-attention what the queries of the block before and its own first one do, so that no target token depends on a
-    later one. Sentences with fewer than `exact_below` tokens, with at most k, and those whose windows are all opened
-    get full attention. Which form is computed depends on the length of a sentence alone.
+    cross-attention what its first query and the q - 1 before it do, so that no target token depends on a later one.
+    Sentences with fewer than `exact_below` tokens, with at most k, and those whose windows are all opened get full
+    attention. Which form is computed depends on the length of a sentence alone.
 
     Where sentences are padded to `exact_below` tokens or more, they may differ in form. The processor then looks at
     their lengths, and waits for the device: once in a forward pass of an encoder, and once in one of a decoder, or in
@@ -210,11 +210,11 @@ class TwoLevelAttention(SourceAttention[Levels]):
         if position % form.sizes.block:
             assert past is not None
             return Past(torch.cat([past.queries, row], 1), past.opened)
-        queries = row if past is None else torch.cat([past.queries, row], 1)
+        queries = row if past is None else torch.cat([past.queries, row], 1)[:, -form.sizes.block :]
         hypotheses = len(queries) // len(levels.keys)
         rows = fold_beams(queries.transpose(0, 1).flatten(2), hypotheses).unflatten(2, query.shape[2:])
         shares = shares_of_windows(rows, levels.keys[:, :, : form.windows()], form.tokens(levels.lengths))
-        shares = shares.unflatten(2, (-1, hypotheses)).permute(0, 3, 1, 2, 4).flatten(0, 1)  # (B h, H, t + 1, s)
+        shares = shares.unflatten(2, (-1, hypotheses)).permute(0, 3, 1, 2, 4).flatten(0, 1)  # (B h, H, t, s)
         return Past(row, rank_by_sums(shares)[..., : form.sizes.opened])
 
     def reorder_incremental_state(self, incremental_state: IncrementalState, new_order: Tensor) -> IncrementalState:

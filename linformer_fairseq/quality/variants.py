@@ -70,12 +70,12 @@ class Training:
 ENCODER_CROSS = "encoder,cross"
 TWO_LEVEL = "two-level"
 WINDOW = "--linformer-window"
-OPENED = "--linformer-exact-below 0 --linformer-open-slots"
-"""Two levels on sentences too, which by default are attended to in full."""
+OPENED = "--linformer-exact-below 0 --linformer-block-size 1 --linformer-open-slots"
+"""Two levels on sentences too, which by default are attended to in full; every query opens slots of its own."""
 CAUSAL_WIDTH = 2
 """Tokens of a slot of causal two levels here: with k slots of the longest target that a model is built for, rather than
 of a sentence, no sentence would have enough of them to close one."""
-CAUSAL = f"--linformer-decoder-k {FAIRSEQ_MAX_POSITIONS // CAUSAL_WIDTH} --linformer-block-size {CAUSAL_WIDTH}"
+CAUSAL = f"--linformer-decoder-k {FAIRSEQ_MAX_POSITIONS // CAUSAL_WIDTH}"
 """Slots of that width in the decoder, and of k at the other places."""
 
 _MAIN = (
@@ -94,8 +94,7 @@ _MAIN = (
         ENCODER_CROSS,
         TWO_LEVEL,
         f"{OPENED} 3",
-        what="means of neighbouring tokens in encoder and cross-attention, of which each block of queries opens its "
-        "best three",
+        what="means of neighbouring tokens in encoder and cross-attention, of which each query opens its best three",
     ),
     Variant(
         "two-level-all",

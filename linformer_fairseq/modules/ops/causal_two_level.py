@@ -8,8 +8,8 @@ tokens are past, so that its mean knows nothing of what comes:
                                                                     before, and of the block up to the query
 
 A closed window counts as √w tokens here, and not as w: what matters to a decoder far back is opened, and the mean of
-the rest is worth less than each of its tokens. A block opens what the queries of the block before and its own first one
-attend to most. The first tokens get full attention, at least so many that every later block has m windows to open.
+the rest is worth less than each of its tokens. A block opens what its first query and the q - 1 before it attend to
+most. The first tokens get full attention, at least so many that every later block has m windows to open.
 
 The means of closed windows are gathered in the order of their worth, and those of windows that are not yet past come
 last: what is hidden is then the same for all heads and sentences. Blocks may be computed in portions, so that early
@@ -145,7 +145,7 @@ class _Portions:
 
 @torch.no_grad()
 def _rank(query: Tensor, means: Tensor, past: Tensor, block: int) -> Tensor:
-    """Each block's windows, those worth most to the block before and to its own first query first, then those that are
+    """Each block's windows, those worth most to its first query and to the q - 1 before it first, then those that are
     not past: (Y, X, s).
 
     Args:
@@ -155,7 +155,7 @@ def _rank(query: Tensor, means: Tensor, past: Tensor, block: int) -> Tensor:
     """
     of_means = scores(query.transpose(0, 1), means.transpose(0, 1)).unflatten(1, (-1, block))
     ahead = torch.arange(len(means), device=query.device) >= past[:, None]  # (Y, s)
-    before = torch.softmax(of_means[:, :-1].masked_fill(ahead[:, None], -torch.inf), 3).sum(2)
+    before = torch.softmax(of_means[:, :-1, 1:].masked_fill(ahead[:, None], -torch.inf), 3).sum(2)
     first = torch.softmax(of_means[:, 1:, 0].masked_fill(ahead, -torch.inf), 2)
     worth = (before + first).masked_fill(ahead, -1.0)  # (X, Y, s)
     return worth.sort(dim=2, descending=True, stable=True).indices.transpose(0, 1)

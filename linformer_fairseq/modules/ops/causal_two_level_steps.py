@@ -93,7 +93,7 @@ def history_of(query: Tensor, key: Tensor, value: Tensor, sizes: LevelSizes, exa
     )
     if start < exact or length % block == 0:
         return history
-    return replace(history, ranked=_rank(history, query[start - block : start + 1], start // width - 1))
+    return replace(history, ranked=_rank(history, query[start - block + 1 : start + 1], start // width - 1))
 
 
 def _stored(x: Tensor, width: int, room: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -122,7 +122,7 @@ def step(
     if position < history.exact:
         past = opened = 0
     elif begins:
-        ranked = _rank(history, queries, past)
+        ranked = _rank(history, queries[-sizes.block :], past)
     near = torch.arange(past, history.whole, device=query.device).expand(*query.shape[1:3], -1)
     seen = _Seen(
         history.places,
@@ -189,8 +189,8 @@ def _attend(
 
 
 def _rank(history: History, queries: Tensor, past: int) -> Tensor:
-    """The windows that are past when a block begins, (B, H, s), by the queries (q + 1, B, H, d) of the block before and
-    its own first one."""
+    """The windows that are past when a block begins, (B, H, s), by its first query and the q - 1 before it,
+    (q, B, H, d)."""
     every = torch.arange(past, device=queries.device).expand(*queries.shape[1:3], -1)
     means = _gather(history.mean_keys, history.places, every)
     return rank_by_sums(shares_of_windows(queries, means, None)).squeeze(2)

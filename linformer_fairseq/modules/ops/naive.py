@@ -41,7 +41,7 @@ def two_level_attention(
     Args:
         sizes: w tokens of a window, m windows that a block opens, and q queries of a block; None for full attention.
         choosing: in an encoder, where a block opens what its own queries attend to most, how many of the queries count;
-            None in a decoder, where the queries of the block before and its own first one choose.
+            None in a decoder, where a block's first query and the q - 1 before it choose.
     """
     if sizes is None:
         return full_attention(query, key, value)
@@ -50,7 +50,7 @@ def two_level_attention(
     shares = _shares_of_windows(query, key, windows)
     rows = []
     for start in range(0, len(query), block):
-        own, past = slice(start, start + block), slice(max(0, start - block), start + 1)
+        own, past = slice(start, start + block), slice(max(0, start - block + 1), start + 1)
         worth = shares[past] if choosing is None else shares[:choosing][own]
         rows.append(_two_level_weights(query[own], key, windows, _best(worth, opened), 1.0))
     weights = torch.cat(rows)
@@ -77,7 +77,7 @@ def causal_two_level_attention(
             weights = torch.softmax(_scores(query[[i]], seen), 1)
         else:
             windows = torch.arange(past * width).split(width)
-            worth = _shares_of_windows(query[start - block : start + 1], key[: past * width], windows)
+            worth = _shares_of_windows(query[start - block + 1 : start + 1], key[: past * width], windows)
             near = torch.arange(past * width, i + 1)
             weights = _two_level_weights(query[[i]], seen, [*windows, near], {*_best(worth, opened), past}, 0.5)
         rows.append(torch.cat([weights[0], key.new_zeros(len(key) - i - 1)]))

@@ -8,8 +8,8 @@ log w. Blocks of q neighbouring queries open the same m windows, and attend to t
     out = softmax([S̄, S]) [V̄; V]
 
 A block opens the windows that are worth most, by the sum of P̄ = softmax(Q K̄ᵀ / √d + log w) over queries: in an encoder
-over all its own; in a decoder over those of the block before and its own first one, all of them known when the block
-begins, as a later query would tell an earlier one what comes. The choice has no gradient.
+over all its own; in a decoder over as many up to its first one, all of them known when the block begins, as a later
+query would tell an earlier one what comes. The choice has no gradient.
 
 Keys and values are tables: the means of all windows, and then the tokens. The rows that a block attends to are gathered
 in groups of neighbours, and one call of torch's fused attention does the rest, with a bias that hides the means of
@@ -108,19 +108,19 @@ def rank_by_own_queries(shares: Tensor, block: int, padding: Tensor | None) -> T
 
 
 def rank_by_past_queries(shares: Tensor, block: int) -> Tensor:
-    """Each block's windows, those worth most to the block before and to its own first query first: (B, H, Y, s).
+    """Each block's windows, those worth most to its first query and to the q - 1 before it first: (B, H, Y, s).
 
     Args:
         shares: P̄, (B, H, T, s).
     """
-    return _ranked(F.pad(shares, (0, 0, block, 0)).unfold(2, block + 1, block).sum(4))
+    return _ranked(F.pad(shares, (0, 0, block - 1, 0)).unfold(2, block, block).sum(4))
 
 
 def rank_by_sums(shares: Tensor) -> Tensor:
     """The windows of one block, those worth most to all of these queries first: (B, H, 1, s).
 
     Args:
-        shares: P̄ of the block before, if there is one, and of its own first query, (B, H, q + 1 or 1, s).
+        shares: P̄ of its first query and of those before it that count, (B, H, up to q, s).
     """
     return _ranked(shares.sum(2, keepdim=True))
 

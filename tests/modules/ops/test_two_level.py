@@ -51,7 +51,7 @@ def test_blocks_choose_by_their_own_or_by_past_queries(length: int, block: int, 
     padding = torch.arange(length) >= counted[:, None]
     own, past = rank_by_own_queries(shares, block, padding), rank_by_past_queries(shares, block)
     for number, start in enumerate(range(0, length, block)):
-        choosing = shares[:, :, max(0, start - block) : start + 1]
+        choosing = shares[:, :, max(0, start - block + 1) : start + 1]
         assert torch.equal(past[:, :, number], choosing.sum(2).argsort(dim=2, descending=True))
         assert torch.equal(past[:, :, number : number + 1], rank_by_sums(choosing))
         for sentence, count in enumerate(counted.tolist()):
