@@ -89,7 +89,7 @@ class _Portions:
         most = self.windows - block // width - 1
         windows = [x.unflatten(0, (-1, width)) for x in (key, value)]
         means = [x[:most].mean(1) for x in windows]
-        self.ranked = _rank(query[exact - block :], means[0], self.past, block)
+        self.ranked = _rank(query[exact - block + 1 : len(query) - block + 1], means[0], self.past, block)
         near = self.past[:, None] + torch.arange(1 + block // width, device=device)
         near = near[:, None].expand(-1, self.ranked.size(1), -1)
         self.near = torch.cat([self.ranked[..., : sizes.opened], near], 2)  # windows of tokens, (Y, X, m + ...)
@@ -149,15 +149,14 @@ def _rank(query: Tensor, means: Tensor, past: Tensor, block: int) -> Tensor:
     not past: (Y, X, s).
 
     Args:
-        query: from the block before the first of these blocks on, (q + Y q, X, d).
+        query: those that choose, q for each block, (Y q, X, d).
         means: the mean keys of windows, (s, X, d).
         past: how many windows are past when each block begins, (Y,).
     """
     of_means = scores(query.transpose(0, 1), means.transpose(0, 1)).unflatten(1, (-1, block))
     ahead = torch.arange(len(means), device=query.device) >= past[:, None]  # (Y, s)
-    before = torch.softmax(of_means[:, :-1, 1:].masked_fill(ahead[:, None], -torch.inf), 3).sum(2)
-    first = torch.softmax(of_means[:, 1:, 0].masked_fill(ahead, -torch.inf), 2)
-    worth = (before + first).masked_fill(ahead, -1.0)  # (X, Y, s)
+    worth = torch.softmax(of_means.masked_fill(ahead[:, None], -torch.inf), 3).sum(2)
+    worth = worth.masked_fill(ahead, -1.0)  # (X, Y, s)
     return worth.sort(dim=2, descending=True, stable=True).indices.transpose(0, 1)
 
 
