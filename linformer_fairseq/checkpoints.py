@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy
 import torch
 from fairseq.distributed.utils import _TensorPlaceholder
 from omegaconf import DictConfig, ListConfig, OmegaConf
@@ -27,6 +28,9 @@ CHECKPOINT_TYPES = (
     # as an object, and a placeholder for each tensor
     *(DictConfig, ListConfig, AnyNode, ContainerMetadata, Metadata, typing.Any),
     *(_TensorPlaceholder, collections.defaultdict, dict, list, int),
+    # the counts that --eval-bleu keeps as arrays of numbers, and what numpy makes such arrays with
+    *(numpy.ndarray, numpy.dtype, numpy.zeros(0).__reduce__()[0]),
+    *(type(numpy.dtype(name)) for name in ("int32", "int64", "float32", "float64")),
 )
 
 

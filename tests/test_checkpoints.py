@@ -4,6 +4,7 @@ import os
 import re
 from pathlib import Path
 
+import numpy
 import pytest
 import torch
 
@@ -32,6 +33,15 @@ def test_fairseq_checkpoints_load(tmp_path: Path) -> None:
     state = {"cfg": {"model": toy_args()}, "model": toy_model(linformer_k="4").state_dict()}
     torch.save(state, tmp_path / "good.pt")
     assert torch.load(tmp_path / "good.pt", weights_only=True)["cfg"]["model"].linformer_k == "64"
+
+
+@safe_by_default
+@pytest.mark.parametrize("numbers", [[3, 1], [0.5]])
+def test_counts_of_bleu_load(tmp_path: Path, numbers: list[float]) -> None:
+    """`--eval-bleu` leaves arrays in a checkpoint, without which no training goes on and no model translates."""
+    torch.save({"extra_state": {"_bleu_counts": {"sum": numpy.array(numbers)}}}, tmp_path / "good.pt")
+    loaded = torch.load(tmp_path / "good.pt", weights_only=True)
+    assert loaded["extra_state"]["_bleu_counts"]["sum"].tolist() == numbers
 
 
 @safe_by_default

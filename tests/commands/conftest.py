@@ -8,8 +8,8 @@ from tests.conftest import Shared
 from tests.fairseq_commands import ALL_PLACES, TWO_LEVELS, train, valid_losses
 
 EVERY_FOUR_UPDATES = ["--max-epoch", 3, "--save-interval-updates", 4, "--keep-interval-updates", 3]
-CAUSAL = [*TWO_LEVELS, *ALL_PLACES, *EVERY_FOUR_UPDATES]
-"""The flags of `trained_causal`."""
+CAUSAL = [*TWO_LEVELS, *ALL_PLACES, *EVERY_FOUR_UPDATES, "--eval-bleu", "--eval-bleu-args", '{"beam": 1}']
+"""The flags of `trained_causal`, whose checkpoint holds the counts of BLEU."""
 
 
 def trained_once(shared: Shared, data: Path, name: str, *flags: object, **arch: str) -> Path:
