@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Turns the Transformers of the study (run.sh) into models with two levels, translates with them, fine-tunes each for
-# one epoch and translates again; prints sacreBLEU with a paired bootstrap against the Transformer, seed by seed.
-# Finished steps are not repeated. For a study with run.sh's own settings of text and translation.
-#   STUDY=results/quality K=8 SEEDS='1 2 3' SUBSET=valid THREADS=2
+# Turns the Transformers of the study (run.sh) into models with two levels and translates with them, without training;
+# prints sacreBLEU with a paired bootstrap against the Transformer, seed by seed. TUNE=1 also fine-tunes each of them
+# for one epoch and translates again. Finished steps are not repeated. For a study with run.sh's own settings of text and
+# translation.
+#   STUDY=results/quality K=8 SEEDS='1 2 3' SUBSET=valid TUNE= THREADS=2
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=../recipe.sh
 source "$(dirname "${BASH_SOURCE[0]}")/../recipe.sh"
@@ -85,9 +86,12 @@ for seed in $seeds; do
         --threads "$OMP_NUM_THREADS"
     fi
     translate "$start" "$folder/$subset/$name"
-    tune "$start" "$folder/$name-tuned" "${flags[@]}"
-    translate "$folder/$name-tuned/checkpoint_last.pt" "$folder/$subset/$name-tuned"
-    shown+=("$folder/$subset/$name" "$folder/$subset/$name-tuned")
+    shown+=("$folder/$subset/$name")
+    if [ -n "${TUNE:-}" ]; then
+      tune "$start" "$folder/$name-tuned" "${flags[@]}"
+      translate "$folder/$name-tuned/checkpoint_last.pt" "$folder/$subset/$name-tuned"
+      shown+=("$folder/$subset/$name-tuned")
+    fi
   done
   echo "seed $seed, k = $k, $subset set:"
   "$bin/sacrebleu" "$text/raw/$subset.de" --input "${shown[@]}" --metrics bleu --paired-bs --width 2 --format text
