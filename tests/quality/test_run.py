@@ -136,14 +136,15 @@ def test_the_test_set_and_the_conversion_recipe(text: Path, begun: Path) -> None
     assert "## The test set" in (begun / "report.md").read_text()
     assert {path.name for path in begun.glob("*.png")} == {"valid.png", "test.png"}
 
-    def convert() -> str:
-        settings = {"STUDY": begun, "SEEDS": 2, "K": 4, "THREADS": 1, "LINFORMER_VENV": sys.prefix}
+    def convert(tune: str) -> str:
+        settings = {"STUDY": begun, "SEEDS": 2, "K": 4, "THREADS": 1, "TUNE": tune, "LINFORMER_VENV": sys.prefix}
         environment = os.environ | {name: str(value) for name, value in settings.items()}
         done = subprocess.run([ROOT / "examples/quality/convert.sh"], env=environment, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    said = convert()
+    assert "tuned" not in convert(tune="")
+    said = convert(tune="1")
     *_, table = said.rpartition("seed 2, k = 4, valid set:")
     folder = begun / "converted/k4/seed-2"
     for name in ("transformer", *TURNED, *(f"{name}-tuned" for name in TURNED)):
@@ -160,7 +161,7 @@ def test_the_test_set_and_the_conversion_recipe(text: Path, begun: Path) -> None
         assert before["model"].keys() == after["model"].keys()
         assert any(not torch.equal(weight, after["model"][key]) for key, weight in before["model"].items())
     kept = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
-    assert said.endswith(convert())
+    assert said.endswith(convert(tune="1"))
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == kept
 
 
