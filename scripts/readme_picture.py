@@ -50,7 +50,7 @@ class Kind(NamedTuple):
     marker: str
 
 
-KINDS = (Kind("Linformer", "linformer", OURS, "C3", "o"), Kind("two levels", "two-level", TWO_LEVELS, "C0", "s"))
+KINDS = (Kind("Linformer", "linformer", OURS, "C3", "o"), Kind("two levels", "two-level-all", TWO_LEVELS, "C0", "s"))
 
 
 class Gain(NamedTuple):
