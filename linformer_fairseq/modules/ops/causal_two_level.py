@@ -26,7 +26,7 @@ from torch import Tensor
 
 from linformer_fairseq.modules.ops.precision import scores
 from linformer_fairseq.modules.ops.thresholds import thresholds
-from linformer_fairseq.modules.ops.two_level import LevelSizes
+from linformer_fairseq.modules.ops.two_level import LevelSizes, ranked
 
 
 def bias_of_closed(width: int) -> float:
@@ -157,7 +157,7 @@ def _rank(query: Tensor, means: Tensor, past: Tensor, block: int) -> Tensor:
     ahead = torch.arange(len(means), device=query.device) >= past[:, None]  # (Y, s)
     worth = torch.softmax(of_means.masked_fill(ahead[:, None], -torch.inf), 3).sum(2)
     worth = worth.masked_fill(ahead, -1.0)  # (X, Y, s)
-    return worth.sort(dim=2, descending=True, stable=True).indices.transpose(0, 1)
+    return ranked(worth).transpose(0, 1)
 
 
 def _gather(x: Tensor, index: Tensor) -> Tensor:

@@ -104,7 +104,7 @@ def rank_by_own_queries(shares: Tensor, block: int, padding: Tensor | None) -> T
     """
     if padding is not None:
         shares = shares.masked_fill(padding[:, None, :, None], 0.0)
-    return _ranked(_by_blocks(shares, block, 2).sum(3))
+    return ranked(_by_blocks(shares, block, 2).sum(3))
 
 
 def rank_by_past_queries(shares: Tensor, block: int) -> Tensor:
@@ -113,7 +113,7 @@ def rank_by_past_queries(shares: Tensor, block: int) -> Tensor:
     Args:
         shares: P̄, (B, H, T, s).
     """
-    return _ranked(F.pad(shares, (0, 0, block - 1, 0)).unfold(2, block, block).sum(4))
+    return ranked(F.pad(shares, (0, 0, block - 1, 0)).unfold(2, block, block).sum(4))
 
 
 def rank_by_sums(shares: Tensor) -> Tensor:
@@ -122,12 +122,12 @@ def rank_by_sums(shares: Tensor) -> Tensor:
     Args:
         shares: P̄ of its first query and of those before it that count, (B, H, up to q, s).
     """
-    return _ranked(shares.sum(2, keepdim=True))
+    return ranked(shares.sum(2, keepdim=True))
 
 
-def _ranked(worth: Tensor) -> Tensor:
+def ranked(worth: Tensor) -> Tensor:
     """The places of the last dimension in descending order; those of equal worth in their own."""
-    return worth.sort(dim=3, descending=True, stable=True).indices
+    return worth.sort(dim=-1, descending=True, stable=True).indices
 
 
 def _by_blocks(x: Tensor, block: int, dim: int) -> Tensor:
