@@ -45,7 +45,7 @@ def test_later_queries_change_nothing_before_them_in_cross_attention(
     assert not torch.equal(out[changed:], other_out[changed:])
 
 
-def test_a_block_opens_what_its_own_first_query_and_the_block_before_attend_to() -> None:
+def test_a_block_opens_what_its_first_query_and_those_right_before_it_attend_to() -> None:
     """Of two windows far apart, a block's first query looks at one, and the rest of the block at the other."""
     attention = make(cross=True, k=8, n=32, num_heads=1, open_slots=1, slot_width=4, block_size=4, exact_below=0)
     key, query = (0.1 * torch.randn(length, 1, 8, dtype=torch.float64) for length in (32, 8))
