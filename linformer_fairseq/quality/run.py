@@ -1,6 +1,5 @@
 """The order of the study: one text, then every training with its translations, then the report."""
 
-import os
 from functools import partial
 from pathlib import Path
 from threading import Lock
@@ -9,7 +8,7 @@ import torch
 
 from linformer_fairseq.checkpoints import check_torch
 from linformer_fairseq.cli.errors import UserError
-from linformer_fairseq.cli.files import read_json, replacing, write_json, write_text
+from linformer_fairseq.cli.files import read_json, write_json, write_text
 from linformer_fairseq.cli.processes import run_in_parallel
 from linformer_fairseq.cli.progress import say
 from linformer_fairseq.recipe.evaluate import TEST, chosen_checkpoint, evaluate
@@ -18,7 +17,7 @@ from linformer_fairseq.recipe.launch import Machines
 from linformer_fairseq.recipe.pipeline import make_writable
 from linformer_fairseq.recipe.prepare import prepare
 from linformer_fairseq.recipe.settings import PREPARED_FOLDERS, store_settings
-from linformer_fairseq.recipe.steps import locked
+from linformer_fairseq.recipe.steps import link_folder, locked
 from linformer_fairseq.recipe.train import train
 
 from .arguments import Study
@@ -91,11 +90,7 @@ def _link(out: Path, text: Path) -> None:
     """Links the prepared text into `out`, where the recipe's steps look for it."""
     with locked(out):
         for name in PREPARED_FOLDERS:
-            link, target = out / name, Path(os.path.relpath(text / name, out))
-            if not (link.is_symlink() and link.readlink() == target):  # else a training may be using it
-                with replacing(link) as part:
-                    part.unlink(missing_ok=True)  # of a killed run
-                    part.symlink_to(target)
+            link_folder(out / name, text / name)
 
 
 def _train_and_translate(training: Training, subsets: list[str], study: Study) -> None:

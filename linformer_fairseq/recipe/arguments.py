@@ -20,6 +20,7 @@ from linformer_fairseq.models.linformer_transformer import PRESETS
 from linformer_fairseq.modules.registry import CAUSAL_KINDS, KINDS
 
 from . import datasets
+from .datasets.base import Dataset
 from .length_timing import Lengths
 from .settings import (
     PRECISIONS,
@@ -84,7 +85,7 @@ def _words(text: str) -> list[str]:
         raise argparse.ArgumentTypeError(f"{text!r} cannot be split into arguments: {error}") from None
 
 
-def build_parser() -> argparse.ArgumentParser:
+def build_parser(known: Sequence[type[Dataset]] = datasets.DATASETS) -> argparse.ArgumentParser:
     parser = Parser(
         prog="recipe",
         description="Train a Transformer, Linformers and models of two levels on one text and report how they compare.",
@@ -100,7 +101,7 @@ def build_parser() -> argparse.ArgumentParser:
     option("step", nargs="?", choices=STEPS, default="compare", help="step to run; compare runs all of them")
 
     group = parser.add_argument_group("text")
-    for dataset in datasets.DATASETS:
+    for dataset in known:
         dataset.add_options(group)
     option("--source-lang", type=_language, default="en", help="language translated from")
     option("--target-lang", type=_language, default="de", help="language translated to")
@@ -181,14 +182,18 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def parse(argv: Sequence[str]) -> Run:
-    """Returns the run that a command line asks for, or raises UserError where it cannot be done."""
+def parse(argv: Sequence[str], known: Sequence[type[Dataset]] = datasets.DATASETS) -> Run:
+    """Returns the run that a command line asks for, or raises UserError where it cannot be done.
+
+    Args:
+        known: the datasets that it may name; the last one is taken where it names none.
+    """
     cut = list(argv).index("--") if "--" in argv else len(argv)
-    args = build_parser().parse_args(argv[:cut])
+    args = build_parser(known).parse_args(argv[:cut])
     _check(args)
     models = _models(args)
     out = args.out.expanduser().resolve()
-    text = _of_arguments(Text, args, dataset=datasets.from_arguments(args))
+    text = _of_arguments(Text, args, dataset=datasets.from_arguments(args, known))
     training = _training(args, list(argv[cut + 1 :]), out)
     return Run(
         step=args.step,

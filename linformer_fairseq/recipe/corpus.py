@@ -161,10 +161,7 @@ class Grammar:
 
     def clause(self) -> Clause:
         """Draws a clause of subject, verb and object, at times with a place and an adverb."""
-        if self._chance(0.25):
-            en_subject, subject, plural = self.rng.choice(PRONOUNS)
-        else:
-            en_subject, subject, plural = self.noun_phrase(PEOPLE, "nominative", relative=0.2)
+        en_subject, subject, plural = self._subject()
         en_verb, finite, closing, last = self._verb(plural)
         en_object, middle, _ = self.noun_phrase(THINGS, "accusative", relative=0.2)
         en = _join(en_subject, en_verb, en_object)
@@ -176,6 +173,12 @@ class Grammar:
             en_adverb, adverb = self.rng.choice(ADVERBS)
             en, middle = _join(en, en_adverb), _join(adverb, middle)  # before the object in German
         return Clause(en, subject, finite, middle, closing, last)
+
+    def _subject(self) -> tuple[str, str, bool]:
+        """Draws a pronoun or a noun phrase; returns English, German, and whether it is plural."""
+        if self._chance(0.25):
+            return self.rng.choice(PRONOUNS)
+        return self.noun_phrase(PEOPLE, "nominative", relative=0.2)
 
     def _verb(self, plural: bool) -> tuple[str, str, str, str]:
         """Returns an English verb, and `finite`, `closing` and `last` of its `Clause`, in one of three tenses."""
@@ -224,6 +227,16 @@ def _punctuated(words: str) -> str:
     """Makes a sentence of words and commas."""
     text = re.sub("( ,)+", ",", words).rstrip(",")
     return text[0].upper() + text[1:] + "."
+
+
+def make_documents(sizes: dict[str, int], seed: int) -> dict[str, list[list[Pair]]]:
+    """Returns documents of 8 to 120 sentence pairs for every split; their sentences have nothing to do with each other."""
+    documents: dict[str, list[list[Pair]]] = {}
+    for split, size in sizes.items():
+        grammar = Grammar(f"made documents {seed} {split}")
+        pairs = grammar.pairs()
+        documents[split] = [[next(pairs) for _ in range(grammar.rng.randint(8, 120))] for _ in range(size)]
+    return documents
 
 
 def make_corpus(sizes: dict[str, int], seed: int) -> dict[str, list[Pair]]:

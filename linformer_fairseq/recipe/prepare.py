@@ -1,5 +1,6 @@
 """From raw text to fairseq's binary data, each step in a folder of its own: raw, tok, bpe, bin."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,30 +45,59 @@ def prepare_subwords(text: Text, out: Path, threads: int) -> None:
 
 
 def _binarise(text: Text, out: Path, to: Path, threads: int, lock: int) -> None:
+    prefixes = {split: [out / "bpe" / split] for split in texts.SPLITS}
+    langs = (text.source_lang, text.target_lang)
+    binarise(prefixes, langs, to, out / "preprocess.log", subwords.total(out / "bpe"), threads, lock)
+
+
+def binarise(
+    prefixes: Mapping[str, Sequence[Path]],
+    langs: tuple[str, str],
+    to: Path,
+    log: Path,
+    total: int,
+    threads: int,
+    lock: int,
+    dictionary: Path | None = None,
+) -> None:
+    """Makes fairseq's binary data in `to` of subwords.
+
+    Args:
+        prefixes: of each split, the paths of its texts without the language; fairseq calls those after the first
+            "test1", "test2" and so on.
+        langs: source and target.
+        log: the file that fairseq-preprocess writes to.
+        total: subwords of all texts, for the progress bar.
+        lock: a file descriptor that the command keeps open.
+        dictionary: that of other binary data, for words of the same numbers; None to make one of the training text.
+
+    Raises:
+        UserError: the command failed, or lost lines.
+    """
     arguments = [
-        *("--source-lang", text.source_lang, "--target-lang", text.target_lang, "--joined-dictionary"),
-        *(flag for split in texts.SPLITS for flag in (f"--{split}pref", str(out / "bpe" / split))),
+        *("--source-lang", langs[0], "--target-lang", langs[1], "--joined-dictionary"),
+        *(part for split, own in prefixes.items() for part in (f"--{split}pref", ",".join(map(str, own)))),
         *("--destdir", str(to), "--workers", str(threads)),
+        *(("--srcdict", str(dictionary)) if dictionary else ()),
     ]
-    log = out / "preprocess.log"
-    with growing(to, "*.bin", BYTES_PER_SUBWORD * subwords.total(out / "bpe"), "binarising"):
+    with growing(to, "*.bin", BYTES_PER_SUBWORD * total, "binarising"):
         run_command(command_line("preprocess", arguments), "fairseq-preprocess", log, threads, lock)
     (to / log.name).unlink(missing_ok=True)  # fairseq's own copy
-    _check_binarised(text, out, to)
+    for split, own in prefixes.items():
+        for number, prefix in enumerate(own):
+            _check_binarised(prefix, langs, to, f"{split}{number or ''}")
 
 
-def _check_binarised(text: Text, out: Path, to: Path) -> None:
+def _check_binarised(prefix: Path, langs: tuple[str, str], to: Path, name: str) -> None:
     """Refuses binary data that has lost lines, as fairseq's workers guess at which byte of a file their part begins."""
-    facts = read_json(out / "bpe" / subwords.FACTS)
-    for split in texts.SPLITS:
-        for lang in (text.source_lang, text.target_lang):
-            prefix = to / f"{split}.{text.source_lang}-{text.target_lang}.{lang}"
-            found, wanted = len(load_indexed_dataset(str(prefix), None)), facts[split]["pairs"]
-            if found != wanted:
-                raise UserError(
-                    f"fairseq-preprocess has made {found:,} of the {wanted:,} lines of {split}.{lang}: run the same "
-                    "command again with --threads 1."
-                )
+    for lang in langs:
+        found = len(load_indexed_dataset(str(to / f"{name}.{langs[0]}-{langs[1]}.{lang}"), None))
+        wanted = texts.count_lines(prefix.with_name(f"{prefix.name}.{lang}"))
+        if found != wanted:
+            raise UserError(
+                f"fairseq-preprocess has made {found:,} of the {wanted:,} lines of {prefix.name}.{lang}: run the same "
+                "command again with --threads 1."
+            )
 
 
 def prepared(out: Path) -> bool:

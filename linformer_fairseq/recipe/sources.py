@@ -42,7 +42,7 @@ def collect(dataset: Dataset, langs: tuple[str, str], archives: Path, to: Path) 
         say(f"  {split}: {sizes[split]:,} sentence pairs")
     for reason, count in dropped.items():
         say(f"  left out {count:,} pairs with {reason}")
-    write_json(to / FACTS, {"dropped": dropped, **sizes, **dataset.facts()})
+    write_json(to / FACTS, {"dropped": dropped, **sizes, **dataset.facts(langs)})
 
 
 def _usable(dataset: Dataset, pairs: Iterable[tuple[str, Pair]], dropped: Counter[str]) -> Iterator[tuple[str, Pair]]:

@@ -1,6 +1,7 @@
 """Steps that are done once: the result of a step appears under its name only when it is whole."""
 
 import fcntl
+import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -8,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from linformer_fairseq.cli.errors import CommandError, DiskFullError, UserError
-from linformer_fairseq.cli.files import is_full
+from linformer_fairseq.cli.files import is_full, replacing
 from linformer_fairseq.cli.progress import say
 
 LOCK_PATIENCE_SECONDS = 30.0
@@ -44,6 +45,15 @@ def build_folder(target: Path, what: str, build: Callable[[Path], None]) -> None
             ) from None
         raise
     part.rename(target)
+
+
+def link_folder(link: Path, target: Path) -> None:
+    """Makes `link` a link to the folder `target`, wherever both are moved together; one that is there is kept."""
+    relative = Path(os.path.relpath(target, link.parent))
+    if not (link.is_symlink() and link.readlink() == relative):  # else a training may be using it
+        with replacing(link) as part:
+            part.unlink(missing_ok=True)  # of a killed run
+            part.symlink_to(relative)
 
 
 def remove_folder(target: Path) -> None:

@@ -19,6 +19,7 @@ from .settings import DONE, Model, Settings, Training
 from .steps import locked
 
 LOG = "train.log"
+DOCUMENT_TASK = "document_translation"
 LOG_INTERVAL = 50
 
 
@@ -28,7 +29,8 @@ def training_arguments(model: Model, settings: Settings, out: Path, folder: Path
     every = str(training.validate_updates)
     return [
         str(out / "bin"),
-        *("--task", "translation", "--source-lang", text.source_lang, "--target-lang", text.target_lang),
+        *("--task", DOCUMENT_TASK if text.dataset.has_documents else "translation"),
+        *("--source-lang", text.source_lang, "--target-lang", text.target_lang),
         *model.arguments(training),
         *("--share-all-embeddings", "--dropout", str(training.dropout)),
         *("--criterion", "label_smoothed_cross_entropy", "--label-smoothing", str(training.label_smoothing)),

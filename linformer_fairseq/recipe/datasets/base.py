@@ -62,8 +62,12 @@ class Dataset(ABC):
         """Returns the section of the report on published results; empty where none are known."""
         return []
 
-    def facts(self) -> dict[str, Any]:
-        """Returns the facts that are stored with the collected text and are no part of the settings."""
+    def facts(self, langs: tuple[str, str]) -> dict[str, Any]:
+        """Returns the facts that are stored with the collected text and are no part of the settings.
+
+        Args:
+            langs: source and target.
+        """
         return {}
 
     @property

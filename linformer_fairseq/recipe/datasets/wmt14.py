@@ -107,7 +107,7 @@ class Wmt14(Dataset):
     def settings(self) -> dict[str, Any]:
         return {"wmt14": self.valid}
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self, langs: tuple[str, str]) -> dict[str, Any]:
         return {"server": self.server}
 
     def origin(self, facts: dict[str, Any]) -> str:

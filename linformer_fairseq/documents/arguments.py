@@ -1,0 +1,168 @@
+"""The study's command line: its own options, and those of the recipe that all models share."""
+
+import argparse
+import dataclasses
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from linformer_fairseq.cli.arguments import Parser, ascending, count, counts, natural, number
+from linformer_fairseq.cli.errors import UserError
+from linformer_fairseq.quality.variants import Training
+from linformer_fairseq.recipe import arguments as recipe
+from linformer_fairseq.recipe.datasets import OF_DOCUMENTS
+from linformer_fairseq.recipe.settings import POSITION_FLAGS, Settings
+
+from .arms import ARMS, START, started_from, training_of, trainings
+
+DEFAULTS = shlex.split(
+    "--bpe sentencepiece --bpe-merges 8000 --max-subwords 2048 --dim 256 --ffn-dim 1024 --epochs 0 --updates 3000 "
+    "--max-tokens 4096 --lr 5e-4 --warmup-updates 200 --dropout 0.3 --beam 4 --validate-updates 500 "
+    "--keep-checkpoints 3 --average 3 --precision fp32 --threads 1"
+)
+"""The recipe's options that have another default here."""
+SET_HERE = ("--seed", "--model", "--attention", "--projection", "--linformer-args", "--k", "-k", "--exact-below")
+_positive = number(float, 1e-12, 1e6, "a number above 0")
+_rate = number(float, 0.0, 0.999, "a number from 0 to below 1")
+
+
+@dataclass(frozen=True)
+class Study:
+    """What one invocation asks for."""
+
+    command: str
+    out: Path
+    settings: Settings
+    """Shared by all trainings on documents; each has its own seed and flags."""
+    resolutions: tuple[int, ...]
+    """Sentences of the training examples, besides whole documents."""
+    lengths: tuple[int, ...]
+    """Tokens at which documents are cut to be translated, and at which time and memory are measured."""
+    k: int
+    starts: dict[int, Training]
+    """Of each seed, the training on sentences that all others begin with."""
+    trainings: list[Training]
+    """Of the arms, seed by seed."""
+    test: bool
+    """Whether to translate the test set too."""
+    free: bool
+    """Whether to translate without forcing the number of sentences too."""
+    costs: bool
+    """Whether to measure time and memory."""
+    report_only: bool
+    """Whether to do nothing but write the report of the results that are stored in `out`."""
+    threads: int
+    jobs: int
+
+
+def _arms(text: str) -> list[str]:
+    names = text.split(",")
+    for name in names:
+        if name not in ARMS:
+            raise argparse.ArgumentTypeError(f"{name!r} is no model of the study: choose of {', '.join(ARMS)}")
+    return names
+
+
+def build_parser() -> Parser:
+    parser = Parser(
+        prog="documents",
+        description="Train a Transformer on sentences, go on from there on documents with each kind of attention, and "
+        "compare the translations of whole documents.",
+        epilog="All other options are the recipe's (python -m linformer_fairseq.recipe --help); here their defaults are "
+        f"{shlex.join(DEFAULTS)}, and --max-subwords is the longest example. What follows -- goes to every fairseq-train "
+        "as it is.",
+    )
+    switch: dict[str, Any] = {"action": argparse.BooleanOptionalAction}
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder for all results")
+    parser.add_argument(
+        "--arms", type=_arms, default=",".join(ARMS), metavar="NAME[,NAME]", help="what to train and translate with"
+    )
+    parser.add_argument("--seeds", type=counts, default="1,2,3", metavar="S[,S]", help="seeds; most arms have the first")
+    parser.add_argument("-k", "--k", type=count, default=64, help="slots of Linformer and windows of two levels")
+    parser.add_argument(
+        "--resolutions",
+        type=ascending,
+        default="1,2,4,8,16,32",
+        metavar="N[,N]",
+        help="sentences of the training examples, besides whole documents",
+    )
+    parser.add_argument(
+        "--lengths",
+        type=ascending,
+        default="512,1024,2048,4096",
+        metavar="N[,N]",
+        help="tokens at which documents are cut to be translated, and of the documents that are timed",
+    )
+    parser.add_argument("--start-updates", type=count, default=6000, help="updates of the training on sentences")
+    parser.add_argument("--start-lr", type=_positive, default=1e-3, help="its highest learning rate")
+    parser.add_argument("--start-warmup-updates", type=natural, default=1000, help="its updates up to that rate")
+    parser.add_argument("--start-dropout", type=_rate, default=0.3, help="its dropout")
+    parser.add_argument("--test", **switch, default=True, help="translate the test set, too, once all is decided")
+    parser.add_argument(
+        "--free", **switch, default=True, help="translate without forcing the number of sentences, too"
+    )
+    parser.add_argument("--costs", **switch, default=True, help="measure time and memory at these lengths")
+    parser.add_argument(
+        "--report-only", action="store_true", help="write the report from DIR/results.json, train nothing"
+    )
+    return parser
+
+
+def parse(argv: Sequence[str]) -> Study:
+    """Returns the study that a command line asks for, checked as far as it can be without doing anything."""
+    cut = list(argv).index("--") if "--" in argv else len(argv)
+    own, others = build_parser().parse_known_args(argv[:cut])
+    given = {argument.partition("=")[0] for argument in others}
+    for name in SET_HERE:
+        if name in given:
+            raise UserError(f"{name} is set by the study: use --seeds, --arms and --k.")
+    positions = [part for flag in POSITION_FLAGS for part in (flag, str(own.lengths[-1]))]
+    train_args = argv[cut + 1 :] if cut < len(argv) else []
+    run = recipe.parse([*DEFAULTS, "--out", str(own.out), *others, "--", *positions, *train_args], OF_DOCUMENTS)
+    if run.step != "compare":
+        raise UserError(f"{run.step} is a step of the recipe's: the study always does all of them.")
+    settings, longest = run.settings, run.settings.text.max_subwords
+    if not 0 < longest <= own.lengths[-1]:
+        raise UserError(
+            f"--max-subwords {longest} must be from 1 to the last of --lengths, {own.lengths[-1]}, for which the models "
+            "are made: change one of them."
+        )
+    if longest > settings.training.max_tokens:
+        raise UserError(
+            f"--max-subwords {longest} is more than --max-tokens {settings.training.max_tokens}, so that no batch would "
+            "hold a whole document: change one of them."
+        )
+    on_sentences = dataclasses.replace(
+        settings.training,
+        updates=own.start_updates,
+        lr=own.start_lr,
+        warmup_updates=own.start_warmup_updates,
+        dropout=own.start_dropout,
+    )
+    runs = run.out / "runs"
+    start = dataclasses.replace(settings, training=on_sentences)
+    starts = {seed: training_of(START, seed, own.k, start, runs) for seed in own.seeds}
+    every = trainings(own.arms, own.seeds, own.k, settings, runs)
+    return Study(
+        command=shlex.join(["python", "-m", "linformer_fairseq.documents", *argv]),
+        out=run.out,
+        settings=settings,
+        resolutions=own.resolutions,
+        lengths=own.lengths,
+        k=own.k,
+        starts=starts,
+        trainings=[started_from(training, checkpoint_of(starts[training.seed])) for training in every],
+        test=own.test,
+        free=own.free,
+        costs=own.costs,
+        report_only=own.report_only,
+        threads=run.threads,
+        jobs=run.jobs,
+    )
+
+
+def checkpoint_of(training: Training) -> Path:
+    """Returns the checkpoint of a finished training with which it is gone on and translated."""
+    return training.folder / "chosen.pt"

@@ -1,0 +1,78 @@
+"""The models that are compared, by name, and their trainings."""
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+
+from linformer_fairseq.models.config import ALL_PLACES
+from linformer_fairseq.quality.variants import ENCODER_CROSS, TWO_LEVEL, Training, Variant
+from linformer_fairseq.recipe.settings import Settings
+
+TRANSFORMER = "transformer"
+START = Variant("start", "Transformer, trained on sentences", what="full attention, trained on single sentences")
+"""What all others start from."""
+SENTENCES = Variant(
+    "sentences", "Transformer, sentence by sentence", what="the start of all others, which translates single sentences"
+)
+CONVERTED = Variant(
+    "converted",
+    "two levels (all), not trained",
+    ALL_PLACES,
+    TWO_LEVEL,
+    what="the Transformer that was trained on documents, with all three attentions turned into two levels",
+)
+_TRAINED = (
+    Variant(TRANSFORMER, "Transformer", what="full attention"),
+    Variant("two-level", "two levels", ENCODER_CROSS, TWO_LEVEL, what="two levels in encoder and cross-attention"),
+    Variant("two-level-all", "two levels (all)", ALL_PLACES, TWO_LEVEL, what="two levels in all three attentions"),
+    Variant("linformer", "Linformer", ENCODER_CROSS, what="learned E and F in encoder and cross-attention"),
+    Variant(
+        "linformer-all",
+        "Linformer (all)",
+        ALL_PLACES,
+        flags="--linformer-window 0",
+        what="Linformer, and its causal form in the decoder's self-attention",
+    ),
+    Variant(
+        "window",
+        "window",
+        ALL_PLACES,
+        "window",
+        what="a window of neighbouring tokens in encoder and decoder, and one that follows the diagonal in "
+        "cross-attention",
+    ),
+    Variant("nystromformer", "Nyströmformer", "encoder", "nystromformer", what="Nyströmformer's in the encoder"),
+    Variant("performer", "Performer", "encoder", "performer", what="Performer's in the encoder"),
+    Variant("longformer", "Longformer", "encoder", "longformer", what="Longformer's window in the encoder"),
+)
+ARMS = {arm.name: arm for arm in (*_TRAINED, SENTENCES, CONVERTED)}
+"""All that can be compared."""
+SEVERAL_SEEDS = (TRANSFORMER, "two-level", SENTENCES.name)
+"""Those that have all seeds; the others have the first one alone."""
+
+
+def training_of(arm: Variant, seed: int, k: int, shared: Settings, runs: Path) -> Training:
+    """Returns the training of an arm with one seed; of one that is not trained, where its results are."""
+    (training,) = arm.trainings([k], seed, shared, runs)
+    return training
+
+
+def trainings(names: list[str], seeds: list[int], k: int, shared: Settings, runs: Path) -> Iterator[Training]:
+    """Yields the trainings of these arms, seed by seed, each after those that it depends on.
+
+    Args:
+        shared: the settings of all trainings on documents, but for seed and flags.
+        runs: the folder where each arm has one.
+    """
+    for seed in seeds:
+        for name, arm in ARMS.items():
+            if name in names and (seed == seeds[0] or name in SEVERAL_SEEDS):
+                yield training_of(arm, seed, k, shared, runs)
+
+
+def started_from(training: Training, checkpoint: Path) -> Training:
+    """Returns the training that begins with the weights of a checkpoint."""
+    settings = training.settings
+    arguments = [*settings.training.train_args, "--finetune-from-model", str(checkpoint)]
+    changed = dataclasses.replace(settings.training, train_args=arguments)
+    return dataclasses.replace(training, settings=dataclasses.replace(settings, training=changed))

@@ -1,0 +1,74 @@
+"""Training examples of documents at several resolutions: some sentences each, or all of them (Sun et al., 2022)."""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from linformer_fairseq.cli.errors import UserError
+from linformer_fairseq.recipe.documents import SEPARATOR, Document
+from linformer_fairseq.recipe.texts import Pair
+
+
+class Part(NamedTuple):
+    """Sentences of a document in a row: those from `start` to before `end`."""
+
+    start: int
+    end: int
+
+
+def parts(lengths: Sequence[int], longest: int, most: int | None = None) -> Iterator[Part]:
+    """Yields the parts into which a document is cut, each as long as it can be.
+
+    Args:
+        lengths: subwords of each sentence.
+        longest: subwords of a part, the separators between its sentences and its end symbol included.
+        most: sentences of a part; None for any number.
+
+    Raises:
+        ValueError: a sentence is longer than a part; it says which one, counted from 1.
+    """
+    start, used = 0, 0
+    for number, length in enumerate(lengths):
+        if length + 1 > longest:
+            raise ValueError(number + 1)
+        if number > start and (used + length + 1 > longest or number - start == most):
+            yield Part(start, number)
+            start, used = number, 0
+        used += length + 1
+    yield Part(start, len(lengths))
+
+
+def joined(document: Document) -> Pair:
+    """Returns a document, or a part of one, as a line of each language."""
+    source, target = (f" {SEPARATOR} ".join(sentences) for sentences in zip(*document, strict=True))
+    return source, target
+
+
+def cut(document: Document, longest: int, most: int | None = None) -> Iterator[Pair]:
+    """Yields the parts of a document of subwords as lines; the arguments are those of `parts`, and hold on both sides.
+
+    Raises:
+        ValueError: as `parts` does.
+    """
+    lengths = [max(len(side.split()) for side in pair) for pair in document]
+    for start, end in parts(lengths, longest, most):
+        yield joined(document[start:end])
+
+
+def examples(document: Document, resolutions: Sequence[int], longest: int) -> Iterator[Pair]:
+    """Yields a document at every resolution, and as whole as it may be; no part stands there twice.
+
+    Args:
+        document: sentences of subwords.
+        resolutions: numbers of sentences.
+        longest: subwords of a part, at most.
+    """
+    ways = [list(cut(document, longest, most)) for most in (*resolutions, None)]
+    yield from dict.fromkeys(pair for way in ways for pair in way)
+
+
+def refusal(split: str, document: int, error: ValueError, longest: int) -> UserError:
+    """Returns what to say of a document, counted from 1, that `cut` could not cut."""
+    return UserError(
+        f"Sentence {error} of document {document:,} of the {split} set has more than the {longest:,} subwords of the "
+        "longest example, its end included: shorten it, or raise --max-subwords."
+    )

@@ -1,0 +1,103 @@
+"""From raw documents to fairseq's binary data: single sentences, examples to train on, and whole documents to translate."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+
+from linformer_fairseq.cli.files import read_json, write_json
+from linformer_fairseq.cli.progress import say
+from linformer_fairseq.recipe import texts
+from linformer_fairseq.recipe.datasets.documents import GLOSSARIES, SIZES
+from linformer_fairseq.recipe.documents import Document, grouped
+from linformer_fairseq.recipe.prepare import binarise, prepare_subwords
+from linformer_fairseq.recipe.settings import Text
+from linformer_fairseq.recipe.sources import FACTS
+from linformer_fairseq.recipe.steps import build_folder
+from linformer_fairseq.recipe.texts import Pair
+
+from . import sets
+from .examples import cut, examples, joined, refusal
+
+SENTENCES, EXAMPLES, TESTED = "sentences", "examples", "tested"
+"""Folders of binary data: of sentences alone, of the examples that documents are trained on, and of all that is
+translated."""
+
+
+def prepare(text: Text, resolutions: Sequence[int], longest: int, out: Path, threads: int, lock: int) -> None:
+    """Makes `text` with raw text and subwords in `out`, and in `bin` a folder of binary data for each of the three.
+
+    Args:
+        resolutions: sentences of the training examples, besides whole documents.
+        longest: subwords that documents of the long set have at most.
+        lock: a file descriptor that commands keep open.
+    """
+    langs = (text.source_lang, text.target_lang)
+    prepare_subwords(text, out / "text", threads)
+    build_folder(out / EXAMPLES, "Making examples of documents", lambda to: _write_examples(text, resolutions, out, to))
+    build_folder(out / TESTED, "Making sets of documents", lambda to: _write_sets(text, longest, out, to))
+    (out / "bin").mkdir(exist_ok=True)
+    dictionary = out / "bin" / EXAMPLES / f"dict.{langs[0]}.txt"
+    folders = {
+        EXAMPLES: {split: [out / EXAMPLES / split] for split in ("train", "valid")},
+        SENTENCES: {split: [out / "text" / "bpe" / split] for split in texts.SPLITS},
+        TESTED: {"test": [out / TESTED / name for name in read_json(out / TESTED / sets.FILE_NAME)]},
+    }
+    for name, prefixes in folders.items():
+        words = dictionary if name != EXAMPLES else None
+        total = sum(_subwords(prefix, langs) for own in prefixes.values() for prefix in own)
+        log = out / "bin" / f"{name}.log"
+        make = partial(
+            binarise, prefixes, langs, log=log, total=total, threads=threads, lock=lock, dictionary=words
+        )
+        build_folder(out / "bin" / name, f"Binarising the {name}", make)
+
+
+def _subwords(prefix: Path, langs: tuple[str, str]) -> int:
+    """Returns the number of subwords of a text on both sides, with the ends of its lines."""
+    paths = [prefix.with_name(f"{prefix.name}.{lang}") for lang in langs]
+    return sum(len(line.split()) + 1 for path in paths for line in texts.stream_lines(path))
+
+
+def _write_examples(text: Text, resolutions: Sequence[int], out: Path, to: Path) -> None:
+    """Writes the training examples, and the documents that are validated on, cut where they are too long."""
+    langs, longest = (text.source_lang, text.target_lang), text.max_subwords
+    counts: Counter[str] = Counter()
+
+    def pairs() -> Iterator[tuple[str, Pair]]:
+        for split in ("train", "valid"):
+            documents, glossaries = _documents(out, split, langs)
+            for number, document in enumerate((*documents, *glossaries), 1):
+                whole = split != "train" or number > len(documents)  # a glossary has to stay with what it is for
+                try:
+                    for pair in cut(document, longest) if whole else examples(document, resolutions, longest):
+                        counts[split] += 1
+                        yield split, pair
+                except ValueError as error:
+                    raise refusal(split, number, error, longest) from None
+
+    texts.write_pairs(to, langs, pairs())
+    say(f"  {counts['train']:,} examples to train on, {counts['valid']:,} to validate on")
+
+
+def _documents(out: Path, split: str, langs: tuple[str, str]) -> tuple[list[Document], list[Document]]:
+    """Returns the documents of a split as subwords, and apart from them the made ones with a glossary."""
+    facts = read_json(out / "text" / "raw" / FACTS)
+    sides = (texts.read_lines(out / "text" / "bpe" / f"{split}.{lang}") for lang in langs)
+    documents = list(grouped(list(zip(*sides, strict=True)), facts[SIZES][split]))
+    own = len(documents) - facts[GLOSSARIES][split]
+    return documents[:own], documents[own:]
+
+
+def _write_sets(text: Text, longest: int, out: Path, to: Path) -> None:
+    """Writes the documents of every set, one a line, and which sentences they have."""
+    langs, bpe = (text.source_lang, text.target_lang), out / "text" / "bpe"
+    lengths = {split: sets.subwords(bpe, split, langs[0]) for split in texts.SPLITS}
+    spans = sets.spans_of(read_json(out / "text" / "raw" / FACTS), lengths, longest)
+    for name, (split, own) in spans.items():
+        sides = (texts.read_lines(bpe / f"{split}.{lang}") for lang in langs)
+        pairs = list(zip(*sides, strict=True))
+        documents = [joined(pairs[start:end]) for start, end in own]
+        for lang, lines in zip(langs, zip(*documents, strict=True), strict=True):
+            texts.write_lines(to / f"{name}.{lang}", lines)
+    write_json(to / sets.FILE_NAME, spans)

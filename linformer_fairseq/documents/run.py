@@ -1,0 +1,132 @@
+"""The order of the study: one text, the trainings on sentences, those on documents, translations, costs, the report."""
+
+import shutil
+from collections.abc import Iterable
+from functools import partial
+
+from linformer_fairseq.average import average, newest
+from linformer_fairseq.checkpoints import check_torch
+from linformer_fairseq.cli.errors import UserError
+from linformer_fairseq.cli.files import read_json, replacing, write_json
+from linformer_fairseq.cli.processes import run_command, run_in_parallel
+from linformer_fairseq.cli.progress import say
+from linformer_fairseq.quality.variants import Training
+from linformer_fairseq.recipe.flags import check_flags
+from linformer_fairseq.recipe.launch import Machines
+from linformer_fairseq.recipe.pipeline import make_writable
+from linformer_fairseq.recipe.steps import link_folder, locked
+from linformer_fairseq.recipe.train import train
+
+from .arguments import Study, checkpoint_of
+from .arms import CONVERTED, SENTENCES, TRANSFORMER, training_of
+from .convert import convert_command
+from .prepare import EXAMPLES, prepare
+from .prepare import SENTENCES as OF_SENTENCES
+from .report import write_report
+from .results import findings
+from .sets import read_sets
+from .translate import translate, ways_of
+
+SETTINGS = "study.json"
+RESULTS = "results.json"
+
+
+def run(study: Study) -> None:
+    """Trains and translates what is not finished yet, and writes the report; with `report_only` that alone."""
+    if study.report_only:
+        write_report(study.out)
+        return
+    check_torch("Averaging")
+    for training in (*study.starts.values(), *filter(is_trained, study.trainings)):
+        check_flags(training.model, training.settings, training.out)
+    make_writable(study.out)
+    with locked(study.out) as lock:
+        _fix_settings(study)
+        text = study.settings.text
+        prepare(text, study.resolutions, study.lengths[-1], study.out, study.threads * study.jobs, lock)
+    sets = read_sets(study.out, text.source_lang, text.target_lang)
+    run_in_parallel([partial(_start, start, study) for start in study.starts.values()], study.jobs)
+    trained = [training for training in study.trainings if is_trained(training)]
+    run_in_parallel([partial(_train, training, study) for training in trained], study.jobs)
+    for training in study.trainings:
+        if not is_trained(training):
+            _make(training, study)
+    translations = [
+        partial(translate, training, way, study, sets[way.set_name])
+        for training in study.trainings
+        for way in ways_of(training, study, sets)
+    ]
+    run_in_parallel(translations, study.jobs)
+    write_json(study.out / RESULTS, findings(study, sets))
+    write_report(study.out)
+
+
+def is_trained(training: Training) -> bool:
+    """Returns whether a model of the study is trained on documents, rather than made of another one."""
+    return training.variant not in (SENTENCES, CONVERTED)
+
+
+def _fix_settings(study: Study) -> None:
+    """Stores what decides the trainings, and refuses to go on with anything else."""
+    settings, start = study.settings.as_json(), next(iter(study.starts.values())).settings.as_json()
+    now = {
+        **{f"{group} {name}": value for group, own in settings.items() for name, value in own.items()},
+        **{f"start {name}": value for name, value in start["training"].items()},
+        "resolutions": list(study.resolutions),
+        "longest length": study.lengths[-1],
+        "k": study.k,
+    }
+    now = {name: value for name, value in now.items() if not name.endswith(" seed") and name != "start linformer_args"}
+    path = study.out / SETTINGS
+    if not path.exists():
+        if any(not entry.name.startswith(".") for entry in study.out.iterdir()):
+            raise UserError(
+                f"{study.out} holds other files than this study's: name a new or an empty folder with --out."
+            )
+        write_json(path, now)
+        return
+    before = read_json(path)
+    for name, value in now.items():
+        if before.get(name) != value:
+            raise UserError(
+                f"{study.out} was made with {name} = {before.get(name)!r}, not {value!r}: all models need the same, so "
+                "give that, or use another --out."
+            )
+
+
+def _start(training: Training, study: Study) -> None:
+    """Trains a Transformer on sentences."""
+    _train_on(training, OF_SENTENCES, study)
+
+
+def _train(training: Training, study: Study) -> None:
+    """Goes on from there on documents."""
+    _train_on(training, EXAMPLES, study)
+
+
+def _train_on(training: Training, folder: str, study: Study) -> None:
+    """Trains a model on a folder of binary data, and writes the checkpoint that is gone on and translated with."""
+    training.out.mkdir(parents=True, exist_ok=True)
+    link_folder(training.out / "bin", study.out / "bin" / folder)
+    say(f"{training.variant.label}, seed {training.seed}:")
+    train(training.model, training.settings, training.out, Machines(), study.threads, study.jobs)
+    chosen = checkpoint_of(training)
+    if not chosen.exists():
+        checkpoints, count = training.folder / "checkpoints", training.settings.translation.average
+        if count:
+            average(newest(checkpoints, count), chosen)
+        else:
+            with replacing(chosen) as part:
+                shutil.copyfile(checkpoints / "checkpoint_best.pt", part)
+
+
+def _make(training: Training, study: Study) -> None:
+    """Makes a model that is not trained on documents of one that is there."""
+    training.folder.mkdir(parents=True, exist_ok=True)
+    chosen = checkpoint_of(training)
+    if training.variant is SENTENCES:
+        link_folder(chosen, checkpoint_of(study.starts[training.seed]))
+    elif not chosen.exists():
+        (transformer,) = [own for own in study.trainings if own.variant.name == TRANSFORMER and own.seed == training.seed]
+        log = training.folder / "convert.log"
+        run_command(convert_command(training, checkpoint_of(transformer), chosen), "convert", log, study.threads)

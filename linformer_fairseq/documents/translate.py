@@ -1,0 +1,153 @@
+"""Translating whole documents with a trained model."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from linformer_fairseq.cli.errors import UserError
+from linformer_fairseq.cli.files import write_json
+from linformer_fairseq.cli.machine import describe_machine
+from linformer_fairseq.cli.processes import run_command
+from linformer_fairseq.cli.progress import say
+from linformer_fairseq.quality.variants import Training
+from linformer_fairseq.recipe import logs, texts
+from linformer_fairseq.recipe.documents import SEPARATOR
+from linformer_fairseq.recipe.evaluate import detokenise, in_order
+from linformer_fairseq.recipe.fairseq_command import command_line
+from linformer_fairseq.recipe.settings import SENTENCEPIECE
+from linformer_fairseq.recipe.steps import build_folder, locked
+from linformer_fairseq.recipe.train import DOCUMENT_TASK
+from linformer_fairseq.trained import plain_encoder_flags
+
+from .arguments import Study, checkpoint_of
+from .arms import SENTENCES
+from .prepare import SENTENCES as OF_SENTENCES
+from .prepare import TESTED
+from .sets import GLOSSARY, LONG, TEST, VALID, DocumentSet
+
+HYPOTHESES = "hypotheses.txt"
+FACTS = "translation.json"
+FORCED, FREE = "forced", "free"
+BATCH_TOKENS = 16384
+"""Source tokens of a batch, in which documents of about the same length are translated together."""
+LENGTH_LIMITS = ("--max-len-a", "1.5", "--max-len-b", "20")
+"""The longest translation of a sentence, in subwords."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """How a set is translated."""
+
+    set_name: str
+    longest: int
+    """Tokens at which documents are cut."""
+    mode: str = FORCED
+    """Whether the number of sentences is that of the source, or whatever the model makes of it."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.set_name}-{self.longest}-{self.mode}"
+
+
+def ways(study: Study) -> list[Way]:
+    """Returns all ways in which the study translates with a model that was trained on documents."""
+    trained = study.settings.text.max_subwords
+    found = [Way(VALID, trained)]
+    if study.test:
+        found += [Way(TEST, length) for length in study.lengths if length <= trained]
+        found += [Way(LONG, length) for length in study.lengths if length > trained]
+        found.append(Way(GLOSSARY, trained))
+        if study.free:
+            found.append(Way(TEST, trained, FREE))
+    return found
+
+
+def ways_of(training: Training, study: Study, sets: dict[str, DocumentSet]) -> list[Way]:
+    """Returns the ways in which a model of the study translates; sentence by sentence all lengths are one."""
+    found = [way for way in ways(study) if way.set_name in sets]
+    if training.variant is not SENTENCES:
+        return found
+    return [way for way in found if way.longest == study.settings.text.max_subwords and way.mode == FORCED]
+
+
+def translate(training: Training, way: Way, study: Study, documents: DocumentSet) -> None:
+    """Translates a set, and writes the translations, a document a line, with what is known of the run."""
+    with locked(training.folder) as lock:
+        build_folder(
+            training.folder / "translations" / way.name,
+            f"Translating {documents.name} with {training.variant.label}, seed {training.seed}, {way.mode}, in parts of "
+            f"up to {way.longest:,} tokens",
+            lambda to: _translate(training, way, study, documents, to, lock),
+        )
+
+
+def _translate(training: Training, way: Way, study: Study, documents: DocumentSet, to: Path, lock: int) -> None:
+    by_sentence = training.variant is SENTENCES
+    expected = len(documents.sources) if by_sentence else len(documents.spans)
+    name, log = f"{training.variant.label}, seed {training.seed}", to / "generate.log"
+    command = command_line("generate", generation(training, way, study, documents))
+    on_line = _progress(name, expected)
+    run_command(command, "fairseq-generate", log, study.threads, lock, on_line, name)
+    found = logs.read_translation(log.read_text(encoding="utf-8"))
+    lines = in_order(found.hypotheses, expected, name)
+    divided = [[sentence.strip() for sentence in line.split(SEPARATOR)] for line in lines]
+    if by_sentence:
+        divided = documents.sentences([" ".join(own) for own in divided])
+    text = study.settings.text
+    texts.write_lines(to / HYPOTHESES, (f" {SEPARATOR} ".join(detokenise(own, text)) for own in divided))
+    facts = {
+        "seconds": found.seconds,
+        "tokens_per_second": found.tokens_per_second,
+        "beam": study.settings.translation.beam,
+        "threads": study.threads,
+        "jobs": study.jobs,
+        "machine": describe_machine(),
+        "command": command,
+    }
+    write_json(to / FACTS, facts)
+
+
+def generation(training: Training, way: Way, study: Study, documents: DocumentSet) -> list[str]:
+    """Returns the arguments of fairseq-generate."""
+    text, translation, settings = study.settings.text, study.settings.translation, training.settings.training
+    by_sentence = training.variant is SENTENCES
+    folder, subset = (OF_SENTENCES, documents.split) if by_sentence else (TESTED, documents.subset)
+    return [
+        *(str(study.out / "bin" / folder), "--task", DOCUMENT_TASK, "--gen-subset", subset),
+        *("--source-lang", text.source_lang, "--target-lang", text.target_lang),
+        *("--path", str(checkpoint_of(training)), "--sentence-count", way.mode),
+        *("--max-source-positions", str(way.longest)),
+        *("--beam", str(translation.beam), "--lenpen", str(translation.lenpen), *LENGTH_LIMITS),
+        *("--max-tokens", str(max(BATCH_TOKENS, way.longest)), "--required-batch-size-multiple", "1"),
+        *("--num-workers", "0", "--log-format", "json"),
+        *("--remove-bpe", *([SENTENCEPIECE] if text.bpe == SENTENCEPIECE else [])),
+        *(["--cpu"] if settings.on_cpu else []),
+        *(["--fp16"] if settings.inference_precision == "fp16" else []),
+        *plain_encoder_flags(),
+    ]
+
+
+def _progress(name: str, expected: int) -> Callable[[str], None]:
+    """Returns a function of the lines of fairseq-generate that says after every tenth how far it is."""
+    done = 0
+
+    def on_line(line: str) -> None:
+        nonlocal done
+        if line.startswith("H-"):
+            done += 1
+            if 10 * done // expected > 10 * (done - 1) // expected:
+                say(f"  {name}: {done:,} of {expected:,} translated")
+
+    return on_line
+
+
+def read_hypotheses(training: Training, way: Way) -> list[list[str]]:
+    """Returns the sentences of every translated document.
+
+    Raises:
+        UserError: there is no such translation.
+    """
+    path = training.folder / "translations" / way.name / HYPOTHESES
+    if not path.exists():
+        raise UserError(f"{path} is missing: run the study without --report-only first, which keeps what is finished.")
+    return [[sentence.strip() for sentence in line.split(SEPARATOR)] for line in texts.read_lines(path)]

@@ -1,0 +1,86 @@
+"""Made documents that tell whether a translation uses what stands far back in its source.
+
+The first lines of such a document are a glossary: made-up names with their translations, which are drawn anew for each
+document. The names come again in later sentences, where nothing but the glossary says how to translate them.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from itertools import product
+from typing import NamedTuple
+
+from .corpus import Grammar
+from .documents import Document
+from .texts import Pair
+
+NAMES = tuple(map("".join, product(("Bel", "Dor", "Fim", "Gul", "Kas", "Lem", "Nor", "Tav"), ("kor", "dan", "wix"))))
+"""Names in the source."""
+TRANSLATIONS = tuple(map("".join, product(("Ama", "Eli", "Iso", "Oru", "Uma", "Yla", "Esa", "Oba"), ("ra", "ne", "to"))))
+"""Names in the target."""
+SIZES = (4, 8, 16, 32, 64, 128)
+"""Sentences of a document in the training text, each as often as the others: short ones make the rule easier to find."""
+TESTED_SIZE = 110
+"""Sentences of a document in the validation and test sets."""
+TESTED_DOCUMENTS = {"valid": 4, "test": 24}
+MOST_NAMES = 6
+MENTIONING = 0.3
+"""The share of clauses whose subject is a name of the glossary."""
+_ENTRY = re.compile(r"(\w+) = (\w+)")
+
+
+class Mention(NamedTuple):
+    """A name in a later sentence of a document."""
+
+    sentence: int
+    """The number of the sentence, from 0 on."""
+    entry: int
+    """That of the glossary's line that says what the name is in the target."""
+    translation: str
+    """What it says."""
+
+
+class _NamingGrammar(Grammar):
+    """Draws sentences whose subjects may be names of a glossary."""
+
+    def __init__(self, seed: str) -> None:
+        super().__init__(seed)
+        self.entries: list[Pair] = []
+
+    def document(self, size: int) -> Document:
+        """Draws a document of `size` sentences, among them a glossary of one to six lines."""
+        count = self.rng.randint(1, min(MOST_NAMES, size // 2))
+        self.entries = list(
+            zip(self.rng.sample(NAMES, count), self.rng.sample(TRANSLATIONS, count), strict=True)
+        )
+        lines = [" = ".join(entry) for entry in self.entries]
+        pairs = self.pairs()
+        return [*((line, line) for line in lines), *(next(pairs) for _ in range(size - count))]
+
+    def _subject(self) -> tuple[str, str, bool]:
+        if self._chance(MENTIONING):
+            return (*self.rng.choice(self.entries), False)
+        return super()._subject()
+
+
+def glossary_documents(split: str, training: int, seed: int) -> list[Document]:
+    """Returns documents with a glossary, English to German.
+
+    Args:
+        training: how many the training text gets; 0 for none in any split.
+    """
+    grammar = _NamingGrammar(f"glossaries {seed} {split}")
+    if split not in TESTED_DOCUMENTS:
+        return [grammar.document(grammar.rng.choice(SIZES)) for _ in range(training)]
+    return [grammar.document(TESTED_SIZE) for _ in range(TESTED_DOCUMENTS[split] if training else 0)]
+
+
+def mentions(sources: Sequence[str]) -> Iterator[Mention]:
+    """Yields the names of a document's glossary wherever they come again in its source sentences."""
+    entries: dict[str, tuple[int, str]] = {}
+    for number, sentence in enumerate(sources):
+        if found := _ENTRY.fullmatch(sentence):
+            entries[found[1]] = (number, found[2])
+        else:
+            for word in re.findall(r"\w+", sentence):
+                if word in entries:
+                    yield Mention(number, *entries[word])
