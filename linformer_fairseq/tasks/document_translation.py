@@ -255,8 +255,13 @@ class DocumentTranslationTask(TranslationTask):
                         "--prefix-size, or give --sentence-count free"
                     )
                 generator.search = SentenceCountSearch(self.tgt_dict, self.target_separator, limits)
-        generator.sentence_limits = limits
-        generator.max_len = min(generator.max_len, positions[1])
+            generator.sentence_limits = limits
+            generator.max_len = min(generator.max_len, positions[1])
+            if limits.min_len >= generator.max_len:
+                raise ValueError(
+                    f"--min-len {limits.min_len} is not below the longest target, {generator.max_len:,} tokens: give "
+                    "a smaller one"
+                )
         return generator
 
     @property
