@@ -9,9 +9,12 @@ from linformer_fairseq.checkpoints import admit_checkpoint_types
 from linformer_fairseq.models import LinformerTransformerLanguageModel, LinformerTransformerModel
 from linformer_fairseq.modules import CausalLinformerAttention, LinformerMultiheadAttention, TwoLevelAttention
 from linformer_fairseq.numpy_compat import restore_numpy_compat
+from linformer_fairseq.tasks import DocumentHubInterface, DocumentTranslationTask
 
 __all__ = [
     "CausalLinformerAttention",
+    "DocumentHubInterface",
+    "DocumentTranslationTask",
     "LinformerMultiheadAttention",
     "LinformerTransformerLanguageModel",
     "LinformerTransformerModel",

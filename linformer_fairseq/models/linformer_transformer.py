@@ -27,6 +27,7 @@ from linformer_fairseq.models.decoder import LinformerTransformerDecoder
 from linformer_fairseq.models.encoder import LinformerTransformerEncoder
 from linformer_fairseq.models.errors import one_sentence
 from linformer_fairseq.models.loading import ChecksProjections
+from linformer_fairseq.tasks.hub import DocumentHubInterface
 
 
 @register_model("linformer_transformer")
@@ -57,6 +58,26 @@ class LinformerTransformerModel(ChecksProjections, TransformerModel):
         model = super().build_model(_namespace(args, resolve=True), task)
         model.decoder.trains_alignments = bool(getattr(settings, "load_alignments", False))
         return model
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        model_name_or_path: str,
+        checkpoint_file: str = "model.pt",
+        data_name_or_path: str = ".",
+        **kwargs: Any,
+    ) -> DocumentHubInterface:
+        """fairseq's `from_pretrained`, whose interface translates documents as well.
+
+        Args:
+            kwargs: flags that replace those of the checkpoint; `task` names another task, "document_translation" for
+                one.
+        """
+        if isinstance(task := kwargs.get("task"), str):
+            kwargs["task"] = {"_name": task}
+        return DocumentHubInterface.from_hub(
+            super().from_pretrained(model_name_or_path, checkpoint_file, data_name_or_path, **kwargs)
+        )
 
     @classmethod
     def build_encoder(

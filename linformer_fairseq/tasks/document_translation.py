@@ -1,0 +1,388 @@
+"""The task `document_translation`: fairseq's `translation` of whole documents."""
+
+import logging
+from argparse import Namespace
+from collections import deque
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import numpy as np
+from fairseq import utils
+from fairseq.criterions import FairseqCriterion
+from fairseq.data import Dictionary, LanguagePairDataset, data_utils
+from fairseq.data.iterators import EpochBatchIterator
+from fairseq.dataclass import ChoiceEnum
+from fairseq.models import BaseFairseqModel
+from fairseq.search import BeamSearch
+from fairseq.sequence_generator import SequenceGenerator
+from fairseq.sequence_scorer import SequenceScorer
+from fairseq.tasks import register_task
+from fairseq.tasks.translation import TranslationConfig, TranslationTask
+from torch import Tensor
+
+from linformer_fairseq.models.errors import one_sentence
+from linformer_fairseq.tasks.parts import DocumentsInParts, Hypothesis, cut, even_parts, halves, join, sentence_lengths
+from linformer_fairseq.tasks.sentence_search import SentenceCountSearch, SentenceLimits, pad_lengths
+from linformer_fairseq.tasks.sentences import DocumentDictionary, SentenceEncoder
+
+logger = logging.getLogger(__name__)
+
+SentenceCount: Any = ChoiceEnum(["forced", "free"])
+DEFAULT_POSITIONS = (TranslationConfig.max_source_positions, TranslationConfig.max_target_positions)
+WHOLE_ONLY = ("--score-reference", "--prefix-size", "--constraints")
+"""Flags of fairseq that a document in parts cannot be translated with."""
+
+
+@dataclass
+class DocumentTranslationConfig(TranslationConfig):
+    """The flags of fairseq's `translation`, and those of documents."""
+
+    sentence_separator: str = field(
+        default="<sep>", metadata={"help": "word of both dictionaries that stands between two sentences of a document"}
+    )
+    sentence_count: SentenceCount = field(
+        default="forced",
+        metadata={"help": "translations have as many sentences as their source (forced), or what the search finds"},
+    )
+    no_split_documents: bool = field(
+        default=False,
+        metadata={"help": "refuse documents that are longer than the model instead of translating them in parts"},
+    )
+
+
+@register_task("document_translation", dataclass=DocumentTranslationConfig)
+class DocumentTranslationTask(TranslationTask):
+    """Translates documents: a line of the binarised text is a document, whose sentences a separator divides.
+
+    Models train as in fairseq's `translation`. Where fairseq translates, that is, computes no losses, documents that
+    are longer than the model are cut at sentence borders, translated part by part and joined again, and the model's own
+    `--max-source-positions` and `--max-target-positions` hold where these flags are left at fairseq's default.
+
+    Raises:
+        ValueError: a dictionary without the separator.
+    """
+
+    cfg: DocumentTranslationConfig
+    tokenizer: Any
+
+    def __init__(self, cfg: DocumentTranslationConfig, src_dict: Dictionary, tgt_dict: Dictionary) -> None:
+        super().__init__(cfg, src_dict, tgt_dict)
+        for side, dictionary in (("source", src_dict), ("target", tgt_dict)):
+            _check_separator(cfg.sentence_separator, dictionary, side)
+            dictionary.separator = cfg.sentence_separator
+        self.source_separator: int = src_dict.index(cfg.sentence_separator)
+        self.target_separator: int = tgt_dict.index(cfg.sentence_separator)
+        self.computes_losses = False
+        """fairseq builds a criterion where it trains and validates, and none where it translates."""
+        self.checkpoint_positions = (0, 0)
+        """The longest source and target of the checkpoints that were loaded."""
+        self.whole_only: str | None = None
+        """The flag of the last generator, if any, that works with documents only that the model takes whole."""
+
+    @classmethod
+    def load_dictionary(cls, filename: str) -> DocumentDictionary:
+        return DocumentDictionary.load(filename)
+
+    @classmethod
+    def setup_task(cls, cfg: DocumentTranslationConfig, **kwargs: Any) -> "DocumentTranslationTask":
+        with one_sentence():
+            return super().setup_task(cfg, **kwargs)
+
+    def build_criterion(self, *arguments: Any, **options: Any) -> FairseqCriterion:
+        self.computes_losses = True
+        return super().build_criterion(*arguments, **options)
+
+    def build_model(self, cfg: Namespace, from_checkpoint: bool = False) -> BaseFairseqModel:
+        model = super().build_model(cfg, from_checkpoint)
+        if self.cfg.eval_bleu:  # fairseq takes this tokeniser past `build_tokenizer`
+            self.tokenizer = self._sentence_by_sentence(self.tokenizer)
+        if from_checkpoint:
+            own = model.max_positions()
+            self.checkpoint_positions = tuple(map(max, zip(self.checkpoint_positions, own, strict=True)))
+        return model
+
+    def build_tokenizer(self, args: Any) -> SentenceEncoder | None:
+        return self._sentence_by_sentence(super().build_tokenizer(args))
+
+    def build_bpe(self, args: Any) -> SentenceEncoder | None:
+        return self._sentence_by_sentence(super().build_bpe(args))
+
+    def _sentence_by_sentence(self, encoder: Any) -> SentenceEncoder | None:
+        return None if encoder is None else SentenceEncoder(encoder, self.cfg.sentence_separator)
+
+    def max_positions(self) -> tuple[int, int]:
+        """The longest source and target: the flags, or of a loaded checkpoint where they are fairseq's default."""
+        given = super().max_positions()
+        if self.computes_losses:
+            return given
+        source, target = (
+            own if own and flag == default else flag
+            for flag, default, own in zip(given, DEFAULT_POSITIONS, self.checkpoint_positions, strict=True)
+        )
+        return source, target
+
+    def get_batch_iterator(
+        self,
+        dataset: LanguagePairDataset,
+        max_tokens: int | None = None,
+        max_sentences: int | None = None,
+        max_positions: tuple[int, int] | None = None,
+        ignore_invalid_inputs: bool = False,
+        required_batch_size_multiple: int = 1,
+        **options: Any,
+    ) -> EpochBatchIterator:
+        """Returns fairseq's iterator.
+
+        To translate, documents count as much as the longest of their parts, and none is left out: newer fairseq drops
+        the last documents where `required_batch_size_multiple` is above 1.
+        """
+        if not self.computes_losses:
+            required_batch_size_multiple = 1
+            with one_sentence():
+                dataset = self._in_parts(
+                    dataset, max_tokens, max_positions or self.max_positions(), ignore_invalid_inputs
+                )
+        return super().get_batch_iterator(
+            dataset,
+            max_tokens=max_tokens,
+            max_sentences=max_sentences,
+            max_positions=max_positions,
+            ignore_invalid_inputs=ignore_invalid_inputs,
+            required_batch_size_multiple=required_batch_size_multiple,
+            **options,
+        )
+
+    def _in_parts(
+        self, dataset: LanguagePairDataset, max_tokens: int | None, limits: tuple[int, int], skip: bool
+    ) -> DocumentsInParts:
+        """Looks at all documents before any is translated.
+
+        Args:
+            limits: the longest source and target.
+            skip: leave a document that cannot be cut to fairseq's filter instead of refusing it.
+
+        Raises:
+            ValueError: a document that cannot be cut, or a part that exceeds `max_tokens`.
+        """
+        self._check_whole(dataset, limits)
+        longest, longest_target = limits
+        sizes = np.array(dataset.src_sizes)
+        for index in np.flatnonzero(sizes > longest).tolist():
+            document = self._document(dataset.src[index])
+            try:
+                sizes[index] = max(map(len, self._parts(document, longest, index)))
+            except ValueError:
+                if not skip:
+                    raise
+        if max_tokens is not None:
+            for index in np.flatnonzero((sizes > max_tokens) & (sizes <= longest)).tolist():
+                raise ValueError(
+                    f"{self._name(self._document(dataset.src[index]), index)} takes {sizes[index]:,} tokens at once, "
+                    f"more than --max-tokens {max_tokens}: give a larger --max-tokens, or a smaller "
+                    "--max-source-positions, at which documents are cut"
+                )
+        return DocumentsInParts(dataset, sizes, min(longest_target, max_tokens or longest_target))
+
+    def _check_whole(self, dataset: LanguagePairDataset, limits: tuple[int, int]) -> None:
+        """Refuses documents that the model does not take whole beside a flag that needs them so.
+
+        Raises:
+            ValueError: there is one.
+        """
+        if self.whole_only is None:
+            return
+        too_long = np.array(dataset.src_sizes) > limits[0]
+        if self.whole_only == "--score-reference" and dataset.tgt_sizes is not None:
+            too_long |= dataset.tgt_sizes > limits[1]
+        for index in np.flatnonzero(too_long).tolist():
+            raise ValueError(
+                f"{self._name(self._document(dataset.src[index]), index)} or its reference is longer than the model, "
+                f"and {self.whole_only} works with whole documents only: leave the document or the flag out"
+            )
+
+    def _document(self, tokens: Tensor) -> Tensor:
+        return tokens[tokens.ne(self.src_dict.pad())]
+
+    def _name(self, document: Tensor, index: int | None = None) -> str:
+        """Returns what a message calls a document: its number, as in fairseq's output, and its first words."""
+        words = self.src_dict.string(document[:6])
+        return f'{"the document" if index is None else f"document {index}"} ("{words} ...")'
+
+    def _parts(self, document: Tensor, longest: int, index: int | None = None) -> list[Tensor]:
+        """Cuts a document where it is longer than `longest` tokens.
+
+        Raises:
+            ValueError: with `--no-split-documents`, or where a sentence alone is longer.
+        """
+        if len(document) <= longest:
+            return [document]
+        name = self._name(document, index)
+        if self.cfg.no_split_documents:
+            raise ValueError(
+                f"{name} has {len(document):,} tokens, and the model takes {longest:,}: leave out "
+                "--no-split-documents, or shorten the document"
+            )
+        lengths = sentence_lengths(document, self.source_separator)
+        for number, length in enumerate(lengths, 1):
+            if length >= longest:
+                raise ValueError(
+                    f"sentence {number} of {name} has {length:,} subwords, and the model takes {longest - 1:,}: put "
+                    f"{self.cfg.sentence_separator} where it can be cut"
+                )
+        return cut(document, self.source_separator, even_parts(lengths, longest))
+
+    def build_generator(
+        self, models: list[BaseFairseqModel], args: Any, *arguments: Any, **options: Any
+    ) -> SequenceGenerator | SequenceScorer:
+        """Returns fairseq's generator, with `SentenceCountSearch` where the number of sentences is forced.
+
+        Limits of length hold for each sentence; `inference_step` sets the generator's own for every batch.
+        """
+        with one_sentence():
+            limits = _sentence_limits(args)
+            self.whole_only = next((flag for flag in WHOLE_ONLY if getattr(args, _name_of(flag), None)), None)
+            positions = utils.resolve_max_positions(self.max_positions(), *[model.max_positions() for model in models])
+            for dataset in self.datasets.values():
+                self._check_whole(dataset, positions)
+            generator = super().build_generator(models, args, *arguments, **options)
+            if not isinstance(generator, SequenceGenerator):
+                return generator
+            if self._forced:
+                if type(generator.search) is not BeamSearch or self.whole_only:
+                    raise ValueError(
+                        "the number of sentences is forced by beam search alone: leave out --sampling, "
+                        "--diverse-beam-groups, --diversity-rate, --match-source-len, --constraints and "
+                        "--prefix-size, or give --sentence-count free"
+                    )
+                generator.search = SentenceCountSearch(self.tgt_dict, self.target_separator, limits)
+            generator.sentence_limits = limits
+            generator.max_len = min(generator.max_len, positions[1])
+            if limits.min_len >= generator.max_len:
+                raise ValueError(
+                    f"--min-len {limits.min_len} is not below the longest target, {generator.max_len:,} tokens: give "
+                    "a smaller one"
+                )
+        return generator
+
+    @property
+    def _forced(self) -> bool:
+        return bool(self.cfg.sentence_count == "forced")
+
+    def inference_step(
+        self,
+        generator: SequenceGenerator | SequenceScorer,
+        models: list[BaseFairseqModel],
+        sample: dict[str, Any],
+        prefix_tokens: Tensor | None = None,
+        constraints: Tensor | None = None,
+    ) -> list[list[Hypothesis]]:
+        """Translates a batch of documents.
+
+        The first parts of all documents are searched together, then the second ones, and so on. A part whose
+        translation reaches the longest target before its end is cut in two, and these are translated instead; a
+        sentence that reaches it by itself stays as it is, with a warning.
+
+        Returns:
+            the hypotheses of each document, best first: as many as fairseq returns, or the best one of a document that
+            was translated in parts.
+        """
+        given = {"prefix_tokens": prefix_tokens, "constraints": constraints}
+        given_whole = any(words is not None for words in given.values())
+        if not isinstance(generator, SequenceGenerator):
+            return super().inference_step(generator, models, sample, **given)
+        documents = [self._document(tokens) for tokens in sample["net_input"]["src_tokens"]]
+        numbers = sample["id"].tolist() if "id" in sample else [None] * len(documents)
+        longest = utils.resolve_max_positions(self.max_positions(), *[model.max_positions() for model in models])[0]
+        with one_sentence():
+            waiting = [deque(self._parts(d, longest, number)) for d, number in zip(documents, numbers, strict=True)]
+            whole = all(len(parts) == 1 for parts in waiting)
+            if not whole and given_whole:
+                raise ValueError("prefixes and constraints need documents that the model takes whole: leave them out")
+        may_cut = not self.cfg.no_split_documents and not given_whole
+        done: list[list[tuple[Tensor, list[Hypothesis]]]] = [[] for _ in documents]
+        while any(waiting):
+            rows = [row for row, parts in enumerate(waiting) if parts]
+            parts = [waiting[row].popleft() for row in rows]
+            found = self._search(generator, models, sample if whole else self._batch(parts), parts, given)
+            whole = False
+            for row, part, (hypotheses, complete) in zip(rows, parts, found, strict=True):
+                lengths = sentence_lengths(part, self.source_separator)
+                if not complete and may_cut and len(lengths) > 1:
+                    waiting[row].extendleft(reversed(cut(part, self.source_separator, halves(lengths))))
+                    continue
+                if not complete:
+                    logger.warning(
+                        f"the translation of {self._name(part, numbers[row])} reaches the longest target, "
+                        f"{generator.max_len:,} tokens, and is cut there"
+                    )
+                done[row].append((part, hypotheses))
+        return [parts[0][1] if len(parts) == 1 else [self._join(generator, parts)] for parts in done]
+
+    def _batch(self, parts: list[Tensor]) -> dict[str, Any]:
+        """Returns the batch of these documents, padded on the right."""
+        tokens = data_utils.collate_tokens(parts, self.src_dict.pad(), left_pad=False)
+        return {"net_input": {"src_tokens": tokens, "src_lengths": tokens.ne(self.src_dict.pad()).sum(1)}}
+
+    def _search(
+        self,
+        generator: SequenceGenerator,
+        models: list[BaseFairseqModel],
+        sample: dict[str, Any],
+        parts: list[Tensor],
+        given: dict[str, Tensor | None],
+    ) -> list[tuple[list[Hypothesis], bool]]:
+        """Returns the hypotheses of every part, those that are complete first, and whether the first one is."""
+        lengths = pad_lengths([sentence_lengths(part, self.source_separator) for part in parts])
+        limits = generator.sentence_limits.document(lengths)
+        generator.max_len_a, generator.max_len_b = 0, int(limits.max())
+        if self._forced:
+            given = {**given, "constraints": lengths.to(parts[0].device)}
+        else:
+            limits = limits.max().expand_as(limits)  # fairseq has one limit for all
+        found = super().inference_step(generator, models, sample, **given)
+        results = []
+        for hypotheses, sources, limit in zip(found, lengths, limits.tolist(), strict=True):
+            borders = int((sources >= 0).sum()) - 1
+            is_cut = [self._is_cut(generator, hypothesis["tokens"], borders, limit) for hypothesis in hypotheses]
+            order = sorted(range(len(hypotheses)), key=is_cut.__getitem__)
+            results.append(([hypotheses[i] for i in order], not all(is_cut)))
+        return results
+
+    def _is_cut(self, generator: SequenceGenerator, tokens: Tensor, borders: int, limit: int) -> bool:
+        """Whether a translation, with its end, would have gone on where the model has no more positions."""
+        if self._forced and int(tokens.eq(self.target_separator).sum()) < borders:
+            return True
+        return bool(len(tokens) == generator.max_len <= limit)
+
+    def _join(self, generator: SequenceGenerator, parts: list[tuple[Tensor, list[Hypothesis]]]) -> Hypothesis:
+        best = [(part, hypotheses[0]) for part, hypotheses in parts]
+        return join(best, self.target_separator, generator.normalize_scores, generator.len_penalty)
+
+
+def _check_separator(separator: str, dictionary: Dictionary, side: str) -> None:
+    """Refuses a dictionary that does not hold the separator as an ordinary word.
+
+    Raises:
+        ValueError: it does not.
+    """
+    if len(separator.split()) != 1 or dictionary.index(separator) < dictionary.nspecial:
+        raise ValueError(
+            f"the {side} dictionary has no word {separator!r} to divide sentences: put it between the sentences of "
+            "every document before fairseq-preprocess, or name the word that is there with --sentence-separator"
+        )
+
+
+def _name_of(flag: str) -> str:
+    return flag[2:].replace("-", "_")
+
+
+def _sentence_limits(args: Any) -> SentenceLimits:
+    """Reads fairseq's limits of length, which hold for each sentence here.
+
+    Raises:
+        ValueError: limits that no sentence can keep.
+    """
+    given = {f.name: getattr(args, f.name) for f in fields(SentenceLimits) if hasattr(args, f.name)}
+    limits = SentenceLimits(**given)
+    limits.validate()
+    return limits
