@@ -87,7 +87,7 @@ def limited_memory(device: torch.device) -> Iterator[None]:
     Without a limit Linux would grant the allocation and kill the process once it fills it, and with it all contenders.
     A GPU needs none, as its allocator refuses what does not fit; systems other than Linux tell no numbers to go by.
     """
-    held, free = _kilobytes("/proc/self/status", "VmData"), _kilobytes("/proc/meminfo", "MemAvailable")
+    held, free = kilobytes("/proc/self/status", "VmData"), kilobytes("/proc/meminfo", "MemAvailable")
     if device.type == "cuda" or held is None or free is None:
         yield
         return
@@ -103,7 +103,7 @@ def limited_memory(device: torch.device) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
 
 
-def _kilobytes(path: str, name: str) -> int | None:
+def kilobytes(path: str, name: str) -> int | None:
     """Returns a number from one of Linux's lists, or None where there is no such list."""
     if sys.platform != "linux" or not Path(path).exists():
         return None

@@ -1,4 +1,4 @@
-"""`python -m linformer_fairseq.documents`: documents translated with each kind of attention, from raw text to a report."""
+"""`python -m linformer_fairseq.documents`: documents and each kind of attention, from raw text to a report."""
 
 import sys
 from functools import partial

@@ -51,6 +51,8 @@ class Study:
     """Whether to translate without forcing the number of sentences too."""
     costs: bool
     """Whether to measure time and memory."""
+    repeats: int
+    """Training steps that count for a time."""
     report_only: bool
     """Whether to do nothing but write the report of the results that are stored in `out`."""
     threads: int
@@ -68,18 +70,20 @@ def _arms(text: str) -> list[str]:
 def build_parser() -> Parser:
     parser = Parser(
         prog="documents",
-        description="Train a Transformer on sentences, go on from there on documents with each kind of attention, and "
-        "compare the translations of whole documents.",
-        epilog="All other options are the recipe's (python -m linformer_fairseq.recipe --help); here their defaults are "
-        f"{shlex.join(DEFAULTS)}, and --max-subwords is the longest example. What follows -- goes to every fairseq-train "
-        "as it is.",
+        description="Train a Transformer on sentences, go on from there on documents with each kind of attention, "
+        "and compare the translations of whole documents.",
+        epilog="All other options are the recipe's (python -m linformer_fairseq.recipe --help); here their defaults "
+        f"are {shlex.join(DEFAULTS)}, and --max-subwords is the longest example. What follows -- goes to every "
+        "fairseq-train as it is.",
     )
     switch: dict[str, Any] = {"action": argparse.BooleanOptionalAction}
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder for all results")
     parser.add_argument(
         "--arms", type=_arms, default=",".join(ARMS), metavar="NAME[,NAME]", help="what to train and translate with"
     )
-    parser.add_argument("--seeds", type=counts, default="1,2,3", metavar="S[,S]", help="seeds; most arms have the first")
+    parser.add_argument(
+        "--seeds", type=counts, default="1,2,3", metavar="S[,S]", help="seeds; most arms have the first"
+    )
     parser.add_argument("-k", "--k", type=count, default=64, help="slots of Linformer and windows of two levels")
     parser.add_argument(
         "--resolutions",
@@ -100,10 +104,9 @@ def build_parser() -> Parser:
     parser.add_argument("--start-warmup-updates", type=natural, default=1000, help="its updates up to that rate")
     parser.add_argument("--start-dropout", type=_rate, default=0.3, help="its dropout")
     parser.add_argument("--test", **switch, default=True, help="translate the test set, too, once all is decided")
-    parser.add_argument(
-        "--free", **switch, default=True, help="translate without forcing the number of sentences, too"
-    )
+    parser.add_argument("--free", **switch, default=True, help="translate without forcing the number of sentences, too")
     parser.add_argument("--costs", **switch, default=True, help="measure time and memory at these lengths")
+    parser.add_argument("--cost-repeats", type=count, default=5, help="training steps that count for a time")
     parser.add_argument(
         "--report-only", action="store_true", help="write the report from DIR/results.json, train nothing"
     )
@@ -126,13 +129,13 @@ def parse(argv: Sequence[str]) -> Study:
     settings, longest = run.settings, run.settings.text.max_subwords
     if not 0 < longest <= own.lengths[-1]:
         raise UserError(
-            f"--max-subwords {longest} must be from 1 to the last of --lengths, {own.lengths[-1]}, for which the models "
-            "are made: change one of them."
+            f"--max-subwords {longest} must be from 1 to the last of --lengths, {own.lengths[-1]}, for which the "
+            "models are made: change one of them."
         )
     if longest > settings.training.max_tokens:
         raise UserError(
-            f"--max-subwords {longest} is more than --max-tokens {settings.training.max_tokens}, so that no batch would "
-            "hold a whole document: change one of them."
+            f"--max-subwords {longest} is more than --max-tokens {settings.training.max_tokens}, so that no batch "
+            "would hold a whole document: change one of them."
         )
     on_sentences = dataclasses.replace(
         settings.training,
@@ -157,6 +160,7 @@ def parse(argv: Sequence[str]) -> Study:
         test=own.test,
         free=own.free,
         costs=own.costs,
+        repeats=own.cost_repeats,
         report_only=own.report_only,
         threads=run.threads,
         jobs=run.jobs,

@@ -1,4 +1,4 @@
-"""From raw documents to fairseq's binary data: single sentences, examples to train on, and whole documents to translate."""
+"""From raw documents to fairseq's binary data: sentences, examples to train on, and whole documents to translate."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -47,9 +47,7 @@ def prepare(text: Text, resolutions: Sequence[int], longest: int, out: Path, thr
         words = dictionary if name != EXAMPLES else None
         total = sum(_subwords(prefix, langs) for own in prefixes.values() for prefix in own)
         log = out / "bin" / f"{name}.log"
-        make = partial(
-            binarise, prefixes, langs, log=log, total=total, threads=threads, lock=lock, dictionary=words
-        )
+        make = partial(binarise, prefixes, langs, log=log, total=total, threads=threads, lock=lock, dictionary=words)
         build_folder(out / "bin" / name, f"Binarising the {name}", make)
 
 

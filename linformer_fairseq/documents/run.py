@@ -1,7 +1,7 @@
 """The order of the study: one text, the trainings on sentences, those on documents, translations, costs, the report."""
 
 import shutil
-from collections.abc import Iterable
+import sys
 from functools import partial
 
 from linformer_fairseq.average import average, newest
@@ -18,8 +18,8 @@ from linformer_fairseq.recipe.steps import link_folder, locked
 from linformer_fairseq.recipe.train import train
 
 from .arguments import Study, checkpoint_of
-from .arms import CONVERTED, SENTENCES, TRANSFORMER, training_of
-from .convert import convert_command
+from .arms import CONVERTED, SENTENCES, TRANSFORMER
+from .costs import measure_costs
 from .prepare import EXAMPLES, prepare
 from .prepare import SENTENCES as OF_SENTENCES
 from .report import write_report
@@ -57,6 +57,9 @@ def run(study: Study) -> None:
         for way in ways_of(training, study, sets)
     ]
     run_in_parallel(translations, study.jobs)
+    if study.costs:
+        timed = [own for own in trained if own.seed == next(iter(study.starts))]
+        measure_costs(timed, study)
     write_json(study.out / RESULTS, findings(study, sets))
     write_report(study.out)
 
@@ -127,6 +130,12 @@ def _make(training: Training, study: Study) -> None:
     if training.variant is SENTENCES:
         link_folder(chosen, checkpoint_of(study.starts[training.seed]))
     elif not chosen.exists():
-        (transformer,) = [own for own in study.trainings if own.variant.name == TRANSFORMER and own.seed == training.seed]
+        (transformer,) = [
+            own for own in study.trainings if own.variant.name == TRANSFORMER and own.seed == training.seed
+        ]
         log = training.folder / "convert.log"
-        run_command(convert_command(training, checkpoint_of(transformer), chosen), "convert", log, study.threads)
+        own = training.variant
+        command = [sys.executable, "-m", "linformer_fairseq.convert", str(checkpoint_of(transformer)), str(chosen)]
+        command += ["--linformer-k", str(study.k), "--linformer-attention", own.attention]
+        command += ["--linformer-projection", own.projection, *own.flags.split()]
+        run_command([*command, "--texts", "0", "--threads", str(study.threads)], "convert", log, study.threads)

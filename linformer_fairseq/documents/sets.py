@@ -85,7 +85,13 @@ def read_sets(out: Path, source: str, target: str) -> dict[str, DocumentSet]:
     for number, (name, (split, spans)) in enumerate(read_json(out / "tested" / FILE_NAME).items()):
         sides = (texts.read_lines(raw / f"{split}.{lang}") for lang in (source, target))
         sets[name] = DocumentSet(
-            name, split, f"test{number or ''}", [tuple(span) for span in spans], *sides, subwords(bpe, split, source), target
+            name,
+            split,
+            f"test{number or ''}",
+            [tuple(span) for span in spans],
+            *sides,
+            subwords(bpe, split, source),
+            target,
         )
     return sets
 

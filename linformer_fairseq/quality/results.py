@@ -14,7 +14,7 @@ from linformer_fairseq.cli.machine import describe_machine
 from linformer_fairseq.length_buckets import Bucket, buckets
 from linformer_fairseq.recipe import texts
 from linformer_fairseq.recipe.evaluate import HYPOTHESES
-from linformer_fairseq.recipe.scores import bleu_of_counts, middle, resampled, sentence_counts
+from linformer_fairseq.recipe.scores import bleu_of_counts, difference_of_means, sentence_counts
 from linformer_fairseq.recipe.settings import SCORES
 
 from .arguments import Study
@@ -91,19 +91,10 @@ class Result:
 
 
 def difference(baseline: Sequence[Result], system: Sequence[Result]) -> dict[str, float]:
-    """Returns how much higher the mean BLEU over a system's seeds is than over the baseline's.
-
-    Returns:
-        `mean`: the difference. `low` and `high`: its middle 95 % in the paired bootstrap of Koehn (2004), where each
-        resample of the sentences scores all seeds of both.
-    """
-    before, after = (numpy.mean([own.bleu() for own in results]) for results in (baseline, system))
-    redrawn_before, redrawn_after = (
-        numpy.mean([resampled(own.subset.bleu, own.counts) for own in results], axis=0)
-        for results in (baseline, system)
-    )
-    low, high = middle(redrawn_after - redrawn_before)
-    return {"mean": float(after - before), "low": low, "high": high}
+    """Returns how much higher the mean BLEU over a system's seeds is than over the baseline's, as
+    `recipe.scores.difference_of_means` does."""
+    before, after = ([own.counts for own in results] for results in (baseline, system))
+    return difference_of_means(baseline[0].subset.bleu, before, after)
 
 
 def by_k(k: int) -> list[Bucket]:

@@ -15,7 +15,9 @@ from .texts import Pair
 
 NAMES = tuple(map("".join, product(("Bel", "Dor", "Fim", "Gul", "Kas", "Lem", "Nor", "Tav"), ("kor", "dan", "wix"))))
 """Names in the source."""
-TRANSLATIONS = tuple(map("".join, product(("Ama", "Eli", "Iso", "Oru", "Uma", "Yla", "Esa", "Oba"), ("ra", "ne", "to"))))
+TRANSLATIONS = tuple(
+    map("".join, product(("Ama", "Eli", "Iso", "Oru", "Uma", "Yla", "Esa", "Oba"), ("ra", "ne", "to")))
+)
 """Names in the target."""
 SIZES = (4, 8, 16, 32, 64, 128)
 """Sentences of a document in the training text, each as often as the others: short ones make the rule easier to find."""
@@ -49,9 +51,7 @@ class _NamingGrammar(Grammar):
     def document(self, size: int) -> Document:
         """Draws a document of `size` sentences, among them a glossary of one to six lines."""
         count = self.rng.randint(1, min(MOST_NAMES, size // 2))
-        self.entries = list(
-            zip(self.rng.sample(NAMES, count), self.rng.sample(TRANSLATIONS, count), strict=True)
-        )
+        self.entries = list(zip(self.rng.sample(NAMES, count), self.rng.sample(TRANSLATIONS, count), strict=True))
         lines = [" = ".join(entry) for entry in self.entries]
         pairs = self.pairs()
         return [*((line, line) for line in lines), *(next(pairs) for _ in range(size - count))]

@@ -61,7 +61,7 @@ def test_peak_that_cannot_be_listed_is_unknown(capsys: pytest.CaptureFixture) ->
 
 
 def test_memory_is_limited_to_what_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
-    kilobytes = memory._kilobytes("/proc/meminfo", "MemAvailable")
+    kilobytes = memory.kilobytes("/proc/meminfo", "MemAvailable")
     if kilobytes is None:
         pytest.skip("not on Linux")
     monkeypatch.setattr(memory, "RESERVE", 0.5)  # far from what other processes take or give back meanwhile

@@ -1,0 +1,149 @@
+"""Time and memory of the trained models, on documents of fixed lengths.
+
+All models are given the same random tokens and translate into as many: a translation that ends early would look fast.
+"""
+
+import multiprocessing
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from fairseq.sequence_generator import SequenceGenerator
+
+from linformer_fairseq.benchmark.efficiency.batches import equally_long
+from linformer_fairseq.benchmark.efficiency.trainer import Trainer
+from linformer_fairseq.benchmark.memory import kilobytes, release
+from linformer_fairseq.benchmark.timing import INPUT_SETS, interleaved, with_peaks
+from linformer_fairseq.cli.files import read_json, write_json
+from linformer_fairseq.cli.machine import describe_machine
+from linformer_fairseq.cli.main import quiet_libraries
+from linformer_fairseq.cli.progress import say
+from linformer_fairseq.quality.variants import Training
+from linformer_fairseq.trained import Trained, load_trained
+
+from .arguments import Study, checkpoint_of
+from .prepare import TESTED
+
+FILE_NAME = "costs.json"
+TRAINING, TRANSLATION = "training", "translation"
+WARM_UP = 1
+SEED = 1
+STATUS = "/proc/self/status"
+
+Row = dict[str, Any]
+"""What one model costs at one length."""
+
+
+def measure_costs(trainings: Sequence[Training], study: Study) -> None:
+    """Adds to costs.json what is not there yet: speed and memory of training, time and memory of translation, for every
+    model at every length."""
+    path = study.out / FILE_NAME
+    names = [training.variant.name for training in trainings]
+    asked = {"arms": names, "lengths": list(study.lengths), "threads": study.threads, "machine": describe_machine()}
+    before = read_json(path) if path.exists() else None
+    rows: list[Row] = before["rows"] if before and before["asked"] == asked else []
+    done = {(row["part"], row["length"]) for row in rows}
+    for length in study.lengths:
+        for part, measure in ((TRAINING, _train), (TRANSLATION, _translate)):
+            if (part, length) not in done:
+                say(f"Measuring {part}, documents of {length:,} tokens ...")
+                rows = [*rows, *({"part": part, "length": length, **row} for row in measure(length, trainings, study))]
+                write_json(path, {"asked": asked, "rows": rows})
+
+
+def _load(training: Training, study: Study) -> Trained:
+    return load_trained(checkpoint_of(training), study.out / "bin" / TESTED)
+
+
+def _train(length: int, trainings: Sequence[Training], study: Study) -> Iterator[Row]:
+    """Yields tokens/s and peak memory of a training step of every model, the models in turn."""
+    settings = study.settings.training
+    device = torch.device("cpu" if settings.on_cpu else "cuda")
+    torch.set_num_threads(study.threads)
+    loaded = {training.variant.name: _load(training, study) for training in trainings}
+    trainers = {name: Trainer(own.model.to(device).train(), own.task, torch.float32) for name, own in loaded.items()}
+    words = next(iter(loaded.values())).task.source_dictionary
+    tokens = max(settings.max_tokens, length)
+    batches = [equally_long(length, tokens, words, SEED + number, device) for number in range(INPUT_SETS)]
+    samples = [batch.largest for batch in batches]
+    calls = {name: partial(_step, trainer, samples) for name, trainer in trainers.items()}
+    measured = with_peaks(interleaved(calls, study.repeats, WARM_UP, device), calls, device)
+    for name, found in measured.items():
+        speed = batches[0].target_tokens / found.time.median if found.time else None
+        yield {"arm": name, "tokens_per_second": speed, "peak_bytes": found.peak_bytes, "note": found.note}
+    release(device)
+
+
+def _step(trainer: Trainer, samples: Sequence[dict[str, Any]], run: int) -> object:
+    return trainer.step(samples[run % len(samples)])
+
+
+def _translate(length: int, trainings: Sequence[Training], study: Study) -> Iterator[Row]:
+    """Yields seconds and peak memory of a beam search, each model in a process of its own."""
+    documents = max(1, study.settings.training.max_tokens // length)
+    context = multiprocessing.get_context("spawn")
+    for training in trainings:
+        with ProcessPoolExecutor(1, mp_context=context) as pool:
+            arguments = (checkpoint_of(training), study.out / "bin" / TESTED, length, documents)
+            beam, cpu = study.settings.translation.beam, study.settings.training.on_cpu
+            seconds, peak = pool.submit(search, *arguments, beam, study.threads, cpu).result()
+        say(f"  {training.variant.label}: {seconds:,.1f} s")
+        yield {
+            "arm": training.variant.name,
+            "documents": documents,
+            "beam": beam,
+            "seconds": seconds,
+            "peak_bytes": peak,
+        }
+
+
+@torch.no_grad()
+def search(
+    checkpoint: Path, data: Path, length: int, documents: int, beam: int, threads: int, cpu: bool
+) -> tuple[float, int | None]:
+    """Translates documents of `length` random tokens into as many with fairseq's beam search.
+
+    Returns:
+        Seconds, and the bytes that it takes at its peak beyond the model; None on a system that does not tell.
+    """
+    quiet_libraries()
+    torch.set_num_threads(threads)
+    device = torch.device("cpu" if cpu else "cuda")
+    loaded = load_trained(checkpoint, data)
+    model, words = loaded.model.to(device), loaded.task.target_dictionary
+    model.make_generation_fast_(need_attn=False)
+    generator = SequenceGenerator([model], words, beam, max_len_a=0, max_len_b=length - 1, min_len=length - 1)
+    sample = equally_long(length, length * documents, words, SEED, device).largest
+    release(device)
+    peak = _Peak(device)
+    start = time.perf_counter()
+    generator.generate([model], sample)
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter() - start, peak.bytes()
+
+
+class _Peak:
+    """The most memory that this process takes from now on."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        if device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(device)
+            self._before: int | None = torch.cuda.memory_allocated(device)
+        else:
+            self._before = kilobytes(STATUS, "VmRSS")
+            if self._before is not None:
+                Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # Linux then forgets the peak so far
+
+    def bytes(self) -> int | None:
+        if self._before is None:
+            return None
+        if self._device.type == "cuda":
+            return torch.cuda.max_memory_allocated(self._device) - self._before
+        peak = kilobytes(STATUS, "VmHWM")
+        return None if peak is None else 1024 * (peak - self._before)

@@ -1,0 +1,141 @@
+"""What the study found, read from the folders of its finished trainings: the content of results.json."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy
+from sacrebleu.metrics import BLEU
+
+from linformer_fairseq.cli.files import read_json
+from linformer_fairseq.cli.machine import describe_machine
+from linformer_fairseq.quality.variants import Description, Training
+from linformer_fairseq.recipe import logs
+from linformer_fairseq.recipe.prepare import corpus_facts
+from linformer_fairseq.recipe.scores import difference_of_means
+from linformer_fairseq.recipe.train import LOG
+
+from .arguments import Study
+from .arms import ARMS, SENTENCES, TRANSFORMER
+from .costs import FILE_NAME as COSTS
+from .scores import by_length, glossary_shares, scores, thirds
+from .sets import GLOSSARY, DocumentSet
+from .translate import FACTS, FORCED, Way, read_hypotheses, ways_of
+
+Sets = Mapping[str, DocumentSet]
+
+
+def findings(study: Study, sets: Sets) -> dict[str, Any]:
+    """Returns all that the report says, as results.json holds it."""
+    settings = study.settings
+    text, training = settings.text, settings.training
+    rows = [
+        _row(training, way, study, sets[way.set_name])
+        for training in study.trainings
+        for way in ways_of(training, study, sets)
+    ]
+    start = next(iter(study.starts.values())).settings.training
+    return {
+        "command": study.command,
+        "machine": describe_machine(),
+        "text": f"{text.dataset.name}, {text.source_lang} to {text.target_lang}",
+        "corpus": {name: value for name, value in corpus_facts(study.out / "text").items() if name != "documents"},
+        "documents": {name: len(own.spans) for name, own in sets.items()},
+        "resolutions": list(study.resolutions),
+        "longest_example": text.max_subwords,
+        "lengths": list(study.lengths),
+        "k": study.k,
+        "start": {"updates": start.updates, "max_tokens": start.max_tokens},
+        "updates": training.updates,
+        "max_tokens": training.max_tokens,
+        "precision": training.precision,
+        "average": settings.translation.average,
+        "beam": settings.translation.beam,
+        "arms": {name: asdict(_described(name, study.k)) for name in dict.fromkeys(row["arm"] for row in rows)},
+        "trainings": [_training(own) for own in (*study.starts.values(), *study.trainings)],
+        "costs": read_json(study.out / COSTS) if study.costs else None,
+        "rows": rows,
+        "differences": _differences(rows, sets),
+    }
+
+
+def _described(name: str, k: int) -> Description:
+    arm = ARMS[name]
+    if not arm.attention:
+        return Description(arm.label, arm.what)
+    flags = (
+        f"--linformer-k {k} --linformer-attention {arm.attention} --linformer-projection {arm.projection} {arm.flags}"
+    )
+    return Description(arm.label, arm.what, flags.strip())
+
+
+def _training(training: Training) -> dict[str, Any]:
+    """Returns the facts of a training; only its name where there was none."""
+    own = {"arm": training.variant.name, "seed": training.seed}
+    path = training.folder / LOG
+    if not path.exists():
+        return own
+    log = logs.read_training(path.read_text(encoding="utf-8"))
+    return {
+        **own,
+        "parameters": log.parameters,
+        "updates": log.updates,
+        "seconds": log.seconds,
+        "tokens": log.tokens,
+        "validation_curve": log.curve,
+        "command": read_json(training.folder / "train.json")["command"],
+        "jobs": read_json(training.folder / "train.json")["jobs"],
+    }
+
+
+def _row(training: Training, way: Way, study: Study, documents: DocumentSet) -> dict[str, Any]:
+    hypotheses = read_hypotheses(training, way)
+    found = scores(hypotheses, documents)
+    facts = read_json(training.folder / "translations" / way.name / FACTS)
+    row = {
+        "arm": training.variant.name,
+        "seed": training.seed,
+        "set": way.set_name,
+        "longest": way.longest,
+        "mode": way.mode,
+        **found,
+        "by_length": by_length(numpy.array(found["counts"]), documents, study.lengths),
+        "seconds": facts["seconds"],
+    }
+    if way.set_name == GLOSSARY and way.mode == FORCED:
+        row["glossary"] = glossary_shares(hypotheses, documents)
+    return row
+
+
+def _differences(rows: Sequence[dict[str, Any]], sets: Sets) -> list[dict[str, Any]]:
+    """Returns how far every model is from the Transformer, over the seeds that both have."""
+    ways = dict.fromkeys((row["set"], row["longest"], row["mode"]) for row in rows)
+    differences = []
+    for way in ways:
+        by_arm: dict[str, dict[int, numpy.ndarray]] = {}
+        for row in rows:
+            if (row["set"], row["longest"], row["mode"]) == way or _is_by_sentence(row, way):
+                by_arm.setdefault(row["arm"], {})[row["seed"]] = numpy.array(row["counts"])
+        baseline = by_arm.pop(TRANSFORMER, {})
+        for arm, own in by_arm.items():
+            if shared := sorted(own.keys() & baseline.keys()):
+                found = _difference(sets[way[0]], [baseline[seed] for seed in shared], [own[seed] for seed in shared])
+                names = dict(zip(("set", "longest", "mode"), way, strict=True))
+                differences.append({"arm": arm, **names, "seeds": shared, **found})
+    return differences
+
+
+def _is_by_sentence(row: dict[str, Any], way: tuple[str, int, str]) -> bool:
+    """Returns whether a row is of a translation sentence by sentence, which is the same at every length."""
+    return row["arm"] == SENTENCES.name and row["set"] == way[0] and way[2] == FORCED
+
+
+def _difference(
+    documents: DocumentSet, baseline: Sequence[numpy.ndarray], system: Sequence[numpy.ndarray]
+) -> dict[str, Any]:
+    bleu = BLEU(trg_lang=documents.language, force=True)
+    by_third = [
+        difference_of_means(bleu, [own[third] for own in baseline], [own[third] for own in system])
+        for third in thirds(documents)
+    ]
+    return {**difference_of_means(bleu, baseline, system), "thirds": by_third}

@@ -1,0 +1,121 @@
+"""Scores of translated documents."""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy
+from sacrebleu.metrics import BLEU, CHRF
+
+from linformer_fairseq.length_buckets import Bucket, buckets
+from linformer_fairseq.recipe.glossary import mentions
+from linformer_fairseq.recipe.scores import bleu_of_counts, sentence_counts
+
+from .sets import DocumentSet
+
+POSITIONS = buckets((8, 16, 32, 64))
+"""Ranges of sentences in a document, counted from 1."""
+DISTANCES = buckets((64, 256, 512, 1024))
+"""Ranges of tokens from a line of a glossary to a sentence with its name."""
+
+Translation = list[list[str]]
+"""The sentences of each document."""
+
+
+def scores(hypotheses: Translation, documents: DocumentSet) -> dict[str, Any]:
+    """Returns what is known of a translation of a set.
+
+    - `d_bleu`, `chrf`: sacreBLEU's BLEU and chrF2, a document a segment.
+    - `s_bleu`: a sentence a segment, where every document has as many sentences as its source; otherwise None.
+    - `length_ratio`: words for each word of the references.
+    - `missing`: the share of the source's sentences for which there is none, as the translation has too few.
+    - `repeated`: the share of sentences that are the same as one before in their document, beyond those of the
+      references.
+    - `by_position`: BLEU of sentences by their place in the document, where the numbers agree.
+    - `counts`: what BLEU counts in each document, from which every other difference can be made.
+
+    Args:
+        hypotheses: of every document of the set, in its order.
+    """
+    bleu, chrf = BLEU(trg_lang=documents.language, force=True), CHRF()
+    references = documents.sentences(documents.references)
+    left, right = ([" ".join(own) for own in side] for side in (hypotheses, references))
+    counts = sentence_counts(bleu, left, right)
+    words, wanted = counts[:, :2].sum(0)
+    agreeing = all(len(own) == len(theirs) for own, theirs in zip(hypotheses, references, strict=True))
+    return {
+        "documents": len(hypotheses),
+        "d_bleu": bleu_of_counts(bleu, counts.sum(0)),
+        "d_bleu_signature": str(bleu.get_signature()),
+        "chrf": chrf.corpus_score(left, [right]).score,
+        "chrf_signature": str(chrf.get_signature()),
+        "length_ratio": float(words / wanted),
+        "missing": missing(hypotheses, references),
+        "repeated": repeated(hypotheses) - repeated(references),
+        **(_by_sentence(bleu, hypotheses, references) if agreeing else {"s_bleu": None, "by_position": None}),
+        "counts": counts.tolist(),
+    }
+
+
+def _by_sentence(bleu: BLEU, hypotheses: Translation, references: Translation) -> dict[str, Any]:
+    left, right = ([sentence for own in side for sentence in own] for side in (hypotheses, references))
+    counts = sentence_counts(bleu, left, right)
+    places = [place for own in references for place in range(1, len(own) + 1)]
+    rows = _in_buckets(POSITIONS, places, lambda chosen: bleu_of_counts(bleu, counts[chosen].sum(0)))
+    return {"s_bleu": bleu_of_counts(bleu, counts.sum(0)), "by_position": rows}
+
+
+def missing(hypotheses: Translation, references: Translation) -> float:
+    """Returns the share of sentences that the translations have too few of."""
+    lacking = [max(0, len(theirs) - len(own)) for own, theirs in zip(hypotheses, references, strict=True)]
+    return sum(lacking) / sum(map(len, references))
+
+
+def repeated(documents: Translation) -> float:
+    """Returns the share of sentences that stand in their document before."""
+    again = sum(sum(count - 1 for count in Counter(own).values()) for own in documents)
+    return again / sum(map(len, documents))
+
+
+def glossary_shares(hypotheses: Translation, documents: DocumentSet) -> list[dict[str, Any]]:
+    """Returns the share of names that are translated as their glossary says, by how far it is.
+
+    Args:
+        hypotheses: with as many sentences as the sources.
+    """
+    distances, found = [], []
+    sources, lengths = documents.sentences(documents.sources), documents.sentences(documents.lengths)
+    for own, source, tokens in zip(hypotheses, sources, lengths, strict=True):
+        for mention in mentions(source):
+            distances.append(sum(tokens[mention.entry : mention.sentence]))
+            found.append(mention.translation in re.findall(r"\w+", own[mention.sentence]))
+    right = numpy.array(found)
+    return _in_buckets(DISTANCES, distances, lambda chosen: float(right[chosen].mean()))
+
+
+def by_length(counts: numpy.ndarray, documents: DocumentSet, lengths: Sequence[int]) -> list[dict[str, Any]]:
+    """Returns BLEU of documents by their length, cut at these lengths in source tokens."""
+    bleu = BLEU(trg_lang=documents.language, force=True)
+    return _in_buckets(
+        buckets(tuple(lengths)), documents.tokens, lambda chosen: bleu_of_counts(bleu, counts[chosen].sum(0))
+    )
+
+
+def thirds(documents: DocumentSet) -> list[list[int]]:
+    """Returns the documents of each third by length, the shortest first."""
+    ordered = numpy.argsort(documents.tokens, kind="stable")
+    return [sorted(third.tolist()) for third in numpy.array_split(ordered, 3) if len(third)]
+
+
+def _in_buckets(
+    ranges: Sequence[Bucket], values: Sequence[int], score: Callable[[numpy.ndarray], float]
+) -> list[dict[str, Any]]:
+    """Returns the score of what has a value in each range that is not empty."""
+    rows = []
+    for bucket in ranges:
+        chosen = numpy.array([value in bucket for value in values], dtype=bool)
+        if chosen.any():
+            bounds = {"shortest": bucket.shortest, "longest": bucket.longest}
+            rows.append({**bounds, "number": int(chosen.sum()), "score": score(chosen)})
+    return rows
