@@ -104,17 +104,18 @@ def _introduction(found: Found) -> str:
         f"Seeds {', '.join(map(str, seeds))} for {', '.join(several)}; one for the others."
         if several
         else (
-            f"One seed ({seeds[0]}) for every model: another seed alone moves BLEU by as much as many of these differences."
+            f"One seed ({seeds[0]}) for every model: another seed alone moves BLEU by as much as many of these "
+            "differences."
         )
     )
     return (
         f"{found['text']}: {corpus['train']:,} sentence pairs to train on; documents: "
         f"{', '.join(f'{name} {count:,}' for name, count in sets.items())}. {found['machine']}.\n\n"
         f"A Transformer is trained on sentences ({found['start']['updates']:,} updates of up to "
-        f"{found['start']['max_tokens']:,} tokens). From there every model goes on for {found['updates']:,} updates of up "
-        f"to {found['max_tokens']:,} tokens with examples of {resolutions} sentences and of whole documents, up to "
-        f"{found['longest_example']:,} tokens, in {found['precision']}, with k = {found['k']}. It translates with {which}, "
-        f"beam {found['beam']}, and as many sentences as the source has. {told} Intervals are the 95 % of a paired "
+        f"{found['start']['max_tokens']:,} tokens). From there every model goes on for {found['updates']:,} updates of "
+        f"up to {found['max_tokens']:,} tokens with examples of {resolutions} sentences and of whole documents, up to "
+        f"{found['longest_example']:,} tokens, in {found['precision']}, with k = {found['k']}. It translates with "
+        f"{which}, beam {found['beam']}, and as many sentences as the source has. {told} Intervals are the 95 % of a paired "
         "bootstrap over documents (Koehn, 2004), which knows nothing of seeds."
     )
 
@@ -165,8 +166,8 @@ def _quality(found: Found) -> list[str]:
             row[name] for row in found["rows"] for name in ("d_bleu_signature", "chrf_signature")
         )
         parts += [
-            f"The test set, cut at {way[1]:,} tokens; the thirds of the documents by length have d-BLEU's difference from "
-            "the Transformer's:",
+            f"The test set, cut at {way[1]:,} tokens; the thirds of the documents by length have d-BLEU's difference "
+            "from the Transformer's:",
             table(headers, lines),
             f"Signatures: {', '.join(f'`{signature}`' for signature in signatures)}.",
         ]
@@ -235,8 +236,8 @@ def _completeness(found: Found) -> list[str]:
     return [
         "## Missing and repeated sentences",
         *parts,
-        "Missing: of the source's sentences, those that the translation has too few of. Repeated: sentences that stand in "
-        "their document before, beyond those of the references.",
+        "Missing: of the source's sentences, those that the translation has too few of. Repeated: sentences that stand "
+        "in their document before, beyond those of the references.",
     ]
 
 
@@ -257,8 +258,8 @@ def _glossary(found: Found) -> list[str]:
         lines.append([label(found, arm), *(f"{value:.1f}" for value in means), _number(mean(rows, "d_bleu"), ".2f")])
     return [
         "## Glossaries",
-        "Made documents whose first lines say how made-up names are to be translated, drawn anew for each document. The "
-        "share of names, in per cent, that are translated so, by the tokens between that line and the sentence:",
+        "Made documents whose first lines say how made-up names are to be translated, drawn anew for each document. "
+        "The share of names, in per cent, that are translated so, by the tokens between that line and the sentence:",
         table(["Model", *headers, "d-BLEU"], lines),
     ]
 
@@ -289,8 +290,8 @@ def _costs(found: Found) -> list[str]:
 
     parts = [
         "## Time and memory",
-        f"Of the trained models, on random tokens, every document of the same length and translated into as many tokens "
-        f"({asked['machine']}; threads: {asked['threads']}).",
+        f"Of the trained models, on random tokens, every document of the same length and translated into as many "
+        f"tokens ({asked['machine']}; threads: {asked['threads']}).",
     ]
     if all(TRANSFORMER in own for own in training.values()):
         parts += [
@@ -340,8 +341,8 @@ def _trainings(found: Found) -> list[str]:
     return [
         "## Training",
         table(headers, lines),
-        "Perplexity is the lowest on what the training validates on, sentences or documents. Tokens/s are target tokens "
-        f"in updates, of the mixture of short and long examples.{shared}",
+        "Perplexity is the lowest on what the training validates on, sentences or documents. Tokens/s are target "
+        f"tokens in updates, of the mixture of short and long examples.{shared}",
     ]
 
 

@@ -75,8 +75,8 @@ def translate(training: Training, way: Way, study: Study, documents: DocumentSet
     with locked(training.folder) as lock:
         build_folder(
             training.folder / "translations" / way.name,
-            f"Translating {documents.name} with {training.variant.label}, seed {training.seed}, {way.mode}, in parts of "
-            f"up to {way.longest:,} tokens",
+            f"Translating {documents.name} with {training.variant.label}, seed {training.seed}, {way.mode}, in parts "
+            f"of up to {way.longest:,} tokens",
             lambda to: _translate(training, way, study, documents, to, lock),
         )
 

@@ -230,7 +230,7 @@ def _punctuated(words: str) -> str:
 
 
 def make_documents(sizes: dict[str, int], seed: int) -> dict[str, list[list[Pair]]]:
-    """Returns documents of 8 to 120 sentence pairs for every split; their sentences have nothing to do with each other."""
+    """Returns documents of 8 to 120 sentence pairs for every split, whose sentences are independent of each other."""
     documents: dict[str, list[list[Pair]]] = {}
     for split, size in sizes.items():
         grammar = Grammar(f"made documents {seed} {split}")

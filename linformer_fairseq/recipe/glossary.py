@@ -20,7 +20,7 @@ TRANSLATIONS = tuple(
 )
 """Names in the target."""
 SIZES = (4, 8, 16, 32, 64, 128)
-"""Sentences of a document in the training text, each as often as the others: short ones make the rule easier to find."""
+"""Sentences of a document in the training text, each as often as the others; the rule is found in short ones."""
 TESTED_SIZE = 110
 """Sentences of a document in the validation and test sets."""
 TESTED_DOCUMENTS = {"valid": 4, "test": 24}
