@@ -14,12 +14,14 @@ from linformer_fairseq.modules.projections import (
 )
 from linformer_fairseq.modules.registry import CAUSAL_KINDS, KINDS
 from linformer_fairseq.modules.two_level_attention import TwoLevelAttention
+from linformer_fairseq.modules.window_attention import CausalWindowAttention, WindowAttention
 
 __all__ = [
     "CAUSAL_KINDS",
     "KINDS",
     "CausalLinformerAttention",
     "CausalTwoLevelAttention",
+    "CausalWindowAttention",
     "ConvProjection",
     "LinearProjection",
     "LinformerMultiheadAttention",
@@ -29,4 +31,5 @@ __all__ = [
     "ProjectedAttention",
     "Projection",
     "TwoLevelAttention",
+    "WindowAttention",
 ]
