@@ -16,6 +16,10 @@ from linformer_fairseq.modules.registry import CAUSAL_KINDS, KINDS
 from linformer_fairseq.modules.two_level_attention import TwoLevelAttention
 from linformer_fairseq.modules.window_attention import CausalWindowAttention, WindowAttention
 
+# isort: split
+# the kinds of other packages come last wherever kinds are listed
+from linformer_fairseq.modules.peers import LongformerAttention, NystromformerAttention, PerformerAttention
+
 __all__ = [
     "CAUSAL_KINDS",
     "KINDS",
@@ -25,8 +29,11 @@ __all__ = [
     "ConvProjection",
     "LinearProjection",
     "LinformerMultiheadAttention",
+    "LongformerAttention",
     "MaxPool",
     "MeanPool",
+    "NystromformerAttention",
+    "PerformerAttention",
     "PooledLinear",
     "ProjectedAttention",
     "Projection",
