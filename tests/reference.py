@@ -13,20 +13,31 @@ from linformer_fairseq.modules import (
     CAUSAL_KINDS,
     KINDS,
     CausalTwoLevelAttention,
+    CausalWindowAttention,
     ConvProjection,
     LinearProjection,
     MaxPool,
     ProjectedAttention,
     Projection,
+    WindowAttention,
 )
 from linformer_fairseq.modules.linformer_attention import SlotOptions
 from linformer_fairseq.modules.ops import naive
 from linformer_fairseq.modules.registry import DEFAULT_KIND, LayerShapes
 
+CROSS_KINDS = [name for name, kind in KINDS.items() if not kind.encoder_only]
+"""The kinds of encoder self-attention and cross-attention; other packages' kinds have tests of their own."""
 PROJECTIONS = {name: kind.options.projection for name, kind in KINDS.items() if issubclass(kind.options, SlotOptions)}
 """The projections of Linformer attention by kind."""
 
-REFERENCED = (LinformerMultiheadAttention, TwoLevelAttention, CausalLinformerAttention, CausalTwoLevelAttention)
+REFERENCED = (
+    LinformerMultiheadAttention,
+    TwoLevelAttention,
+    WindowAttention,
+    CausalLinformerAttention,
+    CausalTwoLevelAttention,
+    CausalWindowAttention,
+)
 """The classes that `naive_attention` knows; the tests of any other compare it with a formula of their own."""
 
 
@@ -106,6 +117,8 @@ def naive_attention(
     if isinstance(attention, CausalTwoLevelAttention):
         two_levels = partial(_naive_causal_two_levels, attention)
         return naive.multihead(attention, query, key, value, lengths, two_levels)
+    if isinstance(attention, WindowAttention | CausalWindowAttention):
+        return naive.multihead(attention, query, key, value, lengths, partial(_naive_window, attention))
     keys, values = attention.key_projection, attention.value_projection
     if isinstance(keys, MaxPool):
         return _naive_max_pool_attention(attention, query, key, value, lengths)
@@ -138,6 +151,17 @@ def _naive_causal_two_levels(
 ) -> naive.Result:
     """Returns what one head of causal two-level attention computes, with zeros for the queries of padding."""
     out, rows = naive.causal_two_level_attention(q[: len(k)], k, v, *attention.sizes, attention.exact)
+    return _padded(out, len(q)), _padded(rows, len(q))
+
+
+def _naive_window(
+    attention: WindowAttention | CausalWindowAttention, q: Tensor, k: Tensor, v: Tensor, _: int
+) -> naive.Result:
+    """Returns what one head of window attention computes, with zeros for the queries of padding in self-attention."""
+    if not attention.self_attention:
+        return naive.window_attention(q, k, v, attention.window_size, "cross", attention.window_ratio)
+    place = "decoder" if attention.causal else "encoder"
+    out, rows = naive.window_attention(q[: len(k)], k, v, attention.window_size, place, 1.0)
     return _padded(out, len(q)), _padded(rows, len(q))
 
 

@@ -9,7 +9,7 @@ from typing import Any, Optional, TypeVar, Union, get_args
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 
 from linformer_fairseq.modules import CAUSAL_KINDS, KINDS, ProjectedAttention
-from linformer_fairseq.modules.registry import DEFAULT_KIND, Kind, LayerShapes, causal_kind, flag_of
+from linformer_fairseq.modules.registry import DEFAULT_KIND, Kind, LayerShapes, causal_kind, encoder_only, flag_of
 
 PLACES = ("encoder", "cross", "decoder")
 ALL_PLACES = ",".join(PLACES)
@@ -98,8 +98,10 @@ class AttentionConfig(FairseqDataclass):
         """
         flag, text, advice = self._k_of(place)
         longest = "--max-target-positions" if place == "decoder" else "--max-source-positions"
-        dims = _projected_dims(flag, _listed(text), advice, num_layers, longest, max_positions, kept)
         kind = self.kind_of(place)
+        dims = (0,) * num_layers
+        if kind.options.uses_k:
+            dims = _projected_dims(flag, _listed(text), advice, num_layers, longest, max_positions, kept)
         layers = LayerShapes(dims, num_heads, max_positions, flag, advice, scalar_noise)
         return [partial(kind.attention, **arguments) for arguments in kind.options_from(self).arguments(layers)]
 
@@ -201,6 +203,10 @@ class LinformerConfig(AttentionConfig):
         if self.linformer_decoder_projection is not None:
             _check_kind("--linformer-decoder-projection", self.linformer_decoder_projection, CAUSAL_KINDS)
         super().validate()
+        kind = KINDS[self.linformer_projection]
+        unfit = {"cross", "decoder"} if self.linformer_decoder_projection is None else {"cross"}
+        if kind.encoder_only and unfit & self.places:
+            raise ValueError(encoder_only(kind.name))
         for place, k in (("cross", self.linformer_cross_k), ("decoder", self.linformer_decoder_k)):
             if k is not None and place not in self.places:
                 raise ValueError(f"--linformer-{place}-k needs {place} among --linformer-attention")

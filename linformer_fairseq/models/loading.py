@@ -41,9 +41,9 @@ class ChecksProjections(BaseFairseqModel):
         state_dict = dict(prune_state_dict(state_dict, model_cfg))  # fairseq's `--encoder-layers-to-keep`
         own, found = projection_weights(self.state_dict()), projection_weights(state_dict)
         if own and not found:
-            logger.warning(
-                "the checkpoint has no projections (it is of full attention or two levels): E and F start fresh"
-            )
+            names = ", ".join(sorted({_OWN_WEIGHT.split(key)[-1] for key in own}))
+            attention = "full attention, two levels or a window"
+            logger.warning(f"the checkpoint has no projections (it is of {attention}): {names} start fresh")
             state_dict.update(own)
         else:
             with one_sentence():

@@ -14,19 +14,29 @@ from linformer_fairseq.modules.projections import (
 )
 from linformer_fairseq.modules.registry import CAUSAL_KINDS, KINDS
 from linformer_fairseq.modules.two_level_attention import TwoLevelAttention
+from linformer_fairseq.modules.window_attention import CausalWindowAttention, WindowAttention
+
+# isort: split
+# the kinds of other packages come last wherever kinds are listed
+from linformer_fairseq.modules.peers import LongformerAttention, NystromformerAttention, PerformerAttention
 
 __all__ = [
     "CAUSAL_KINDS",
     "KINDS",
     "CausalLinformerAttention",
     "CausalTwoLevelAttention",
+    "CausalWindowAttention",
     "ConvProjection",
     "LinearProjection",
     "LinformerMultiheadAttention",
+    "LongformerAttention",
     "MaxPool",
     "MeanPool",
+    "NystromformerAttention",
+    "PerformerAttention",
     "PooledLinear",
     "ProjectedAttention",
     "Projection",
     "TwoLevelAttention",
+    "WindowAttention",
 ]

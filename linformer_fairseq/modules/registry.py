@@ -6,7 +6,7 @@ files, asks this registry and knows no kind by name.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 if TYPE_CHECKING:
     from linformer_fairseq.modules.base import ProjectedAttention
@@ -19,7 +19,7 @@ class LayerShapes:
     """The layers that an attention is built for."""
 
     projected_dims: tuple[int, ...]
-    """k of every layer."""
+    """k of every layer; 0 for kinds that do not use it."""
     num_heads: int
     max_positions: int
     """N, the longest sentence in tokens."""
@@ -39,6 +39,9 @@ class AttentionOptions:
     flag's `help`, its `choices` where there are some, and in `needs` what else has to be chosen where the option has no
     effect by itself and is refused.
     """
+
+    uses_k: ClassVar[bool] = True
+    """Whether the projected dimension means anything to the kind; otherwise it gets none."""
 
     def validate(self) -> None:
         """Refuses values of which no attention can be built, whatever its size.
@@ -76,6 +79,8 @@ class Kind:
     """What it is, in the help of `--linformer-projection`."""
     defaults: Mapping[str, Any] = field(default_factory=dict)
     """Defaults for options of other kinds where this kind is chosen."""
+    encoder_only: bool = False
+    """Whether it is for the encoder's self-attention alone, and not for cross-attention."""
 
     def options_from(self, settings: object) -> AttentionOptions:
         """Reads the options of this kind from the attributes of `settings`."""
@@ -94,6 +99,11 @@ def causal_kind(name: str) -> Kind:
     return CAUSAL_KINDS.get(name, CAUSAL_KINDS[DEFAULT_KIND])
 
 
+def encoder_only(name: str) -> str:
+    """The sentence that refuses a kind of encoder self-attention elsewhere."""
+    return f"{name} is for the encoder's self-attention alone: use --linformer-attention encoder"
+
+
 def register_attention(
     name: str,
     options: type[AttentionOptions],
@@ -101,19 +111,20 @@ def register_attention(
     *,
     causal: bool = False,
     defaults: Mapping[str, Any] | None = None,
+    encoder_only: bool = False,
 ) -> Callable[[Attention], Attention]:
     """Decorates a class of attention with the name of a kind.
 
     Args:
         causal: it is a kind of the decoder's self-attention, and otherwise one of encoder and cross-attention.
-        defaults: as in `Kind`.
+        defaults, encoder_only: as in `Kind`.
     """
 
     def register(attention: Attention) -> Attention:
         kinds = CAUSAL_KINDS if causal else KINDS
         if name in kinds:
             raise ValueError(f"there is a kind {name!r} of attention already; choose another name")
-        kinds[name] = Kind(name, attention, options, help, defaults or {})
+        kinds[name] = Kind(name, attention, options, help, defaults or {}, encoder_only)
         return attention
 
     return register

@@ -22,6 +22,7 @@ from linformer_fairseq.modules import (
 )
 from linformer_fairseq.modules.level_sizes import CROSS, ENCODER, EXACT_BELOW
 from tests.models.toy import EVERYWHERE, SIZES, toy_model, toy_task
+from tests.reference import CROSS_KINDS
 
 
 def dims(layers: list, name: str = "self_attn") -> list[int]:
@@ -149,7 +150,7 @@ def test_frozen_projections_do_not_train() -> None:
     assert len(frozen) == 12
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in CAUSAL_KINDS])
+@pytest.mark.parametrize("kind", [kind for kind in CROSS_KINDS if kind not in CAUSAL_KINDS])
 def test_other_kinds_leave_the_decoder_linear(kind: str) -> None:
     flags = {"linformer_projection": kind, "linformer_attention": EVERYWHERE, "linformer_init": "identity"}
     model = toy_model(linformer_k="4", **flags)
@@ -208,7 +209,7 @@ def test_every_flag_has_a_help_text() -> None:
         ({"linformer_sharing": "some"}, "--linformer-sharing is one of none, headwise"),
         (
             {"linformer_projection": "fft"},
-            "--linformer-projection is one of linear, pooled-linear, .*, two-level, not 'fft'",
+            "--linformer-projection is one of linear, pooled-linear, .*, two-level, .*, not 'fft'",
         ),
         ({"linformer_open_slots": 0}, "--linformer-open-slots must be at least 1, not 0"),
         ({"linformer_open_slots": "3"}, "--linformer-open-slots takes a whole number, not '3'"),
@@ -217,7 +218,16 @@ def test_every_flag_has_a_help_text() -> None:
         ({"linformer_slot_width": 0}, "--linformer-slot-width must be at least 1, not 0"),
         (
             {"linformer_attention": "decoder", "linformer_decoder_projection": "conv"},
-            "--linformer-decoder-projection is one of linear, two-level, not 'conv'",
+            "--linformer-decoder-projection is one of linear, two-level, window, not 'conv'",
+        ),
+        ({"linformer_window_size": 8}, "--linformer-window-size 8 needs --linformer-projection window"),
+        (
+            {"linformer_window_size": 8, "linformer_attention": "decoder"},
+            "--linformer-window-size 8 needs --linformer-decoder-projection window",
+        ),
+        (
+            {"linformer_projection": "window", "linformer_window_size": 0},
+            "--linformer-window-size must be at least 1, not 0",
         ),
         (
             {"linformer_attention": "encoder", "linformer_decoder_projection": "linear"},

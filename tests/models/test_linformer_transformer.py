@@ -9,7 +9,6 @@ from fairseq.modules import FairseqDropout
 
 from linformer_fairseq.models.config import default_flags
 from linformer_fairseq.models.linformer_transformer import ARCHITECTURES
-from linformer_fairseq.modules import KINDS
 from linformer_fairseq.modules.linformer_attention import SHARINGS
 from tests.models.toy import (
     EVERYWHERE,
@@ -23,6 +22,7 @@ from tests.models.toy import (
     toy_task,
     translate,
 )
+from tests.reference import CROSS_KINDS
 from tests.variants import variants
 
 
@@ -30,7 +30,7 @@ from tests.variants import variants
     ("kind", "sharing", "places", "window"),
     variants(
         [
-            *((kind, sharing, "encoder,cross", None) for kind in KINDS for sharing in SHARINGS),
+            *((kind, sharing, "encoder,cross", None) for kind in CROSS_KINDS for sharing in SHARINGS),
             *(
                 ("linear", sharing, places, window)
                 for sharing in SHARINGS
@@ -39,12 +39,13 @@ from tests.variants import variants
             ),
         ],
         default=[
-            *((kind, "headwise", "encoder,cross", None) for kind in KINDS),
+            *((kind, "headwise", "encoder,cross", None) for kind in CROSS_KINDS),
             ("linear", "none", "decoder", 3),
             ("linear", "headwise", "encoder,decoder", 0),
             ("linear", "layerwise", EVERYWHERE, 0),
             ("linear", "key-value", EVERYWHERE, 3),
             ("two-level", "headwise", EVERYWHERE, None),
+            ("window", "headwise", EVERYWHERE, None),
         ],
     ),
 )
@@ -54,6 +55,7 @@ def test_translations_depend_on_neither_steps_nor_batch_nor_padding_side(
     """Beam search gives the scores of a parallel pass, in float64, as the orders of products differ."""
     task = toy_task()
     flags = {"linformer_k": "4", "linformer_sharing": sharing, "linformer_attention": places}
+    flags |= {"linformer_window_size": 6, "linformer_window_ratio": 1.5} if kind == "window" else {}
     model = toy_model(linformer_projection=kind, linformer_window=window, **flags).double()
     sources = [sentence(task, 45, 2), sentence(task, 9, 1), sentence(task, 2, 3)]
     short = batch(task, sources[1:2], left_pad=False)

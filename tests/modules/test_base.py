@@ -11,11 +11,18 @@ from torch import Tensor
 
 from linformer_fairseq.modules import CAUSAL_KINDS, KINDS
 from linformer_fairseq.modules.linformer_attention import SHARINGS
-from tests.reference import REFERENCED, assert_same_gradients, make_attention, naive_attention, padding_mask
+from tests.reference import (
+    CROSS_KINDS,
+    REFERENCED,
+    assert_same_gradients,
+    make_attention,
+    naive_attention,
+    padding_mask,
+)
 from tests.variants import NEWER_TORCH, variants
 
 N = 16
-ALL = [*((kind, False) for kind in KINDS), *((kind, True) for kind in CAUSAL_KINDS)]
+ALL = [*((kind, False) for kind in CROSS_KINDS), *((kind, True) for kind in CAUSAL_KINDS)]
 every_kind = pytest.mark.parametrize(("kind", "causal"), ALL)
 every_referenced_kind = pytest.mark.parametrize(
     ("kind", "causal"), [x for x in ALL if (CAUSAL_KINDS if x[1] else KINDS)[x[0]].attention in REFERENCED]
@@ -31,6 +38,8 @@ OPTIONS = st.fixed_dictionaries(
         "slot_width": st.sampled_from([None, 1, 2, 3]),
         "block_size": st.sampled_from([None, 1, 2, 3, 7, 20]),
         "exact_below": st.sampled_from([0, 0, 9]),
+        "window_size": st.sampled_from([1, 2, 3, 6, 40]),
+        "window_ratio": st.sampled_from([0.4, 1.0, 1.0, 2.5]),
         "bias": st.booleans(),
     }
 )
@@ -68,7 +77,7 @@ def test_values_weights_and_gradients_equal_the_naive_reference(
     _, mean = attention(query, key, value, key_padding_mask=mask)
     assert no_weights is None
     torch.testing.assert_close(mean, weights.mean(0))
-    if causal:  # whose queries end with their sentence
+    if causal or (kind == "window" and query is key):  # whose queries end with their sentence
         expected, fast, slow = (x.masked_fill(mask.t()[..., None], 0.0) for x in (expected, fast, slow))
         weights = weights.masked_fill(mask[..., None], 0.0)
     torch.testing.assert_close(weights, expected_weights, rtol=1e-9, atol=1e-9)
@@ -322,6 +331,8 @@ COMPILED = {
         True,
         {"n": 12, "slot_width": 1, "open_slots": 2, "block_size": 2, "exact_below": 0},
     ),
+    "window": ("window", False, {"window_size": 4}),
+    "causal window": ("window", True, {"window_size": 4}),
 }
 
 
@@ -329,12 +340,18 @@ COMPILED = {
     ("name", "training"),
     variants(
         [(name, training) for name in COMPILED for training in (False, True)],
-        default=[("slots", True), ("causal with a window", True), ("two levels", True), ("causal two levels", True)],
+        default=[
+            ("slots", True),
+            ("causal with a window", True),
+            ("two levels", True),
+            ("causal two levels", True),
+            ("window", True),
+        ],
     ),
 )
 def test_compiles_without_a_graph_break(name: str, training: bool) -> None:
     kind, causal, options = COMPILED[name]
-    if not NEWER_TORCH and (causal or kind == "two-level"):
+    if not NEWER_TORCH and (causal or kind in ("two-level", "window")):
         pytest.skip("this torch compiles neither a function of its own gradient nor the properties of a named tuple")
     torch._dynamo.reset()
     attention = make_attention(kind, causal=causal, **options).train(training)

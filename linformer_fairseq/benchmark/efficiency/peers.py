@@ -6,8 +6,7 @@ values. A new peer is an entry of `PEERS` here, and its package in setup.py and 
 """
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
@@ -15,9 +14,11 @@ import torch
 from torch import Tensor, nn
 
 from linformer_fairseq.modules import LinformerMultiheadAttention
+from linformer_fairseq.modules.peers.longformer import WINDOW, attend_locally, longformer_attention
+from linformer_fairseq.modules.peers.nystromformer import nystrom_attention
+from linformer_fairseq.modules.peers.packages import NotInstalledError, package
 
-WINDOW = 256
-"""Tokens of a window of Longformer and of local attention."""
+__all__ = ["PEERS", "NotInstalledError", "Peer", "SelfAttention", "Sizes"]
 
 
 class Sizes(NamedTuple):
@@ -30,10 +31,6 @@ class Sizes(NamedTuple):
     """n, tokens of a sentence; a module that has positions has this many."""
     k: int
     """Slots, for a module that has them."""
-
-
-class NotInstalledError(ImportError):
-    """The package of a peer cannot be imported; the text is for the peer's row."""
 
 
 class Peer(NamedTuple):
@@ -63,12 +60,8 @@ class Peer(NamedTuple):
         """
         if self.takes_k and sizes.k > sizes.length:
             raise ValueError(f"k = {sizes.k} is larger than the length of {sizes.length:,} tokens")
-        try:
+        with package(self.package):
             return self.make(sizes)
-        except ImportError as error:
-            raise NotInstalledError(
-                f"{self.package} cannot be imported ({error}): pip install 'linformer_fairseq[peers]'"
-            ) from error
 
 
 class SelfAttention(nn.Module):
@@ -193,11 +186,7 @@ def _nystromformer(landmarks: int, sizes: Sizes) -> nn.Module:
     The pseudo-inverse starts from a number that is taken over the whole batch, so that sentences depend on each other
     a little. The package pads lengths that are no multiples of the landmarks with tokens of zero, which take part.
     """
-    from nystrom_attention import NystromAttention
-
-    return _Nystromformer(
-        NystromAttention(sizes.dim, dim_head=sizes.dim // sizes.heads, heads=sizes.heads, num_landmarks=landmarks)
-    )
+    return _Nystromformer(nystrom_attention(sizes.dim, sizes.heads, landmarks))
 
 
 class _Longformer(nn.Module):
@@ -208,16 +197,7 @@ class _Longformer(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Maps x (B, n, C) to the output of the same shape."""
-        local = x.new_zeros(x.shape[:2])  # what the package's masks say of a token: neither padding nor global
-        nowhere = local.bool()
-        out = self.attention(
-            x,
-            attention_mask=local,
-            is_index_masked=nowhere,
-            is_index_global_attn=nowhere,
-            is_global_attn=False,
-        )[0]
-        return self.dense(out)
+        return self.dense(attend_locally(self.attention, x, x.new_zeros(x.shape[:2], dtype=torch.bool)))
 
 
 def _longformer(sizes: Sizes) -> nn.Module:
@@ -226,20 +206,9 @@ def _longformer(sizes: Sizes) -> nn.Module:
     The output layer comes without the residual and the norm that the package puts behind it, and the linear layers of
     global attention are left out.
     """
-    with _hidden("torchaudio"):
-        from transformers import LongformerConfig
-        from transformers.models.longformer.modeling_longformer import LongformerSelfAttention, LongformerSelfOutput
-
+    attention = longformer_attention(sizes.dim, sizes.heads, WINDOW)
     _check_multiple("Longformer", sizes, WINDOW)
-    config = LongformerConfig(
-        hidden_size=sizes.dim,
-        num_attention_heads=sizes.heads,
-        attention_window=[WINDOW],
-        attention_probs_dropout_prob=0.0,
-    )
-    attention = LongformerSelfAttention(config, layer_id=0)
-    attention.query_global = attention.key_global = attention.value_global = None
-    return _Longformer(attention, LongformerSelfOutput(config).dense)
+    return _Longformer(attention, nn.Linear(sizes.dim, sizes.dim))
 
 
 def _reformer(sizes: Sizes) -> nn.Module:
@@ -283,19 +252,6 @@ def _copy(theirs: nn.Linear, ours: nn.Linear) -> None:
     theirs.weight.copy_(ours.weight)
     if theirs.bias is not None:
         theirs.bias.copy_(ours.bias)
-
-
-@contextmanager
-def _hidden(name: str) -> Iterator[None]:
-    """Imports within find no module `name`: one that is not needed, and fails to load if built for another torch."""
-    imported = name in sys.modules
-    if not imported:
-        sys.modules[name] = None
-    try:
-        yield
-    finally:
-        if not imported:
-            del sys.modules[name]
 
 
 PEERS = (

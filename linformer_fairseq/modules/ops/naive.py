@@ -111,6 +111,29 @@ def _two_level_weights(query: Tensor, key: Tensor, windows: Sequence[Tensor], op
     return torch.softmax(_scores(query, matrix @ key) + power * torch.tensor(counts).to(key).log(), 1) @ matrix
 
 
+def window_attention(query: Tensor, key: Tensor, value: Tensor, window_size: int, place: str, ratio: float) -> Result:
+    """Attends to neighbouring tokens alone, by a mask that is a band.
+
+    Args:
+        window_size: w. In the encoder a query attends to its own token and w/2 to either side, in the decoder to the
+            last w with its own, and in cross-attention to w, which the diagonal halves except at the ends.
+        place: "encoder", "decoder" or "cross".
+        ratio: source tokens for each target token, of cross-attention.
+    """
+    band = torch.zeros(len(query), len(key), dtype=torch.bool)
+    for i in range(len(query)):
+        if place == "encoder":
+            first, last = i - window_size // 2, i + window_size // 2
+        elif place == "decoder":
+            first, last = i - window_size + 1, i
+        else:
+            first = max(0, min(int(i * ratio + 0.5) - window_size // 2, len(key) - window_size))
+            last = first + window_size - 1
+        band[i, max(0, first) : last + 1] = True
+    weights = torch.softmax(_scores(query, key).masked_fill(~band, -torch.inf), 1)
+    return weights @ value, weights
+
+
 def causal_linformer_attention(
     query: Tensor,
     key: Tensor,

@@ -1,0 +1,76 @@
+"""Longformer is a window of the same size, and a sentence does not depend on its batch."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from linformer_fairseq.modules import LongformerAttention
+from tests.peers import make_peer
+from tests.reference import assert_same_gradients, make_attention, padding_mask
+
+
+def make(**options: object) -> LongformerAttention:
+    return make_peer("longformer", **{"n": 200, **options})
+
+
+@given(size=st.sampled_from([4, 8, 30]), lengths=st.lists(st.integers(1, 100), min_size=1, max_size=3))
+def test_is_the_window_of_this_size(size: int, lengths: list[int]) -> None:
+    longformer, window = make(window_size=size), make_attention("window", n=200, window_size=size)
+    window.load_state_dict(longformer.state_dict())
+    x = torch.randn(max(lengths), len(lengths), 8, dtype=torch.float64, requires_grad=True)
+    mask = padding_mask(lengths)
+    out, expected = (
+        attention(x, x, x, mask, need_weights=False)[0].masked_fill(mask.t()[..., None], 0.0)
+        for attention in (longformer, window)
+    )
+    torch.testing.assert_close(out, expected, rtol=0, atol=1e-5)  # whose softmax is in float32
+    names = [f"{name}_proj.weight" for name in ("q", "k", "v", "out")]
+    ours, theirs = (dict(attention.named_parameters()) for attention in (longformer, window))
+    upstream = torch.randn_like(out)
+    gradients = [
+        torch.autograd.grad(y, [x, *(weights[name] for name in names)], upstream)
+        for y, weights in ((out, ours), (expected, theirs))
+    ]
+    torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-4)
+
+
+@given(lengths=st.lists(st.integers(1, 60), min_size=2, max_size=2))
+def test_a_sentence_is_computed_as_by_itself(lengths: list[int]) -> None:
+    attention = make(window_size=8)
+    x = torch.randn(60, 3, 8, dtype=torch.float64, requires_grad=True)
+    lengths = [60, *lengths]
+    out, _ = attention(x, x, x, padding_mask(lengths), need_weights=False)
+    for sentence, n in enumerate(lengths):
+        one = x[:n, sentence : sentence + 1]
+        alone, _ = attention(one, one, one, need_weights=False)
+        torch.testing.assert_close(out[:n, sentence : sentence + 1], alone, rtol=0, atol=1e-6)
+        inputs = [x, *attention.parameters()]
+        assert_same_gradients(out[:n, sentence : sentence + 1], alone, inputs, rtol=0, atol=1e-4)
+
+
+@torch.no_grad()
+def test_dropout_falls_on_the_weights_in_training_alone() -> None:
+    attention = make(window_size=4, dropout=0.5)
+    x = torch.randn(9, 1, 8, dtype=torch.float64).expand(9, 5000, 8)
+    expected = attention(x, x, x, need_weights=False)[0]
+    torch.testing.assert_close(expected[:, 0], expected[:, 1])
+    attention.train()
+    out = attention(x, x, x, need_weights=False)[0]
+    assert not torch.equal(out[:, 0], out[:, 1])
+    tolerance = 0.1 * expected.std().item()
+    torch.testing.assert_close(out.mean(1), expected[:, 0], rtol=0, atol=tolerance)
+    attention.eval()
+    attention.dropout_module.apply_during_inference = True  # fairseq's `--retain-dropout`
+    out = attention(x, x, x, need_weights=False)[0]
+    assert not torch.equal(out[:, 0], out[:, 1])
+
+
+@pytest.mark.parametrize("size", [2, 7])
+def test_refuses_windows_without_a_middle(size: int) -> None:
+    with pytest.raises(ValueError, match=f"--linformer-window-size .*, not {size}"):
+        make(window_size=size)
+
+
+def test_shows_its_size() -> None:
+    assert make(window_size=4).extra_repr() == "N=200, window_size=4"

@@ -1,0 +1,85 @@
+"""Performer is what its package computes, between our linear layers, and padding does not count."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from linformer_fairseq.modules import PerformerAttention
+from tests.peers import make_peer
+from tests.reference import assert_same_gradients, padding_mask
+
+
+def make(**options: object) -> PerformerAttention:
+    return make_peer("performer", **{"n": 200, **options})
+
+
+@torch.no_grad()
+def test_is_the_packages() -> None:
+    attention = make(features=6)
+    from performer_pytorch import SelfAttention
+
+    theirs = SelfAttention(8, heads=2, dim_head=4, nb_features=6, qkv_bias=True, attn_out_bias=True).double()
+    for name in "qkv":
+        getattr(theirs, f"to_{name}").load_state_dict(getattr(attention, f"{name}_proj").state_dict())
+    theirs.to_out.load_state_dict(attention.out_proj.state_dict())
+    theirs.fast_attention.load_state_dict(attention.core.state_dict())
+    x = torch.randn(50, 2, 8, dtype=torch.float64)
+    expected = theirs(x.transpose(0, 1)).transpose(0, 1)
+    torch.testing.assert_close(attention(x, x, x, need_weights=False)[0], expected)
+
+
+@given(lengths=st.lists(st.integers(1, 60), min_size=3, max_size=3), features=st.sampled_from([None, 1, 9]))
+def test_a_sentence_is_computed_as_by_itself(lengths: list[int], features: int | None) -> None:
+    attention = make(features=features)
+    x = torch.randn(60, 4, 8, dtype=torch.float64, requires_grad=True)
+    lengths = [60, *lengths]
+    out, _ = attention(x, x, x, padding_mask(lengths), need_weights=False)
+    for sentence, n in enumerate(lengths):
+        one = x[:n, sentence : sentence + 1]
+        alone, _ = attention(one, one, one, need_weights=False)
+        torch.testing.assert_close(out[:n, sentence : sentence + 1], alone, rtol=1e-9, atol=1e-9)
+        inputs = [x, *attention.parameters()]
+        assert_same_gradients(out[:n, sentence : sentence + 1], alone, inputs, rtol=1e-8, atol=1e-8)
+
+
+@torch.no_grad()
+def test_many_features_come_close_to_full_attention() -> None:
+    x = torch.randn(30, 2, 8, dtype=torch.float64)
+    few, many = make(features=4, random=False), make(features=4096, random=False)
+    full = torch.nn.MultiheadAttention(8, 2).double()
+    full.in_proj_weight.copy_(torch.cat([getattr(many, f"{x}_proj").weight for x in "qkv"]))
+    full.in_proj_bias.copy_(torch.cat([getattr(many, f"{x}_proj").bias for x in "qkv"]))
+    full.out_proj.load_state_dict(many.out_proj.state_dict())
+    few.load_state_dict({**many.state_dict(), "core.projection_matrix": few.core.projection_matrix})
+    expected = full(x, x, x)[0]
+    far, near = ((a(x, x, x, need_weights=False)[0] - expected).norm() for a in (few, many))
+    assert near < 0.25 * expected.norm()
+    assert near < 0.5 * far
+
+
+def test_the_features_stay() -> None:
+    """A checkpoint has them, as another model would draw others."""
+    attention, other = make(random=False).train(), make(random=False)
+    before = attention.core.projection_matrix.clone()
+    assert before.shape == (int(4 * math.log(4)), 4)
+    assert not torch.equal(before, other.core.projection_matrix)
+    x = torch.randn(9, 2, 8, dtype=torch.float64)
+    for _ in range(3):
+        attention(x, x, x, need_weights=False)[0].sum().backward()
+    other.load_state_dict(attention.state_dict())
+    assert torch.equal(before, other.core.projection_matrix)
+    assert "core.projection_matrix" not in dict(attention.named_parameters())
+
+
+def test_refuses_too_few_features() -> None:
+    with pytest.raises(ValueError, match="--linformer-features must be at least 1, not 0"):
+        make(features=0)
+    with pytest.raises(ValueError, match="performer has no attention probabilities to drop: use --attention-dropout 0"):
+        make(dropout=0.1)
+
+
+def test_shows_its_size() -> None:
+    assert make(features=7).extra_repr() == "N=200, features=7"

@@ -1,0 +1,232 @@
+"""Windows are where their formula says, in all three places, in one pass and in the steps of a search."""
+
+from functools import partial
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from linformer_fairseq.benchmark.memory import peak_bytes
+from linformer_fairseq.modules import CausalWindowAttention, WindowAttention
+from tests.reference import assert_same_gradients, make_attention, naive_attention, padding_mask
+from tests.steps import check_steps_equal_one_pass, decode, steps_of
+
+PLACES = ("encoder", "cross", "decoder")
+SIZES = st.sampled_from([1, 2, 5, 16, 33, 64, 200])
+RATIOS = st.sampled_from([0.3, 0.9, 1.0, 1.1, 3.7])
+
+
+def make(place: str, **options: object) -> WindowAttention | CausalWindowAttention:
+    cross = {"encoder_decoder_attention": True} if place == "cross" else {}
+    return make_attention("window", causal=place == "decoder", **{"n": 200, **cross, **options})
+
+
+@pytest.mark.parametrize("place", PLACES)
+@given(
+    size=SIZES, ratio=RATIOS, lengths=st.lists(st.integers(1, 150), min_size=2, max_size=2), queries=st.integers(1, 150)
+)
+def test_many_blocks_equal_the_naive_reference(
+    place: str, size: int, ratio: float, lengths: list[int], queries: int
+) -> None:
+    attention = make(place, window_size=size, window_ratio=ratio)
+    n, mask = max(lengths), padding_mask(lengths)
+    key = torch.randn(n, 2, 8, dtype=torch.float64, requires_grad=True)
+    query = torch.randn(queries, 2, 8, dtype=torch.float64, requires_grad=True) if place == "cross" else key
+    out, weights = attention(query, key, key, mask, need_head_weights=True)
+    expected, expected_weights = naive_attention(attention, query, key, lengths)
+    if place != "cross":
+        out, expected = (x.masked_fill(mask.t()[..., None], 0.0) for x in (out, expected))
+        weights = weights.masked_fill(mask[..., None], 0.0)
+    torch.testing.assert_close(weights, expected_weights, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(out, expected, rtol=1e-9, atol=1e-9)
+    assert_same_gradients(out, expected, [query, key, *attention.parameters()], rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("place", "tokens"),
+    [
+        ("encoder", {0: range(0, 4), 10: range(7, 14), 99: range(96, 100)}),
+        ("decoder", {0: range(0, 1), 10: range(5, 11), 99: range(94, 100)}),
+        ("cross", {0: range(0, 6), 10: range(12, 18), 46: range(66, 72), 70: range(94, 100), 99: range(94, 100)}),
+    ],
+)
+def test_where_windows_are(place: str, tokens: dict[int, range]) -> None:
+    """The window of cross-attention is whole at both ends."""
+    x = torch.randn(100, 1, 8, dtype=torch.float64)
+    weights = make(place, window_size=6, window_ratio=1.5)(x, x, x)[1][0]
+    for query, window in tokens.items():
+        assert weights[query].nonzero()[:, 0].tolist() == [*window]
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_wide_windows_are_full_attention(place: str) -> None:
+    x = torch.randn(50, 2, 8, dtype=torch.float64)
+    narrow, wide = (make(place, window_size=size, random=False) for size in (8, 100))
+    narrow.load_state_dict(wide.state_dict())
+    full = torch.nn.MultiheadAttention(8, 2).double()
+    with torch.no_grad():
+        full.in_proj_weight.copy_(torch.cat([wide.q_proj.weight, wide.k_proj.weight, wide.v_proj.weight]))
+        full.in_proj_bias.copy_(torch.cat([wide.q_proj.bias, wide.k_proj.bias, wide.v_proj.bias]))
+        full.out_proj.load_state_dict(wide.out_proj.state_dict())
+    future = torch.ones(50, 50, dtype=torch.bool).triu(1) if place == "decoder" else None
+    expected, _ = full(x, x, x, attn_mask=future)
+    torch.testing.assert_close(wide(x, x, x)[0], expected)
+    assert (narrow(x, x, x)[0] - expected).abs().max() > 1e-3
+
+
+@given(
+    size=SIZES,
+    lengths=st.lists(st.integers(1, 60), min_size=2, max_size=2),
+    steps=st.lists(st.sampled_from([1, 1, 2, 5, 30]), min_size=1, max_size=5),
+)
+def test_steps_of_a_decoder_equal_one_pass(size: int, lengths: list[int], steps: list[int]) -> None:
+    check_steps_equal_one_pass(make("decoder", n=60, window_size=size), [60, *lengths], steps)
+
+
+@given(
+    size=SIZES,
+    ratio=RATIOS,
+    lengths=st.lists(st.integers(1, 60), min_size=3, max_size=3),
+    steps=st.lists(st.sampled_from([1, 1, 2, 5, 30]), min_size=1, max_size=5),
+    hypotheses=st.integers(1, 3),
+)
+def test_steps_of_cross_attention_equal_one_pass(
+    size: int, ratio: float, lengths: list[int], steps: list[int], hypotheses: int
+) -> None:
+    """Sentences may end, and hypotheses of the others change places."""
+    attention = make("cross", window_size=size, window_ratio=ratio)
+    n, total = max(lengths), 80
+    key = torch.randn(n, 3, 8, dtype=torch.float64)
+    query = torch.randn(total, 3 * hypotheses, 8, dtype=torch.float64)
+    copies = key.repeat_interleave(hypotheses, 1)
+    source = [copies, copies, padding_mask(lengths).repeat_interleave(hypotheses, 0)]
+    whole, whole_weights = attention(query, *source, static_kv=True)
+    attention.set_beam_size(hypotheses)
+    state: dict = {}
+    rows, position = torch.arange(3 * hypotheses), 0
+    for number, length in enumerate(steps_of(total, steps)):
+        if number == 3:
+            kept = torch.arange(hypotheses, 3 * hypotheses)  # the first sentence has ended
+            attention.reorder_incremental_state(state, kept)
+            rows = rows[kept]
+        part = slice(position, position + length)
+        out, weights = attention(query[part, rows], *source, state, static_kv=True)
+        torch.testing.assert_close(out, whole[part, rows], rtol=1e-9, atol=1e-9)
+        torch.testing.assert_close(weights, whole_weights[rows, part], rtol=1e-9, atol=1e-9)
+        source, position = [None, None, None], position + length
+
+
+@given(size=SIZES, changed=st.integers(0, 99), length=st.integers(1, 100))
+def test_nothing_of_the_future_matters(size: int, changed: int, length: int) -> None:
+    """Neither to the decoder's own tokens nor, to cross-attention, of later queries: the difference is exactly 0."""
+    for place in ("decoder", "cross"):
+        attention = make(place, window_size=size)
+        x = torch.randn(100, 2, 8, dtype=torch.float64, requires_grad=True)
+        other = x.detach().clone()
+        other[changed:] = 10 * torch.randn_like(other[changed:])
+        keys = [(y, y) if place == "decoder" else (x, x) for y in (x, other)]
+        mask = padding_mask([100, length])
+        (out, weights), (other_out, other_weights) = (
+            attention(y, *own, mask) for y, own in zip((x, other), keys, strict=True)
+        )
+        assert torch.equal(out[:changed], other_out[:changed])
+        assert torch.equal(weights[:, :changed], other_weights[:, :changed])
+        if changed and place == "decoder":
+            (gradient,) = torch.autograd.grad(out[:changed].square().sum(), x)
+            assert not gradient[changed:].any()
+
+
+@torch.no_grad()
+def test_the_state_of_a_decoder_stays_small() -> None:
+    """Its storage too: a view would keep all of the prefix."""
+    attention = make("decoder", n=300, window_size=9)
+    state: dict = {}
+    x = torch.randn(300, 2, 8, dtype=torch.float64)
+    for part in x.split([200, *[1] * 100]):
+        attention(part, part, part, incremental_state=state, need_weights=False)
+        attention.reorder_incremental_state(state, torch.tensor([1, 0]))
+        kept = attention.cached(state)
+        for name in ("keys", "values"):
+            assert kept[name].shape == (8, 2, 2, 4)
+            assert kept[name].untyped_storage().nbytes() == 8 * 16 * 8
+
+
+@torch.no_grad()
+def test_hypotheses_change_places_multiply_and_vanish() -> None:
+    attention = make("decoder", window_size=5)
+    state: dict = {}
+    history = torch.zeros(0, 3, 8, dtype=torch.float64)
+    generator = torch.Generator().manual_seed(1)
+    for position in range(30):
+        if position:
+            hypotheses = (3, 4, 6, 5, 2)[position % 5]
+            order = torch.randint(0, history.size(1), (hypotheses,), generator=generator)
+            attention.reorder_incremental_state(state, order)
+            history = history[:, order]
+        token = torch.randn(1, history.size(1), 8, dtype=torch.float64, generator=generator)
+        history = torch.cat([history, token])
+        out, _ = attention(token, token, token, None, state, need_weights=False)
+        expected, _ = attention(history, history, history, need_weights=False)
+        torch.testing.assert_close(out, expected[-1:], rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_no_tensor_grows_with_the_square_of_the_length(place: str) -> None:
+    """Twice the tokens take twice the memory."""
+    attention = make(place, n=2048, window_size=16)
+    most = []
+    for n in (1024, 2048):
+        x = torch.randn(n, 1, 8, dtype=torch.float64, requires_grad=True)
+        run = partial(attention, x, x, x, need_weights=False)
+        most.append(peak_bytes(lambda run=run: run()[0].sum().backward(), torch.device("cpu")))
+    assert most[1] <= 2.1 * most[0]
+
+
+def test_empty_inputs() -> None:
+    for place in PLACES:
+        for shape in ((0, 2, 8), (5, 0, 8), (1, 0, 8), (40, 0, 8)):
+            x = torch.zeros(shape, dtype=torch.float64)
+            for state in (None, {}) if place == "decoder" else (None,):
+                for need_weights in (False, True):
+                    out, _ = make(place)(x, x, x, incremental_state=state, need_weights=need_weights)
+                    assert out.shape == shape
+
+
+def test_k_means_nothing() -> None:
+    """Not even one that would be too large is refused, as nothing has this size."""
+    x = torch.randn(40, 1, 8, dtype=torch.float64)
+    attention = [make("encoder", k=k, random=False) for k in (1, 1000)]
+    attention[1].load_state_dict(attention[0].state_dict())
+    assert torch.equal(*(a(x, x, x)[0] for a in attention))
+
+
+def test_a_target_may_grow_too_long_in_steps() -> None:
+    x = torch.randn(17, 2, 8, dtype=torch.float64)
+    with pytest.raises(ValueError, match="a target of 17 tokens is longer than the 16 positions"):
+        decode(make("decoder", n=16), x, [1] * 17)
+
+
+def test_refusals() -> None:
+    for place in PLACES:
+        with pytest.raises(ValueError, match="--linformer-window-size must be at least 1, not 0"):
+            make(place, window_size=0)
+    for ratio in (0.0, -1.0, float("inf"), float("nan")):
+        with pytest.raises(ValueError, match=f"--linformer-window-ratio must be a positive number, not {ratio}"):
+            make("cross", window_ratio=ratio)
+    with pytest.raises(ValueError, match="causal window attention is self-attention; pass self_attention=True"):
+        make("decoder", encoder_decoder_attention=True)
+    x: Tensor = torch.randn(9, 2, 8, dtype=torch.float64)
+    for place in ("encoder", "decoder"):
+        with pytest.raises(ValueError, match="a key for every query, not 8 for 9"):
+            make(place)(x, x[:8], x[:8], need_weights=False)
+
+
+def test_shows_its_size() -> None:
+    shown = [make(place, n=100, window_size=7, window_ratio=1.1).extra_repr() for place in PLACES]
+    assert shown == [
+        "N=100, window_size=7",
+        "N=100, window_size=7, window_ratio=1.1",
+        "N=100, window_size=7",
+    ]
