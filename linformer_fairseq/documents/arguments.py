@@ -15,7 +15,7 @@ from linformer_fairseq.recipe import arguments as recipe
 from linformer_fairseq.recipe.datasets import OF_DOCUMENTS
 from linformer_fairseq.recipe.settings import POSITION_FLAGS, Settings
 
-from .arms import ARMS, START, started_from, training_of, trainings
+from .arms import ARMS, CONVERTED, START, TRANSFORMER, started_from, training_of, trainings
 
 DEFAULTS = shlex.split(
     "--bpe sentencepiece --bpe-merges 8000 --max-subwords 2048 --dim 256 --ffn-dim 1024 --epochs 0 --updates 3000 "
@@ -64,6 +64,10 @@ def _arms(text: str) -> list[str]:
     for name in names:
         if name not in ARMS:
             raise argparse.ArgumentTypeError(f"{name!r} is no model of the study: choose of {', '.join(ARMS)}")
+    if CONVERTED.name in names and TRANSFORMER not in names:
+        raise argparse.ArgumentTypeError(
+            f"{CONVERTED.name} is made of the Transformer: name {TRANSFORMER}, too, among --arms"
+        )
     return names
 
 

@@ -115,8 +115,8 @@ def _introduction(found: Found) -> str:
         f"{found['start']['max_tokens']:,} tokens). From there every model goes on for {found['updates']:,} updates of "
         f"up to {found['max_tokens']:,} tokens with examples of {resolutions} sentences and of whole documents, up to "
         f"{found['longest_example']:,} tokens, in {found['precision']}, with k = {found['k']}. It translates with "
-        f"{which}, beam {found['beam']}, and as many sentences as the source has. {told} Intervals are the 95 % of a paired "
-        "bootstrap over documents (Koehn, 2004), which knows nothing of seeds."
+        f"{which}, beam {found['beam']}, and as many sentences as the source has. {told} Intervals are the 95 % of a "
+        "paired bootstrap over documents (Koehn, 2004), which knows nothing of seeds."
     )
 
 

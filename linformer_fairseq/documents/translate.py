@@ -67,7 +67,8 @@ def ways_of(training: Training, study: Study, sets: dict[str, DocumentSet]) -> l
     found = [way for way in ways(study) if way.set_name in sets]
     if training.variant is not SENTENCES:
         return found
-    return [way for way in found if way.longest == study.settings.text.max_subwords and way.mode == FORCED]
+    trained = study.settings.text.max_subwords
+    return [way for way in found if way.longest == trained and way.mode == FORCED]
 
 
 def translate(training: Training, way: Way, study: Study, documents: DocumentSet) -> None:

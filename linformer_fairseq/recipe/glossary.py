@@ -24,6 +24,7 @@ SIZES = (4, 8, 16, 32, 64, 128)
 TESTED_SIZE = 110
 """Sentences of a document in the validation and test sets."""
 TESTED_DOCUMENTS = {"valid": 4, "test": 24}
+"""Documents in these sets, but no more than in the training text."""
 MOST_NAMES = 6
 MENTIONING = 0.3
 """The share of clauses whose subject is a name of the glossary."""
@@ -66,12 +67,12 @@ def glossary_documents(split: str, training: int, seed: int) -> list[Document]:
     """Returns documents with a glossary, English to German.
 
     Args:
-        training: how many the training text gets; 0 for none in any split.
+        training: how many the training text gets.
     """
     grammar = _NamingGrammar(f"glossaries {seed} {split}")
     if split not in TESTED_DOCUMENTS:
         return [grammar.document(grammar.rng.choice(SIZES)) for _ in range(training)]
-    return [grammar.document(TESTED_SIZE) for _ in range(TESTED_DOCUMENTS[split] if training else 0)]
+    return [grammar.document(TESTED_SIZE) for _ in range(min(TESTED_DOCUMENTS[split], training))]
 
 
 def mentions(sources: Sequence[str]) -> Iterator[Mention]:

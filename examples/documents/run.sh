@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# The study of documents (docs/documents.md): trains a Transformer on sentences, goes on from there on documents with each
+# kind of attention, translates whole documents and writes results/documents/report.md. It goes on where it was stopped.
+#   run.sh --data DIR [ARGUMENTS]   on train, valid and test in DIR, as .en and .de, plain or .gz: a sentence a line, an
+#                                   empty line between two documents
+#   run.sh [ARGUMENTS]              the quick form: small models on documents made on the spot, in some minutes
+# Arguments go to `python -m linformer_fairseq.documents`; --help lists them.
+set -euo pipefail
+# shellcheck source-path=SCRIPTDIR source=../recipe.sh
+source "$(dirname "${BASH_SOURCE[0]}")/../recipe.sh"
+
+form=(--out "$root/results/quick-documents" --made-train 120 --made-test 6 --glossary 600 --bpe-merges 600)
+form+=(--max-subwords 1024 --lengths "256,512,1024,2048" --layers 2 --dim 64 --ffn-dim 256 --dropout 0.1 --seeds 1)
+form+=(--start-updates 500 --start-warmup-updates 200 --start-lr 3e-3 --start-dropout 0.1 --updates 300 --lr 1e-3)
+form+=(--warmup-updates 50 --validate-updates 100 --beam 2 --cost-repeats 2 --no-free --jobs 2)
+form+=(--arms "transformer,two-level-all,linformer-all,sentences,converted")
+for argument in "$@"; do
+  case "$argument" in
+    --data | --data=*) form=(--out "$root/results/documents") ;;
+  esac
+done
+prepare_environment
+exec "$bin/python" -m linformer_fairseq.documents "${form[@]}" "$@"

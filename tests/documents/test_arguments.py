@@ -1,0 +1,64 @@
+"""What a command line of the study asks for."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from linformer_fairseq.cli.errors import UserError
+from linformer_fairseq.documents.arguments import parse
+from linformer_fairseq.documents.translate import FREE, Way, ways, ways_of
+
+
+def test_several_seeds_for_the_main_models_and_one_for_the_others(tmp_path: Path) -> None:
+    study = parse(["--out", str(tmp_path), "--seeds", "3,5"])
+    seeds: dict[str, list[int]] = {}
+    for training in study.trainings:
+        seeds.setdefault(training.variant.name, []).append(training.seed)
+    assert seeds.pop("transformer") == seeds.pop("two-level") == seeds.pop("sentences") == [3, 5]
+    assert set(map(tuple, seeds.values())) == {(3,)}
+    assert set(study.starts) == {3, 5}
+    for training in study.trainings:
+        flags = training.settings.training.train_args
+        assert flags[-2] == "--finetune-from-model"
+        assert Path(flags[-1]).is_relative_to(study.starts[training.seed].folder)
+        assert training.settings.training.longest == {"--max-source-positions": 4096, "--max-target-positions": 4096}
+    start = study.starts[3].settings.training
+    assert (start.updates, start.seed, study.trainings[0].settings.training.updates) == (6000, 3, 3000)
+
+
+def test_ways_to_translate(tmp_path: Path) -> None:
+    study = parse(["--out", str(tmp_path)])
+    found = ways(study)
+    assert Way("valid", 2048) in found
+    assert [way.longest for way in found if way.set_name == "test" and way.mode != FREE] == [512, 1024, 2048]
+    assert [way.longest for way in found if way.set_name == "long"] == [4096]
+    assert Way("test", 2048, FREE) in found
+    decided = parse(["--out", str(tmp_path), "--no-test"])
+    assert ways(decided) == [Way("valid", 2048)]
+    by_name = {training.variant.name: training for training in study.trainings}
+    sets = dict.fromkeys(("valid", "test", "long", "glossary"))
+    by_sentence = ways_of(by_name["sentences"], study, sets)
+    assert {way.mode for way in by_sentence} == {"forced"}
+    assert {(way.set_name, way.longest) for way in by_sentence} == {("valid", 2048), ("test", 2048), ("glossary", 2048)}
+    assert ways_of(by_name["transformer"], study, {"valid": None}) == [Way("valid", 2048)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--arms", "transformer,nothing"], "'nothing' is no model of the study: choose of transformer,"),
+        (["--arms", "converted"], "converted is made of the Transformer: name transformer, too, among --arms"),
+        (["--seed", "2"], "--seed is set by the study"),
+        (["--max-subwords", "8192"], "--max-subwords 8192 must be from 1 to the last of --lengths, 4096"),
+        (["--max-subwords", "0"], "--max-subwords 0 must be from 1"),
+        (["--max-tokens", "1024"], "--max-subwords 2048 is more than --max-tokens 1024"),
+        (["--data", "nowhere"], "nowhere is not a folder"),
+        (["--source-lang", "fr"], "The synthetic corpus of documents is in de and en only"),
+        (["train"], "train is a step of the recipe's"),
+    ],
+)
+def test_refusals(tmp_path: Path, arguments: list[str], said: str) -> None:
+    with pytest.raises(UserError, match=re.escape(said)) as refused:
+        parse(["--out", str(tmp_path), *arguments])
+    assert re.fullmatch(r"[^\n]+\.", str(refused.value))

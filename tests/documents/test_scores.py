@@ -1,0 +1,73 @@
+"""Scores of translated documents."""
+
+import numpy
+import pytest
+import sacrebleu
+
+from linformer_fairseq.documents.scores import by_length, glossary_shares, missing, repeated, scores, thirds
+from linformer_fairseq.documents.sets import DocumentSet
+
+SOURCES = ["Gulkor = Amara", "It rains today.", "Gulkor sleeps now.", "He sees a house.", "Gulkor waits."]
+REFERENCES = ["Gulkor = Amara", "Es regnet heute.", "Amara schläft jetzt.", "Er sieht ein Haus.", "Amara wartet."]
+LENGTHS = [4, 5, 90, 600, 6]
+
+
+def documents(*spans: tuple[int, int]) -> DocumentSet:
+    return DocumentSet("test", "test", "test1", list(spans), SOURCES, REFERENCES, LENGTHS, "de")
+
+
+TWO = documents((0, 3), (3, 5))
+
+
+def test_a_perfect_translation() -> None:
+    found = scores(TWO.sentences(REFERENCES), TWO)
+    assert [found[name] for name in ("d_bleu", "s_bleu", "chrf")] == pytest.approx([100, 100, 100])
+    assert (found["length_ratio"], found["missing"], found["repeated"], found["documents"]) == (1, 0, 0, 2)
+    assert found["by_position"] == [{"shortest": 1, "longest": 8, "number": 5, "score": pytest.approx(100)}]
+
+
+def test_scores_are_sacrebleus() -> None:
+    translated = [["Gulkor = Amara", "Heute regnet es.", "Er schläft jetzt."], ["Er sieht Haus.", "Amara wartet."]]
+    found = scores(translated, TWO)
+    left, right = ([" ".join(own) for own in side] for side in (translated, TWO.sentences(REFERENCES)))
+    assert found["d_bleu"] == pytest.approx(sacrebleu.corpus_bleu(left, [right]).score)
+    assert found["chrf"] == pytest.approx(sacrebleu.corpus_chrf(left, [right]).score)
+    flat = [sentence for own in translated for sentence in own]
+    assert found["s_bleu"] == pytest.approx(sacrebleu.corpus_bleu(flat, [REFERENCES]).score)
+    assert numpy.array(found["counts"]).shape == (2, 10)
+
+
+def test_sentences_are_scored_where_their_numbers_agree_alone() -> None:
+    found = scores(
+        [["Gulkor = Amara", "Es regnet heute. Amara schläft jetzt."], ["Er sieht ein Haus.", "Amara wartet."]], TWO
+    )
+    assert (found["s_bleu"], found["by_position"]) == (None, None)
+    assert found["d_bleu"] == pytest.approx(100)
+    assert found["missing"] == pytest.approx(1 / 5)
+
+
+def test_missing_and_repeated_sentences() -> None:
+    assert missing([["a"], ["b", "c", "d"]], [["a", "b"], ["b"]]) == pytest.approx(1 / 3)
+    assert repeated([["a", "a", "b", "a"], ["a"]]) == pytest.approx(2 / 5)
+    assert repeated([["a", "b"]]) == 0
+    found = scores([["Es regnet heute."] * 3, ["Er sieht ein Haus.", "Amara wartet."]], TWO)
+    assert found["repeated"] == pytest.approx(2 / 5)
+
+
+def test_names_are_looked_for_in_their_own_sentence_by_the_distance_of_the_glossary() -> None:
+    one = documents((0, 5))
+    translated = ["Gulkor = Amara", "Amara", "Amara schläft.", "Amara", "Er wartet."]
+    found = glossary_shares([translated], one)
+    assert found == [
+        {"shortest": 1, "longest": 64, "number": 1, "score": 1.0},
+        {"shortest": 513, "longest": 1024, "number": 1, "score": 0.0},
+    ]
+
+
+def test_documents_by_length_and_in_thirds() -> None:
+    counts = numpy.array(scores(TWO.sentences(REFERENCES), TWO)["counts"])
+    found = by_length(counts, TWO, (99, 512))
+    assert [(row["shortest"], row["longest"], row["number"]) for row in found] == [(1, 99, 1), (513, None, 1)]
+    three = documents((3, 4), (0, 2), (2, 3))
+    assert thirds(three) == [[1], [2], [0]]
+    assert thirds(TWO) == [[0], [1]]

@@ -1,0 +1,42 @@
+"""Made documents that begin with a glossary."""
+
+import re
+
+from linformer_fairseq.recipe.glossary import NAMES, SIZES, TRANSLATIONS, glossary_documents, mentions
+
+
+def test_a_name_is_what_its_glossary_says_everywhere_in_its_document() -> None:
+    for document in glossary_documents("train", 30, seed=1):
+        assert len(document) in SIZES
+        entries = [source.split(" = ") for source, target in document if source == target]
+        assert 1 <= len(entries) <= 6
+        assert len({name for name, _ in entries}) == len({told for _, told in entries}) == len(entries)
+        told = dict(entries)
+        for source, target in document[len(entries) :]:
+            names = [word for word in re.findall(r"\w+", source) if word in NAMES]
+            assert sorted(told[name] for name in names) == sorted(
+                word for word in re.findall(r"\w+", target) if word in TRANSLATIONS
+            )
+
+
+def test_translations_are_drawn_anew_for_each_document() -> None:
+    told: dict[str, set[str]] = {}
+    for document in glossary_documents("train", 200, seed=1):
+        for source, _ in document:
+            if " = " in source:
+                name, translation = source.split(" = ")
+                told.setdefault(name, set()).add(translation)
+    assert all(len(translations) > 5 for translations in told.values())
+
+
+def test_splits_and_seeds_have_other_documents() -> None:
+    assert glossary_documents("train", 0, 1) == glossary_documents("test", 0, 1) == []
+    assert len(glossary_documents("train", 9, 1)) == len(glossary_documents("test", 9, 1)) == 9
+    assert len(glossary_documents("test", 1000, 1)) == 24
+    assert glossary_documents("test", 9, 1) == glossary_documents("test", 9, 1) != glossary_documents("test", 9, 2)
+    assert glossary_documents("valid", 4, 1) != glossary_documents("test", 4, 1)
+
+
+def test_mentions_are_the_names_of_later_sentences() -> None:
+    sources = ["Gulkor = Amara", "Beldan = Obara", "Beldan sees Gulkor.", "It rains.", "Because Dorwix sleeps, Beldan"]
+    assert list(mentions(sources)) == [(2, 1, "Obara"), (2, 0, "Amara"), (4, 1, "Obara")]
