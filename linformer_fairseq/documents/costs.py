@@ -22,6 +22,7 @@ from linformer_fairseq.cli.files import read_json, write_json
 from linformer_fairseq.cli.machine import describe_machine
 from linformer_fairseq.cli.main import quiet_libraries
 from linformer_fairseq.cli.progress import say
+from linformer_fairseq.models.decoder import NO_LAYER
 from linformer_fairseq.quality.variants import Training
 from linformer_fairseq.trained import Trained, load_trained
 
@@ -69,13 +70,21 @@ def _train(length: int, trainings: Sequence[Training], study: Study) -> Iterator
     words = next(iter(loaded.values())).task.source_dictionary
     tokens = max(settings.max_tokens, length)
     batches = [equally_long(length, tokens, words, SEED + number, device) for number in range(INPUT_SETS)]
-    samples = [batch.largest for batch in batches]
+    samples = [_without_weights(batch.largest) for batch in batches]
     calls = {name: partial(_step, trainer, samples) for name, trainer in trainers.items()}
     measured = with_peaks(interleaved(calls, study.repeats, WARM_UP, device), calls, device)
     for name, found in measured.items():
         speed = batches[0].target_tokens / found.time.median if found.time else None
         yield {"arm": name, "tokens_per_second": speed, "peak_bytes": found.peak_bytes, "note": found.note}
     release(device)
+
+
+def _without_weights(sample: dict[str, Any]) -> dict[str, Any]:
+    """Returns a batch for which no layer returns attention weights, so that all attention of the Transformer is fused.
+
+    fairseq's decoder asks its last layer for them in training, too, though no loss here reads them.
+    """
+    return {**sample, "net_input": {**sample["net_input"], "alignment_layer": NO_LAYER}}
 
 
 def _step(trainer: Trainer, samples: Sequence[dict[str, Any]], run: int) -> object:
