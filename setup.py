@@ -68,7 +68,8 @@ setup(
             "sacremoses",
             "tabulate",
         ],
-        # other attention modules, which `linformer_fairseq.benchmark efficiency` measures where they are installed
+        # other attention: kinds of `--linformer-projection`, and modules that `linformer_fairseq.benchmark efficiency`
+        # measures where they are installed
         "peers": [
             "linformer",
             "linformer-pytorch",

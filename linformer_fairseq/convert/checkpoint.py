@@ -49,6 +49,8 @@ def convert_state(state: dict[str, Any], family: Family, config: AttentionConfig
     args.arch = family.architecture(getattr(args, "arch", None) or trained, config.linformer_projection)
     for flag in flag_defaults(type(config)):
         setattr(args, flag, getattr(config, flag))
+    if not all(config.kind_of(place).attention.drops_probabilities for place in config.places):
+        args.attention_dropout = 0.0  # which matters in training alone, whose command line says it anew
     weights = {key: tensor for key, tensor in state["model"].items() if not _is_fast_path(key)}
     settings = args if state.get("cfg") is None else family.settings(args)
     new = {**_with_settings(state, settings), "model": weights}

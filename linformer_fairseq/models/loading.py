@@ -25,7 +25,8 @@ class ChecksProjections(BaseFairseqModel):
     layer_flags = "--linformer-attention, --linformer-projection, --linformer-decoder-projection and number of layers"
     """What decides which projections there are, for refusals."""
     shape_flags = (
-        "--linformer-k, --linformer-window, --linformer-sharing, --max-source-positions and --max-target-positions"
+        "--linformer-k, --linformer-window, --linformer-sharing, --linformer-features, --max-source-positions and "
+        "--max-target-positions"
     )
     """What decides their shapes."""
 

@@ -50,6 +50,8 @@ class ProjectedAttention(MultiheadAttention):
     """Whether later tokens are hidden from a query by the attention itself."""
     side = "source"
     """Which side of a translation its keys are on, for refusals."""
+    drops_probabilities = True
+    """Whether there are attention probabilities to drop in training."""
 
     def __init__(
         self,

@@ -99,9 +99,9 @@ def causal_kind(name: str) -> Kind:
     return CAUSAL_KINDS.get(name, CAUSAL_KINDS[DEFAULT_KIND])
 
 
-def encoder_only(name: str) -> str:
+def encoder_only(name: str, flag: str = "--linformer-attention") -> str:
     """The sentence that refuses a kind of encoder self-attention elsewhere."""
-    return f"{name} is for the encoder's self-attention alone: use --linformer-attention encoder"
+    return f"{name} is for the encoder's self-attention alone: use {flag} encoder"
 
 
 def register_attention(

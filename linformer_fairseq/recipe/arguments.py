@@ -17,7 +17,7 @@ from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.cli.machine import cpu_count
 from linformer_fairseq.models.config import PLACES
 from linformer_fairseq.models.linformer_transformer import PRESETS
-from linformer_fairseq.modules.registry import CAUSAL_KINDS, KINDS
+from linformer_fairseq.modules.registry import CAUSAL_KINDS, KINDS, encoder_only
 
 from . import datasets
 from .datasets.base import Dataset
@@ -274,6 +274,9 @@ def _kinds(args: argparse.Namespace, places: str) -> list[str]:
     preset = [kind for prefix, kind in PRESETS.items() if (args.model or "").startswith(prefix)]
     named = args.projection or preset
     kinds = named or list(PRESETS.values())
+    elsewhere = [kind for kind in kinds if KINDS[kind].encoder_only and places != "encoder"]
+    if elsewhere:
+        raise UserError(f"{encoder_only(elsewhere[0], '--attention')}.")
     if places != "decoder":
         return kinds
     causal = [kind for kind in kinds if kind in CAUSAL_KINDS]

@@ -61,7 +61,9 @@ def test_flags_of_the_other_family_are_refused() -> None:
     assert TRANSLATION.config(parsed.flags)
     with pytest.raises(UserError, match=r"^--linformer-attention is not for language models: leave it out\.$"):
         LANGUAGE_MODEL.config(parsed.flags)
-    with pytest.raises(UserError, match=r"^--linformer-projection is one of linear, two-level, not 'mean-pool'\.$"):
+    with pytest.raises(
+        UserError, match=r"^--linformer-projection is one of linear, two-level, window, not 'mean-pool'\.$"
+    ):
         config(LANGUAGE_MODEL, "--linformer-projection", "mean-pool")
 
 

@@ -115,6 +115,7 @@ KINDS: dict[str, dict[str, object]] = {
     "slots": {},
     "masked slots and a window": {"linformer_mask_empty_slots": True, "linformer_window": 2},
     "two levels": TWO_LEVELS,
+    "windows": {"linformer_projection": "window", "linformer_window_size": 8},
 }
 every_kind = pytest.mark.parametrize("kind", KINDS)
 FORMS = {"one length": ((40, 40), 1), "all below exact_below": ((11, 6), 0), "several forms": ((40, 9, 30), 2)}

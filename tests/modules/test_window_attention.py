@@ -146,7 +146,6 @@ def test_the_state_of_a_decoder_stays_small() -> None:
     x = torch.randn(300, 2, 8, dtype=torch.float64)
     for part in x.split([200, *[1] * 100]):
         attention(part, part, part, incremental_state=state, need_weights=False)
-        attention.reorder_incremental_state(state, torch.tensor([1, 0]))
         kept = attention.cached(state)
         for name in ("keys", "values"):
             assert kept[name].shape == (8, 2, 2, 4)
@@ -170,6 +169,18 @@ def test_hypotheses_change_places_multiply_and_vanish() -> None:
         out, _ = attention(token, token, token, None, state, need_weights=False)
         expected, _ = attention(history, history, history, need_weights=False)
         torch.testing.assert_close(out, expected[-1:], rtol=1e-9, atol=1e-9)
+
+
+def test_padded_queries_without_a_window_get_nothing() -> None:
+    """Neither from their neighbours nor, by a softmax of nothing, gradients that are no numbers."""
+    attention = make("encoder", window_size=8)
+    x = torch.randn(60, 2, 8, dtype=torch.float64, requires_grad=True)
+    out, weights = attention(x, x, x, padding_mask([60, 20]))
+    assert torch.equal(out[24:, 1], attention.out_proj.bias.expand(36, 8))
+    assert not weights[1, 24:].any()
+    for result in (out, weights):
+        (gradient,) = torch.autograd.grad(result.square().sum(), x, retain_graph=True)
+        assert gradient.isfinite().all()
 
 
 @pytest.mark.parametrize("place", PLACES)

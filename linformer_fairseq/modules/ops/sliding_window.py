@@ -113,7 +113,7 @@ def _blocks(queries: int, tokens: int, windows: Windows) -> Blocks:
     empty = None
     if lengths is not None:
         empty = ~mask.any(-1, keepdim=True)
-        mask = mask | empty
+        mask = mask | empty  # a softmax of nothing is no number with older torch, nor are its gradients
     return Blocks(size, places.clamp(0, tokens - 1), mask, empty)
 
 

@@ -29,8 +29,7 @@ class PeerAttention(ProjectedAttention):
 
     name: ClassVar[str]
     """The name of the kind."""
-    drops_probabilities: ClassVar[bool] = False
-    """Whether the package can drop attention probabilities."""
+    drops_probabilities = False
 
     def __init__(self, embed_dim: int, num_heads: int, *args: Any, max_positions: int, **options: Any) -> None:
         super().__init__(embed_dim, num_heads, *args, max_positions=max_positions, **options)

@@ -46,6 +46,18 @@ def test_a_sentence_is_computed_as_by_itself(lengths: list[int], features: int |
 
 
 @torch.no_grad()
+def test_padding_does_not_scale_the_features() -> None:
+    """The largest feature, by which the package divides, is one of a token, even where those of zeros are larger."""
+    attention = make(features=1)
+    attention.k_proj.load_state_dict({"weight": torch.eye(8), "bias": torch.zeros(8)})
+    attention.core.projection_matrix.fill_(-1.0)
+    x = 2 * torch.rand(20, 1, 8, dtype=torch.float64)
+    out, _ = attention(x, x, x, padding_mask([5], 20), need_weights=False)
+    alone, _ = attention(x[:5], None, None, need_weights=False)
+    torch.testing.assert_close(out[:5], alone, rtol=1e-9, atol=1e-9)
+
+
+@torch.no_grad()
 def test_many_features_come_close_to_full_attention() -> None:
     x = torch.randn(30, 2, 8, dtype=torch.float64)
     few, many = make(features=4, random=False), make(features=4096, random=False)
