@@ -63,8 +63,12 @@ def parse(words: list[str]) -> None:
         package_parser(arguments[1].removeprefix("linformer_fairseq.")).parse_args(arguments[2:])
     elif program == "fairseq-train":
         options.parse_args_and_arch(options.get_training_parser(), arguments)
+    elif program == "fairseq-preprocess":
+        options.get_preprocessing_parser().parse_args(arguments)
     elif program == "fairseq-generate":
         options.parse_args_and_arch(options.get_generation_parser(), arguments)
+    elif program == "fairseq-interactive":
+        options.parse_args_and_arch(options.get_interactive_generation_parser(), arguments)
     elif program == "fairseq-eval-lm":
         options.parse_args_and_arch(options.get_eval_lm_parser(), arguments)
     elif program == "fairseq-hydra-train":
@@ -101,9 +105,18 @@ def known_flags() -> set[str]:
     options.parse_args_and_arch(train, ["DATA", "--arch", "linformer_transformer", *optimiser, *criterion])
     arch = ["--arch", "linformer_transformer_lm", "--task", "language_modeling"]
     options.parse_args_and_arch(language, ["DATA", *arch, *optimiser])
-    generate = options.get_generation_parser()
+    generate, interactive = options.get_generation_parser(), options.get_interactive_generation_parser()
+    documents = ["--task", "document_translation", "--bpe", "subword_nmt", "--tokenizer", "moses"]
     options.parse_args_and_arch(generate, ["DATA", "--path", "checkpoint.pt", "--remove-bpe"])
-    parsers = [train, language, generate, options.get_preprocessing_parser(), *map(package_parser, PACKAGE_COMMANDS)]
+    options.parse_args_and_arch(interactive, ["DATA", "--path", "checkpoint.pt", *documents, "--bpe-codes", "codes"])
+    parsers = [
+        train,
+        language,
+        generate,
+        interactive,
+        options.get_preprocessing_parser(),
+        *map(package_parser, PACKAGE_COMMANDS),
+    ]
     return set().union(*map(flags_of, parsers)) | ELSEWHERE
 
 

@@ -27,7 +27,7 @@ from linformer_fairseq.models.decoder import LinformerTransformerDecoder
 from linformer_fairseq.models.encoder import LinformerTransformerEncoder
 from linformer_fairseq.models.errors import one_sentence
 from linformer_fairseq.models.loading import ChecksProjections
-from linformer_fairseq.tasks.hub import DocumentHubInterface
+from linformer_fairseq.tasks.hub import DOCUMENT_FLAGS, DocumentHubInterface
 
 
 @register_model("linformer_transformer")
@@ -70,14 +70,13 @@ class LinformerTransformerModel(ChecksProjections, TransformerModel):
         """fairseq's `from_pretrained`, whose interface translates documents as well.
 
         Args:
-            kwargs: flags that replace those of the checkpoint; `task` names another task, "document_translation" for
-                one.
+            kwargs: flags that replace those of the checkpoint; `task="document_translation"` and flags of that task
+                for one that was trained as fairseq's `translation`.
         """
-        if isinstance(task := kwargs.get("task"), str):
-            kwargs["task"] = {"_name": task}
-        return DocumentHubInterface.from_hub(
-            super().from_pretrained(model_name_or_path, checkpoint_file, data_name_or_path, **kwargs)
-        )
+        task = kwargs.pop("task", None)
+        hub = super().from_pretrained(model_name_or_path, checkpoint_file, data_name_or_path, **kwargs)
+        flags = {name: value for name, value in kwargs.items() if task and name in DOCUMENT_FLAGS}
+        return DocumentHubInterface.from_hub(hub, task, **flags)
 
     @classmethod
     def build_encoder(

@@ -1,11 +1,28 @@
 """Documents in Python: fairseq's hub interface, which a checkpoint is loaded into, with `translate_document`."""
 
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from fairseq.hub_utils import GeneratorHubInterface
+from fairseq.tasks import setup_task
+from omegaconf import open_dict
 
-from linformer_fairseq.tasks.document_translation import DocumentTranslationTask
+from linformer_fairseq.tasks.document_translation import DocumentTranslationConfig, DocumentTranslationTask
 from linformer_fairseq.tasks.sentences import join_sentences, split_sentences
+
+DOCUMENT_FLAGS = frozenset(DocumentTranslationConfig.__annotations__)
+"""The names of the flags that `document_translation` has beyond fairseq's `translation`."""
+
+
+@contextmanager
+def _value_errors() -> Iterator[None]:
+    """Makes a ValueError of a sentence that would end one of fairseq's commands."""
+    try:
+        yield
+    except SystemExit as error:
+        raise ValueError(str(error).removeprefix("error: ")) from None
 
 
 class DocumentHubInterface(GeneratorHubInterface):
@@ -22,16 +39,29 @@ class DocumentHubInterface(GeneratorHubInterface):
         self.bpe = task.build_bpe(cfg.bpe)
 
     @classmethod
-    def from_hub(cls, hub: GeneratorHubInterface) -> "DocumentHubInterface":
-        """Returns the interface to the same models and task."""
-        return cls(hub.cfg, hub.task, hub.models).to(hub.device)
+    def from_hub(cls, hub: GeneratorHubInterface, task: str | None = None, **flags: Any) -> "DocumentHubInterface":
+        """Returns an interface to the same models.
+
+        Args:
+            hub: what a model's `from_pretrained` returns.
+            task: replaces the task of the checkpoint; "document_translation" for one that was trained on documents
+                as fairseq's `translation`.
+            flags: of the new task by their names in Python, `sentence_count="free"`; others are the checkpoint's.
+
+        Raises:
+            ValueError: a dictionary without the separator.
+        """
+        if task is None:
+            return cls(hub.cfg, hub.task, hub.models).to(hub.device)
+        cfg = copy.deepcopy(hub.cfg)
+        with open_dict(cfg), _value_errors():
+            cfg.task = {**cfg.task, "_name": task, **flags}
+            return cls(cfg, setup_task(cfg.task, from_checkpoint=True), hub.models).to(hub.device)
 
     def generate(self, *arguments: Any, **options: Any) -> Any:
         """fairseq's `generate`; what would end one of its commands with a sentence is a ValueError here."""
-        try:
+        with _value_errors():
             return super().generate(*arguments, **options)
-        except SystemExit as error:
-            raise ValueError(str(error).removeprefix("error: ")) from None
 
     def translate_document(self, sentences: list[str], beam: int = 5, **options: Any) -> list[str]:
         """Translates the sentences of one document together.
@@ -50,8 +80,8 @@ class DocumentHubInterface(GeneratorHubInterface):
         """
         if not isinstance(self.task, DocumentTranslationTask):
             raise ValueError(
-                "the checkpoint is not of --task document_translation: train with it, or load with "
-                'task={"_name": "document_translation"}'
+                "the checkpoint is not of --task document_translation: train with it, or name "
+                'task="document_translation" when you load a checkpoint that was trained on documents'
             )
         separator = self.task.cfg.sentence_separator
         if isinstance(sentences, str):

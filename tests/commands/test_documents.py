@@ -1,0 +1,265 @@
+"""Documents are trained on and translated by fairseq's own commands, and in Python."""
+
+import random
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from fairseq.models.transformer import TransformerModel
+from subword_nmt.apply_bpe import BPE
+from subword_nmt.learn_bpe import learn_bpe
+
+from linformer_fairseq import DocumentHubInterface, LinformerTransformerModel
+from tests.commands.conftest import trained_once
+from tests.conftest import Shared
+from tests.fairseq_commands import (
+    Result,
+    generate_arguments,
+    hypotheses,
+    run,
+    same_hypotheses,
+    train,
+    valid_losses,
+    validate_arguments,
+)
+
+pytestmark = pytest.mark.slow
+
+TASK = ["--task", "document_translation"]
+LONGEST = 64
+"""Positions of the models, a source's as well as a target's."""
+
+
+@pytest.fixture(scope="module")
+def corpus(shared: Shared) -> Path:
+    """Returns the folder of binarised documents, whose translations are their words in capitals.
+
+    `TEXT.raw` has the text before tokenisation, `TEXT.bpe` what was binarised. The last documents of the test set are
+    longer than the models.
+    """
+
+    def make(folder: Path) -> None:
+        generator = random.Random(1)
+
+        def documents(size: int, most: int) -> list[list[list[str]]]:
+            return [
+                [[f"w{generator.randrange(4)}", "see", "them"] for _ in range(sentences)]
+                for sentences in (generator.randint(1, most) for _ in range(size))
+            ]
+
+        texts = {"train": documents(400, 6), "valid": documents(20, 6), "test": documents(8, 6) + documents(3, 40)}
+        texts["test"][-1] = documents(1, 1)[0] * 40
+        for split, found in texts.items():
+            for language, case in (("en", str.lower), ("de", str.upper)):
+                lines = [[case(" ".join(words)) for words in document] for document in found]
+                (folder / f"{split}.raw.{language}").write_text(
+                    "".join(" <sep> ".join(f"{sentence}." for sentence in line) + "\n" for line in lines)
+                )
+                (folder / f"{split}.{language}").write_text(
+                    "".join(" <sep> ".join(f"{sentence} ." for sentence in line) + "\n" for line in lines)
+                )
+        with (folder / "codes").open("w") as codes:
+            words = (folder / "train.en").read_text() + (folder / "train.de").read_text()
+            learn_bpe(words.replace("<sep>", "").splitlines(), codes, 10)
+        with (folder / "codes").open() as codes:
+            subwords = BPE(codes)
+        for path in [folder / f"{split}.{language}" for split in texts for language in ("en", "de")]:
+            lines = [
+                " <sep> ".join(subwords.process_line(sentence).strip() for sentence in line.split(" <sep> "))
+                for line in path.read_text().splitlines()
+            ]
+            path.with_suffix(f".bpe{path.suffix}").write_text("".join(f"{line}\n" for line in lines))
+        prefixes = [part for split in texts for part in (f"--{split}pref", folder / f"{split}.bpe")]
+        run("preprocess", "-s", "en", "-t", "de", *prefixes, "--destdir", folder / "bin", "--joined-dictionary").ok()
+
+    return shared("documents", make)
+
+
+def trained_on(shared: Shared, corpus: Path, arch: str) -> Path:
+    bleu = ["--eval-bleu", "--eval-bleu-args", '{"beam": 1, "max_len_b": 8}', "--eval-bleu-remove-bpe"]
+    flags = [*TASK, "--max-epoch", 6, "--dropout", 0, *bleu, "--eval-bleu-detok", "moses"]
+    return trained_once(shared, corpus, f"documents_{arch}", *flags, arch=arch)
+
+
+@pytest.fixture(scope="module")
+def linformer(shared: Shared, corpus: Path) -> Path:
+    """Returns the checkpoint of a Linformer that has learned what documents look like."""
+    return trained_on(shared, corpus, "linformer_transformer_tiny")
+
+
+@pytest.fixture(scope="module")
+def transformer(shared: Shared, corpus: Path) -> Path:
+    """Returns the checkpoint of fairseq's own Transformer."""
+    return trained_on(shared, corpus, "transformer_tiny")
+
+
+@pytest.fixture(scope="module", params=["linformer", "transformer"])
+def checkpoint(request: pytest.FixtureRequest) -> Path:
+    return request.getfixturevalue(request.param)
+
+
+def encoders(corpus: Path) -> list[object]:
+    """Returns the flags of the tokeniser, which needs the languages, and of the subwords."""
+    return ["-s", "en", "-t", "de", "--tokenizer", "moses", "--bpe", "subword_nmt", "--bpe-codes", corpus / "codes"]
+
+
+def lines(corpus: Path, name: str) -> list[str]:
+    return (corpus / name).read_text().splitlines()
+
+
+def generated(corpus: Path, checkpoint: Path, *more: object) -> str:
+    return run("generate", *generate_arguments(corpus, checkpoint, *TASK, *encoders(corpus), *more)).ok()
+
+
+def interactive(corpus: Path, checkpoint: Path, text: str, *more: object) -> Result:
+    flags = generate_arguments(corpus, checkpoint, *TASK, *encoders(corpus), *more)
+    return run("interactive", *flags, text=text + "\n")
+
+
+def detokenised(output: str) -> dict[int, str]:
+    """Returns the text of each document's translation as a reader wants it."""
+    return {int(number): text for number, text in re.findall(r"^D-(\d+)\t\S+\t(.*)$", output, re.MULTILINE)}
+
+
+@pytest.fixture(scope="module")
+def output(corpus: Path, checkpoint: Path) -> str:
+    """Returns what fairseq-generate prints, with a flag at which newer fairseq drops the last documents."""
+    return generated(corpus, checkpoint, "--required-batch-size-multiple", 8)
+
+
+def test_every_document_is_translated_sentence_by_sentence(corpus: Path, output: str) -> None:
+    """Those that are longer than the model as well; D- lines are detokenised, H- lines are what the model wrote."""
+    sources, texts = lines(corpus, "test.bpe.en"), detokenised(output)
+    assert max(len(source.split()) for source in sources) > 3 * LONGEST
+    assert texts.keys() == hypotheses(output).keys() == set(range(len(sources)))
+    for number, (_, hypothesis) in hypotheses(output).items():
+        for text, end in ((hypothesis, "."), (texts[number], "THEM.")):
+            sentences = text.split(" <sep> ")
+            assert len(sentences) == len(sources[number].split(" <sep> "))
+            assert all(sentence.split()[-1] == end for sentence in sentences)
+
+
+def test_a_document_does_not_depend_on_its_batch(corpus: Path, checkpoint: Path, output: str) -> None:
+    same_hypotheses(hypotheses(output), hypotheses(generated(corpus, checkpoint, "--batch-size", 1)))
+
+
+def test_words_are_joined_in_each_sentence(corpus: Path, linformer: Path, output: str) -> None:
+    """`--post-process` leaves spaces around separators."""
+    arguments = generate_arguments(corpus, linformer, *TASK, "--post-process", "subword_nmt")
+    for _, text in hypotheses(run("generate", *arguments).ok()).values():
+        assert re.fullmatch(r"W\d SEE THEM \.( <sep> W\d SEE THEM \.)*", text)
+
+
+def test_interactive_and_python_say_what_generate_says(corpus: Path, checkpoint: Path, output: str) -> None:
+    """Both take text as it is written; documents of all lengths are in one batch."""
+    sources, expected = lines(corpus, "test.raw.en"), detokenised(output)
+    spoken = interactive(corpus, checkpoint, "\n".join(sources), "--buffer-size", 20, "--batch-size", 20).ok()
+    assert detokenised(spoken) == expected
+    model = hub(corpus, checkpoint)
+    for number in (0, 10):
+        sentences = sources[number].split(" <sep> ")
+        assert model.translate_document(sentences, beam=4, max_len_b=30) == expected[number].split(" <sep> ")
+    assert model.translate(sources[:3], beam=4, max_len_b=30) == [expected[number] for number in range(3)]
+    assert model.translate_document([]) == []
+
+
+def hub(corpus: Path, checkpoint: Path, **flags: object) -> DocumentHubInterface:
+    """Returns the Python interface to a checkpoint of our model or of fairseq's."""
+    flags = {"tokenizer": "moses", "bpe": "subword_nmt", "bpe_codes": str(corpus / "codes"), **flags}
+    place = (str(checkpoint.parent), checkpoint.name, str(corpus / "bin"))
+    if "linformer" in checkpoint.parent.name:
+        return LinformerTransformerModel.from_pretrained(*place, **flags)
+    return DocumentHubInterface.from_hub(TransformerModel.from_pretrained(*place, **flags))
+
+
+def test_python_refuses_what_is_no_document(corpus: Path, linformer: Path) -> None:
+    model = hub(corpus, linformer)
+    for sentences, refusal in (
+        (["W1.", " "], "sentence 2 is empty"),
+        (["W1 <sep> W2."], "sentence 1 holds <sep>"),
+        ("W1.", "put the string into a list"),
+        (["w1.", "w1 " * 70], r"sentence 2 of document 0 \(.* has 140 subwords, and the model takes 63"),
+    ):
+        with pytest.raises(ValueError, match=refusal):
+            model.translate_document(sentences)
+
+
+def test_checkpoints_of_other_tasks(corpus: Path, linformer: Path, tmp_path: Path) -> None:
+    """A checkpoint of `translation` translates documents once it is told to, if its dictionary has the separator."""
+    state = torch.load(linformer, weights_only=True)
+    state["cfg"]["task"]["_name"] = "translation"
+    for flag in ("sentence_separator", "sentence_count", "no_split_documents"):
+        del state["cfg"]["task"][flag]
+    (tmp_path / "linformer").mkdir()
+    plain = tmp_path / "linformer" / "checkpoint_best.pt"
+    torch.save(state, plain)
+    with pytest.raises(ValueError, match="not of --task document_translation"):
+        hub(corpus, plain).translate_document(["w1."])
+    expected = hub(corpus, linformer).translate_document(["w1 see them."] * 3)
+    task = "document_translation"
+    assert hub(corpus, plain, task=task).translate_document(["w1 see them."] * 3) == expected
+    free = hub(corpus, plain, task=task, sentence_count="free")
+    assert free.task.cfg.sentence_count == "free"
+    fairseq = TransformerModel.from_pretrained(*map(str, (plain.parent, plain.name, corpus / "bin")))
+    assert len(DocumentHubInterface.from_hub(fairseq, task).translate_document(["w@@ 1 see them ."] * 3)) == 3
+    with pytest.raises(ValueError, match="source dictionary has no word '<doc>'"):
+        hub(corpus, plain, task=task, sentence_separator="<doc>")
+
+
+def test_free_is_translation(corpus: Path, checkpoint: Path) -> None:
+    """For documents that the model takes whole and whose translations it ends itself."""
+    subset = ["--gen-subset", "valid"]
+    free = hypotheses(generated(corpus, checkpoint, *subset, "--sentence-count", "free"))
+    plain = hypotheses(run("generate", *generate_arguments(corpus, checkpoint, *subset, "--max-len-b", 200)).ok())
+    assert free.keys() == plain.keys() == set(range(20))
+    whole = {number: found for number, found in plain.items() if len(found[1].split()) < LONGEST - 1}
+    assert len(whole) > 2
+    same_hypotheses({number: free[number] for number in whole}, whole)
+
+
+def test_losses(corpus: Path, checkpoint: Path) -> None:
+    """BLEU is that of detokenised documents; fairseq-validate finds the loss of the training."""
+    log = (checkpoint.parent / "log").read_text()
+    assert float(re.findall(r"\| bleu ([\d.]+)", log)[-1]) > 30
+    (loss,) = valid_losses(run("validate", *validate_arguments(corpus, checkpoint)).ok())
+    assert loss == pytest.approx(min(valid_losses(log)), abs=0.002)
+    long = [*validate_arguments(corpus, checkpoint)[:-1], "test"]
+    assert "is invalid" in run("validate", *long).output
+
+
+def test_the_model_says_how_long_a_document_may_be(corpus: Path, transformer: Path) -> None:
+    """Here 2,048 tokens, above fairseq's default of `--max-source-positions`, unless a flag says less."""
+    text = " <sep> ".join(["w1 see them."] * 200)
+    positions = {"max_source_positions": 2048, "max_target_positions": 2048}
+    flags = ["--model-overrides", str(positions), "--no-split-documents", "--max-len-b", 1, "--beam", 1]
+    translated = detokenised(interactive(corpus, transformer, text, *flags).ok())[0]
+    assert translated.count("<sep>") == 199
+    refused = interactive(corpus, transformer, text, *flags, "--max-source-positions", 512).sentence()
+    assert "has 1,200 tokens, and the model takes 512: leave out --no-split-documents" in refused
+
+
+def test_references_of_documents_that_fit_are_scored(corpus: Path, linformer: Path) -> None:
+    arguments = generate_arguments(corpus, linformer, *TASK, "--score-reference")
+    assert len(hypotheses(run("generate", *arguments, "--gen-subset", "valid").ok())) == 20
+    assert "--score-reference works with whole documents only" in run("generate", *arguments).sentence()
+
+
+@pytest.mark.parametrize(
+    ("flags", "refusal"),
+    [
+        (["--no-split-documents"], 'document 8 ("w@@'),
+        (["--max-tokens", 50], "more than --max-tokens 50"),
+        (["--sampling", "--nbest", 4], "give --sentence-count free"),
+        (["--sentence-separator", "<doc>"], "the source dictionary has no word '<doc>'"),
+    ],
+)
+def test_refusals(corpus: Path, linformer: Path, flags: list[object], refusal: str) -> None:
+    """In one sentence, before anything is translated."""
+    result = run("generate", *generate_arguments(corpus, linformer, *TASK, *flags))
+    assert refusal in result.sentence()
+    assert not hypotheses(result.output)
+
+
+def test_training_needs_the_separator(data: Path, tmp_path: Path) -> None:
+    assert "the source dictionary has no word '<sep>'" in train(data, tmp_path, *TASK).sentence()
