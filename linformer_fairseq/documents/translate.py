@@ -117,7 +117,7 @@ def generation(training: Training, way: Way, study: Study, documents: DocumentSe
         *(str(study.out / "bin" / folder), "--task", DOCUMENT_TASK, "--gen-subset", subset),
         *("--source-lang", text.source_lang, "--target-lang", text.target_lang),
         *("--path", str(checkpoint_of(training)), "--sentence-count", way.mode),
-        *("--max-source-positions", str(way.longest)),
+        *("--part-tokens", str(way.longest)),
         *("--beam", str(translation.beam), "--lenpen", str(translation.lenpen), *LENGTH_LIMITS),
         *("--max-tokens", str(max(BATCH_TOKENS, way.longest)), "--required-batch-size-multiple", "1"),
         *("--num-workers", "0", "--log-format", "json"),

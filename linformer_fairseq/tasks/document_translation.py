@@ -4,7 +4,7 @@ import logging
 from argparse import Namespace
 from collections import deque
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, Optional
 
 import numpy as np
 from fairseq import utils
@@ -47,6 +47,10 @@ class DocumentTranslationConfig(TranslationConfig):
     no_split_documents: bool = field(
         default=False,
         metadata={"help": "refuse documents that are longer than the model instead of translating them in parts"},
+    )
+    part_tokens: Optional[int] = field(
+        default=None,
+        metadata={"help": "translate documents in parts of at most so many tokens (default: what the model takes)"},
     )
 
 
@@ -111,7 +115,8 @@ class DocumentTranslationTask(TranslationTask):
         return None if encoder is None else SentenceEncoder(encoder, self.cfg.sentence_separator)
 
     def max_positions(self) -> tuple[int, int]:
-        """The longest source and target: the flags, or of a loaded checkpoint where they are fairseq's default."""
+        """The longest source and target: the flags, or of a loaded checkpoint where they are fairseq's default. To
+        translate, a source is a part of a document."""
         given = super().max_positions()
         if self.computes_losses:
             return given
@@ -119,7 +124,7 @@ class DocumentTranslationTask(TranslationTask):
             own if own and flag == default else flag
             for flag, default, own in zip(given, DEFAULT_POSITIONS, self.checkpoint_positions, strict=True)
         )
-        return source, target
+        return min(source, self.cfg.part_tokens or source), target
 
     def get_batch_iterator(
         self,
