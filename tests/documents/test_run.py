@@ -1,0 +1,157 @@
+"""The study of documents from end to end, in a tiny size: killed, gone on with, reported."""
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from linformer_fairseq.cli.errors import UserError
+from linformer_fairseq.documents.arguments import parse
+from linformer_fairseq.documents.report import write_report
+from linformer_fairseq.documents.run import run
+from linformer_fairseq.recipe import glossary
+from tests.fairseq_commands import ROOT
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not hasattr(torch.serialization, "add_safe_globals"), reason="averaging needs torch 2.4"),
+]
+SIZES = (
+    "--bpe-merges 60 --layers 1 --dim 16 --heads 2 --ffn-dim 16 --max-tokens 96 --start-updates 4 --updates 4 "
+    "--validate-updates 2 --average 2 --keep-checkpoints 2 --beam 2 --max-subwords 48 --lengths 24,48,96 --k 4 "
+    "--resolutions 1,2 --seeds 2 --cost-repeats 1 --glossary 2"
+)
+ARMS = "transformer,two-level-all,sentences,converted"
+WORDS = {"en": ("a", "man", "dog", "sees", "waits"), "de": ("ein", "Mann", "Hund", "sieht", "wartet")}
+
+
+def text(lang: str, documents: int) -> str:
+    """Documents of two to six sentences of three words."""
+    words = WORDS[lang]
+    return "\n\n".join(
+        "\n".join(" ".join(words[(i * j + m * m) % 5] for m in range(3)) for j in range(2 + i % 5))
+        for i in range(documents)
+    )
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("documents")
+    for split, documents in {"train": 20, "valid": 3, "test": 5}.items():
+        for lang in WORDS:
+            (folder / f"{split}.{lang}").write_text(text(lang, documents), encoding="utf-8")
+    return folder
+
+
+def arguments(folder: Path, out: Path, *more: str) -> list[str]:
+    return ["--data", str(folder), "--out", str(out), *SIZES.split(), *more]
+
+
+@pytest.fixture(scope="module")
+def finished(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a study that was killed in its first training and gone on with."""
+    out = tmp_path_factory.mktemp("study") / "out"
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(glossary, "TESTED_SIZE", 4)
+        patched.setattr(glossary, "SIZES", (4,))
+        run(parse(arguments(folder, out, "--arms", "transformer", "--no-test", "--no-costs")))
+        assert {path.name for path in out.glob("runs/*/*/models/*/translations/*")} == {"valid-48-forced"}
+        run(parse(arguments(folder, out, "--arms", ARMS)))
+    return out
+
+
+def test_every_model_translates_every_set(finished: Path) -> None:
+    found = json.loads((finished / "results.json").read_text())
+    ways = {(row["arm"], row["set"], row["longest"], row["mode"]) for row in found["rows"]}
+    lengths = [("valid", 48), ("test", 24), ("test", 48), ("long", 96), ("glossary", 48)]
+    trained = {(arm, *way, "forced") for arm in ("transformer", "two-level-all", "converted") for way in lengths}
+    trained |= {(arm, "test", 48, "free") for arm in ("transformer", "two-level-all", "converted")}
+    assert ways == trained | {("sentences", name, 48, "forced") for name in ("valid", "test", "glossary")}
+    for row in found["rows"]:
+        if row["mode"] == "forced":
+            assert row["s_bleu"] is not None
+            assert row["missing"] == 0
+    assert found["documents"] == {"valid": 3, "test": 5, "long": 1, "glossary": 2}
+    differences = {(row["arm"], row["set"], row["longest"], row["mode"]) for row in found["differences"]}
+    # sentence by sentence all lengths are one
+    assert differences == {way for way in trained if way[0] != "transformer"} | {
+        ("sentences", *way, "forced") for way in lengths if way[0] != "long"
+    }
+    assert [(row["part"], row["length"], row["arm"]) for row in found["costs"]["rows"]] == [
+        (part, length, arm)
+        for length in (24, 48, 96)
+        for part in ("training", "translation")
+        for arm in ("transformer", "two-level-all")
+    ]
+
+
+def test_the_training_on_documents_begins_with_the_sentences(finished: Path) -> None:
+    found = json.loads((finished / "results.json").read_text())
+    by_arm = {row["arm"]: row for row in found["trainings"] if "command" in row}
+    assert set(by_arm) == {"start", "transformer", "two-level-all"}
+    for arm in ("transformer", "two-level-all"):
+        command = by_arm[arm]["command"]
+        assert command[command.index("--finetune-from-model") + 1] == str(
+            finished / "runs/start/seed-2/models/transformer/chosen.pt"
+        )
+        assert command[command.index("--task") + 1] == "document_translation"
+
+
+def test_the_report_has_all_of_it(finished: Path) -> None:
+    report = (finished / "report.md").read_text()
+    for heading in (
+        "## Quality",
+        "## d-BLEU by the length of the document",
+        "## BLEU by the place of the sentence in its document",
+        "## Missing and repeated sentences",
+        "## Glossaries",
+        "## Time and memory",
+        "## Training",
+        "## Models",
+        "## Plots",
+        "## Commands",
+    ):
+        assert report.count(f"{heading}\n") == 1
+    assert "One seed (2) for every model" in report
+    assert {path.name for path in finished.glob("*.png")} == {"quality-and-speed.png", "costs.png", "glossaries.png"}
+    written = {path: path.read_bytes() for path in (*finished.glob("*.png"), finished / "report.md")}
+    for path in written:
+        path.unlink()
+    write_report(finished)
+    assert {path: path.read_bytes() for path in written} == written
+
+
+def test_nothing_is_done_twice_and_settings_stay(folder: Path, finished: Path, capsys: pytest.CaptureFixture) -> None:
+    before = {path: path.stat().st_mtime_ns for path in finished.glob("runs/*/*/models/*/chosen.pt")}
+    run(parse(arguments(folder, finished, "--arms", ARMS)))
+    said = capsys.readouterr().out
+    assert said.count("already done") == 29
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    for changed, what in ((("--dropout", "0.5"), "training dropout = 0.3, not 0.5"), (("--k", "8"), "k = 4, not 8")):
+        with pytest.raises(UserError, match=f"was made with {what}: all models need the same"):
+            run(parse(arguments(folder, finished, "--arms", ARMS, *changed)))
+
+
+def test_a_folder_of_something_else_is_refused(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "letters.txt").write_text("private")
+    with pytest.raises(UserError, match="holds other files than this study's"):
+        run(parse(arguments(folder, tmp_path)))
+    with pytest.raises(UserError, match="run the study without --report-only first"):
+        run(parse(["--out", str(tmp_path), "--report-only"]))
+    assert [path.name for path in tmp_path.iterdir()] == ["letters.txt", ".lock"] or not (tmp_path / "text").exists()
+
+
+@pytest.mark.exhaustive
+def test_killed_at_any_point_the_same_command_goes_on(folder: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "linformer_fairseq.documents"]
+    command += [*arguments(folder, tmp_path / "out", "--arms", "transformer", "--no-costs"), "--glossary", "0"]
+    for until in ("Binarising the sentences", "after 2 updates", "Training Transformer", "Translating test"):
+        with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+            assert any(until in line for line in process.stdout)
+            process.send_signal(signal.SIGKILL)
+    subprocess.run(command, cwd=ROOT, check=True)
+    assert (tmp_path / "out" / "report.md").exists()
