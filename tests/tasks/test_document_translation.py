@@ -4,9 +4,10 @@ import logging
 from itertools import chain
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
-from fairseq.data import Dictionary
+from fairseq.data import Dictionary, LanguagePairDataset
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from hypothesis import given
 from hypothesis import strategies as st
@@ -158,18 +159,55 @@ def test_the_parts_of_a_batch_are_translated_together(monkeypatch: pytest.Monkey
 
 
 def test_halves_where_a_translation_is_too_long(caplog: pytest.LogCaptureFixture) -> None:
-    """Four sentences of ten words need 44 target positions; a model of 24 translates two of them at a time."""
-    model, flags = short_model(source=64, target=24), {"beam": 1, "min_len": 10, "max_len_b": 10}
-    source = document(TASK, [3, 4, 5, 6])
+    """Four sentences of seven words or more need 32 target positions; a model of 24 translates two at a time."""
+    model, flags = short_model(source=64, target=24), {"beam": 1, "min_len": 7, "max_len_b": 8}
+    source = document(TASK, [3, 4, 5, 6], seed=3)
     ((found,),) = translate_documents(TASK, model, [source], **flags)
-    assert sentence_lengths(found["tokens"], TASK.target_separator) == [10] * 4
-    alone = [
-        translate_documents(TASK, model, [part], **flags)[0][0]["tokens"]
+    first, second = (
+        translate_documents(TASK, model, [part], **flags)[0][0]["tokens"].tolist()
         for part in cut(source, TASK.source_separator, halves([3, 4, 5, 6]))
-    ]
-    assert all(len(tokens) == 22 for tokens in alone)
-    assert found["tokens"].tolist() == [*alone[0][:-1].tolist(), TASK.target_separator, *alone[1].tolist()]
+    )
+    assert first != second
+    assert found["tokens"].tolist() == [*first[:-1], TASK.target_separator, *second]
+    assert counts(TASK, found["tokens"]) == 4
     assert not caplog.records
+
+
+def test_free_translations_are_halved_as_well() -> None:
+    """Also where a document alone has a lower limit of length, as fairseq has one limit for a batch."""
+    model, beam = short_model(source=64, target=24), 2
+    plain = generator(translation_task(), [model], beam=beam)
+    for seed in range(40):
+        source = document(TASK, [1, 1], seed)
+        (whole,) = translation_task().inference_step(plain, [model], batch(TASK, [source], left_pad=True))
+        if all(len(hypothesis["tokens"]) == 24 for hypothesis in whole):
+            break
+    else:
+        pytest.fail("all translations end")
+    sources = [source, document(TASK, [15, 15])]
+    found = translate_documents(FREE, model, sources, beam=beam, max_len_a=1, max_len_b=3)[0]
+    assert len(found) == 1  # that of the halves, and not those of the whole
+    assert found[0]["tokens"].tolist() != whole[0]["tokens"].tolist()
+    assert counts(TASK, found[0]["tokens"]) > 1
+
+
+def test_the_longest_target_may_be_given() -> None:
+    """`--max-target-positions` below the model's, as documents of more than the lengths of the training suffer."""
+    task, source = document_task(max_target_positions=24), document(TASK, [3, 4, 5, 6])
+    flags = {"beam": 1, "min_len": 10, "max_len_b": 10}
+    ((found,),) = translate_documents(task, MODEL, [source], **flags)
+    ((expected,),) = translate_documents(TASK, short_model(source=64, target=24), [source], **flags)
+    assert found["tokens"].tolist() == expected["tokens"].tolist()
+    assert generator(task, [MODEL]).max_len == 24
+
+
+def test_a_search_with_fewer_words_than_hypotheses() -> None:
+    """Three words may start a translation, and the beam asks for five: the others come to nothing."""
+    task = document_task(words=1)
+    model = document_model(task)
+    found = translate_documents(task, model, [document(task, [1]), document(task, [1, 1, 1])], beam=5, max_len_b=1)
+    assert [len(hypotheses) for hypotheses in found] == [3, 5]
+    assert [counts(task, hypotheses[0]["tokens"]) for hypotheses in found] == [1, 3]
 
 
 @pytest.mark.parametrize(("task", "warnings"), [(TASK, 2), (document_task(no_split_documents=True), 1)])
@@ -258,6 +296,15 @@ def test_no_document_is_left_out() -> None:
     # documents count as much as their longest part, 12 tokens
     assert max(len(numbers) for numbers in iterator(TASK, sources, 12, max_tokens=24)) == 2
     assert len(iterator(TASK, sources, 12, max_tokens=60)) == 1
+
+
+def test_a_reference_may_be_longer_than_anything() -> None:
+    """It is not translated; where it is shorter it counts, as in fairseq."""
+    sources, targets = documents([[1], [2]]), documents([[50], [8]])
+    dataset = LanguagePairDataset(sources, [2, 3], TASK.src_dict, targets, [51, 9], TASK.tgt_dict, shuffle=False)
+    batches = TASK.get_batch_iterator(dataset, max_tokens=20, max_positions=(12, 12)).next_epoch_itr(shuffle=False)
+    assert sorted(number for found in batches for number in found["id"].tolist()) == [0, 1]
+    assert TASK._in_parts(dataset, 20, (12, 12), skip=False).num_tokens_vec(np.arange(2)).tolist() == [12, 9]
 
 
 def refusal(task: DocumentTranslationTask, lengths: list[list[int]], limit: int, **options: Any) -> str:

@@ -10,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from subword_nmt.learn_bpe import learn_bpe
 
+from linformer_fairseq.tasks.document_translation import DocumentTranslationConfig, DocumentTranslationTask
 from linformer_fairseq.tasks.sentences import DocumentDictionary, each_sentence, join_sentences, split_sentences
+from tests.models.toy import toy_args
 from tests.tasks.toy_documents import document_task
 
 SENTENCES = st.lists(st.lists(st.sampled_from(["a", "b<sep>", "<sep>c", "<", "sep"])).map(" ".join), min_size=1)
@@ -38,7 +40,7 @@ def test_the_tokeniser_keeps_separators_whole() -> None:
     encoded = tokenizer.encode(text)
     assert encoded == "He said : &quot; Go ! &quot; <sep> I don &apos;t ."
     assert tokenizer.decode(encoded) == text
-    assert tokenizer.decode("' a ' <sep> b") == "'a' <sep> b"
+    assert tokenizer.decode('" a <sep> " b') == '"a <sep> "b'
 
 
 def test_subwords_keep_separators_whole(tmp_path: Path) -> None:
@@ -53,6 +55,13 @@ def test_subwords_keep_separators_whole(tmp_path: Path) -> None:
     assert "@@" in encoded
     assert bpe.decode(encoded) == "lower <sep> low"
     assert bpe.decode("lo@@ <sep> w") == "lo <sep> w"
+
+
+def test_bleu_in_training_is_that_of_detokenised_sentences() -> None:
+    """fairseq builds the detokeniser of `--eval-bleu-detok` in another way than that of `--tokenizer`."""
+    task = document_task(eval_bleu=True, eval_bleu_detok="moses", eval_bleu_args='{"beam": 1}')
+    task.build_model(toy_args("transformer"))
+    assert task.tokenizer.decode('" a <sep> " b') == '"a <sep> "b'
 
 
 def test_no_encoder_is_none() -> None:
@@ -72,6 +81,6 @@ def test_no_encoder_is_none() -> None:
 def test_words_are_joined_in_each_sentence(symbol: str | None, words: str, text: str) -> None:
     dictionary = DocumentDictionary()
     tokens = dictionary.encode_line(words)
-    dictionary.separator = "<sep>"
+    DocumentTranslationTask(DocumentTranslationConfig(), dictionary, dictionary)
     assert dictionary.string(tokens, symbol) == text
     assert dictionary.string(torch.stack([tokens, tokens]), symbol) == f"{text}\n{text}"
