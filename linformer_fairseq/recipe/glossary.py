@@ -20,7 +20,7 @@ TRANSLATIONS = tuple(
 )
 """Names in the target."""
 SIZES = (4, 8, 16, 32, 64, 128)
-"""Sentences of a document in the training text, each as often as the others; the rule is found in short ones."""
+"""Sentences of a document in the training text; all sizes have about as many sentences in all."""
 TESTED_SIZE = 110
 """Sentences of a document in the validation and test sets."""
 TESTED_DOCUMENTS = {"valid": 4, "test": 24}
@@ -71,7 +71,8 @@ def glossary_documents(split: str, training: int, seed: int) -> list[Document]:
     """
     grammar = _NamingGrammar(f"glossaries {seed} {split}")
     if split not in TESTED_DOCUMENTS:
-        return [grammar.document(grammar.rng.choice(SIZES)) for _ in range(training)]
+        sizes = grammar.rng.choices(SIZES, weights=[1 / size for size in SIZES], k=training)
+        return [grammar.document(size) for size in sizes]
     return [grammar.document(TESTED_SIZE) for _ in range(min(TESTED_DOCUMENTS[split], training))]
 
 

@@ -21,8 +21,8 @@ pytestmark = [
     pytest.mark.skipif(not hasattr(torch.serialization, "add_safe_globals"), reason="averaging needs torch 2.4"),
 ]
 SIZES = (
-    "--bpe-merges 60 --layers 1 --dim 16 --heads 2 --ffn-dim 16 --max-tokens 96 --start-updates 4 --updates 4 "
-    "--validate-updates 2 --average 2 --keep-checkpoints 2 --beam 2 --max-subwords 48 --lengths 24,48,96 --k 4 "
+    "--bpe-merges 150 --layers 1 --dim 16 --heads 2 --ffn-dim 16 --max-tokens 256 --start-updates 4 --updates 4 "
+    "--validate-updates 2 --average 2 --keep-checkpoints 2 --beam 2 --max-subwords 256 --lengths 128,256,512 --k 4 "
     "--resolutions 1,2 --seeds 2 --cost-repeats 1 --glossary 2"
 )
 ARMS = "transformer,two-level-all,sentences,converted"
@@ -59,7 +59,7 @@ def finished(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         patched.setattr(glossary, "TESTED_SIZE", 4)
         patched.setattr(glossary, "SIZES", (4,))
         run(parse(arguments(folder, out, "--arms", "transformer", "--no-test", "--no-costs")))
-        assert {path.name for path in out.glob("runs/*/*/models/*/translations/*")} == {"valid-48-forced"}
+        assert {path.name for path in out.glob("runs/*/*/models/*/translations/*")} == {"valid-256-forced"}
         run(parse(arguments(folder, out, "--arms", ARMS)))
     return out
 
@@ -67,10 +67,10 @@ def finished(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_every_model_translates_every_set(finished: Path) -> None:
     found = json.loads((finished / "results.json").read_text())
     ways = {(row["arm"], row["set"], row["longest"], row["mode"]) for row in found["rows"]}
-    lengths = [("valid", 48), ("test", 24), ("test", 48), ("long", 96), ("glossary", 48)]
+    lengths = [("valid", 256), ("test", 128), ("test", 256), ("long", 512), ("glossary", 256)]
     trained = {(arm, *way, "forced") for arm in ("transformer", "two-level-all", "converted") for way in lengths}
-    trained |= {(arm, "test", 48, "free") for arm in ("transformer", "two-level-all", "converted")}
-    assert ways == trained | {("sentences", name, 48, "forced") for name in ("valid", "test", "glossary")}
+    trained |= {(arm, "test", 256, "free") for arm in ("transformer", "two-level-all", "converted")}
+    assert ways == trained | {("sentences", name, 256, "forced") for name in ("valid", "test", "glossary")}
     for row in found["rows"]:
         if row["mode"] == "forced":
             assert row["s_bleu"] is not None
@@ -83,7 +83,7 @@ def test_every_model_translates_every_set(finished: Path) -> None:
     }
     assert [(row["part"], row["length"], row["arm"]) for row in found["costs"]["rows"]] == [
         (part, length, arm)
-        for length in (24, 48, 96)
+        for length in (128, 256, 512)
         for part in ("training", "translation")
         for arm in ("transformer", "two-level-all")
     ]
@@ -129,7 +129,7 @@ def test_nothing_is_done_twice_and_settings_stay(folder: Path, finished: Path, c
     before = {path: path.stat().st_mtime_ns for path in finished.glob("runs/*/*/models/*/chosen.pt")}
     run(parse(arguments(folder, finished, "--arms", ARMS)))
     said = capsys.readouterr().out
-    assert said.count("already done") == 29
+    assert said.count("already done") == 32
     assert {path: path.stat().st_mtime_ns for path in before} == before
     for changed, what in ((("--dropout", "0.5"), "training dropout = 0.3, not 0.5"), (("--k", "8"), "k = 4, not 8")):
         with pytest.raises(UserError, match=f"was made with {what}: all models need the same"):
