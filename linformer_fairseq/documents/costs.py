@@ -33,6 +33,8 @@ FILE_NAME = "costs.json"
 TRAINING, TRANSLATION = "training", "translation"
 WARM_UP = 1
 SEED = 1
+PRECISIONS = {"fp16": torch.float16, "amp": torch.float16, "bf16": torch.bfloat16}
+"""What a GPU computes in, where that is not float32."""
 STATUS = "/proc/self/status"
 
 Row = dict[str, Any]
@@ -66,7 +68,8 @@ def _train(length: int, trainings: Sequence[Training], study: Study) -> Iterator
     device = torch.device("cpu" if settings.on_cpu else "cuda")
     torch.set_num_threads(study.threads)
     loaded = {training.variant.name: _load(training, study) for training in trainings}
-    trainers = {name: Trainer(own.model.to(device).train(), own.task, torch.float32) for name, own in loaded.items()}
+    precision = torch.float32 if settings.on_cpu else PRECISIONS.get(settings.precision, torch.float32)
+    trainers = {name: Trainer(own.model.to(device).train(), own.task, precision) for name, own in loaded.items()}
     words = next(iter(loaded.values())).task.source_dictionary
     tokens = max(settings.max_tokens, length)
     batches = [equally_long(length, tokens, words, SEED + number, device) for number in range(INPUT_SETS)]
