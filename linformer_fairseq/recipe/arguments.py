@@ -168,10 +168,18 @@ def build_parser() -> argparse.ArgumentParser:
     option("--lenpen", type=_finite, default=1.0, help="length penalty")
     option("--average", type=natural, default=0, help="translate with the mean of so many last saves; 0: the best one")
 
-    group = parser.add_argument_group("inference time against length")
+    group = parser.add_argument_group("time against length")
     option("--length-tokens", type=natural, default=0, help="tokens in every batch, short or long; 0: no such study")
     option("--lengths", type=counts, default=[256, 512, 1024, 2048, 4096, 8192, 16384], help="tokens in a sentence")
     option("--length-repeats", type=count, default=5, help="runs that count")
+    option(
+        "--length-k",
+        type=counts,
+        default=[],
+        metavar="K[,K]",
+        help="also time a model of every kind with this k in all attention, as its architecture has it, untrained",
+    )
+    option("--length-training", **switch, help="time training steps as well as forward passes")
 
     group = parser.add_argument_group("running")
     option("--out", type=Path, default=Path("results/quickstart"), help="folder for all results")
@@ -235,7 +243,10 @@ def _lengths(args: argparse.Namespace) -> Lengths | None:
             f"--length-tokens {args.length_tokens} is less than any of --lengths: give {min(args.lengths)} or more, "
             "or 0 for no such study."
         )
-    return Lengths(args.length_tokens, args.lengths, args.length_repeats)
+    longest = max(length for length in args.lengths if length <= args.length_tokens)
+    if max(args.length_k, default=0) > longest:
+        raise UserError(f"--length-k {max(args.length_k)} is more than the {longest:,} tokens of the longest sentence.")
+    return Lengths(args.length_tokens, args.lengths, args.length_repeats, args.length_k, args.length_training)
 
 
 def _of_arguments(settings: type[Group], args: argparse.Namespace, **others: Any) -> Group:
