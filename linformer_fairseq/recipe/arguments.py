@@ -150,7 +150,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
 
     group = parser.add_argument_group("training")
-    option("--epochs", type=natural, default=3, help="passes over the training text; 0: until --updates")
+    option("--epochs", type=natural, default=4, help="passes over the training text; 0: until --updates")
     option("--updates", type=natural, default=0, help="updates; 0: until --epochs")
     option("--max-tokens", type=count, default=1024, help="tokens in a batch")
     option("--update-batches", type=count, default=1, help="batches in an update, on all GPUs together")

@@ -30,7 +30,7 @@ STORED = {
     "training": {
         "arch": "transformer",
         "size_flags": SIZE_FLAGS.split(),
-        "epochs": 3,
+        "epochs": 4,
         "updates": 0,
         "max_tokens": 1024,
         "update_batches": 1,
