@@ -2,6 +2,7 @@
 
 import logging
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from importlib import import_module
 
@@ -14,8 +15,9 @@ RECIPE_MODULES = frozenset(
 
 
 def quiet_libraries() -> None:
-    """Limits the root logger, which fairseq has set to INFO, to warnings."""
+    """Limits the root logger, which fairseq has set to INFO, to warnings, and hides one on a name that fairseq uses."""
     logging.getLogger().setLevel(logging.WARNING)
+    warnings.filterwarnings("ignore", r"`torch\.cuda\.amp\.autocast", FutureWarning)
 
 
 def run_tool(module: str, argv: Sequence[str], interrupted: str) -> int:

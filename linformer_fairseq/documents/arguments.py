@@ -18,8 +18,8 @@ from linformer_fairseq.recipe.settings import POSITION_FLAGS, Settings
 from .arms import ARMS, CONVERTED, START, TRANSFORMER, started_from, training_of, trainings
 
 DEFAULTS = shlex.split(
-    "--bpe sentencepiece --bpe-merges 8000 --max-subwords 2048 --dim 256 --ffn-dim 1024 --epochs 0 --updates 3000 "
-    "--max-tokens 4096 --lr 5e-4 --warmup-updates 200 --dropout 0.3 --beam 4 --validate-updates 500 "
+    "--bpe sentencepiece --bpe-merges 8000 --max-subwords 2048 --layers 3 --dim 256 --ffn-dim 1024 --epochs 0 "
+    "--updates 3000 --max-tokens 4096 --lr 5e-4 --warmup-updates 200 --dropout 0.3 --beam 4 --validate-updates 500 "
     "--keep-checkpoints 3 --average 3 --precision fp32 --threads 1"
 )
 """The recipe's options that have another default here."""

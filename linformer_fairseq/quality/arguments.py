@@ -14,8 +14,8 @@ from linformer_fairseq.recipe.settings import Settings
 from .variants import CAUSAL_WIDTH, MAIN, VARIANTS, Training, Variant
 
 DEFAULTS = shlex.split(
-    "--bpe-merges 6000 --epochs 9 --max-tokens 1024 --lr 1.5e-3 --warmup-updates 1000 --dropout 0.2 --beam 4 "
-    "--validate-updates 250 --keep-checkpoints 5 --average 5 --precision fast-fp32 --threads 1"
+    "--bpe-merges 6000 --layers 3 --epochs 9 --max-tokens 1024 --lr 1.5e-3 --warmup-updates 1000 --dropout 0.2 "
+    "--beam 4 --validate-updates 250 --keep-checkpoints 5 --average 5 --precision fast-fp32 --threads 1"
 )
 """The recipe's options that have another default here: a small model on some 30,000 short sentences."""
 

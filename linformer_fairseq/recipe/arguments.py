@@ -130,7 +130,7 @@ def build_parser(known: Sequence[type[Dataset]] = datasets.DATASETS) -> argparse
         "comparison should show both Linformer and two levels)",
     )
     option("--arch", help="fairseq architecture of the baseline, instead of the four sizes below")
-    option("--layers", type=count, default=3, help="layers of the encoder and of the decoder")
+    option("--layers", type=count, default=2, help="layers of the encoder and of the decoder")
     option("--dim", type=count, default=128, help="model width")
     option("--heads", type=count, default=4, help="attention heads")
     option("--ffn-dim", type=count, default=256, help="width of the feed-forward layers")
@@ -157,7 +157,7 @@ def build_parser(known: Sequence[type[Dataset]] = datasets.DATASETS) -> argparse
     option("--update-batches", type=count, default=1, help="batches in an update, on all GPUs together")
     option("--precision", choices=(AUTO, *PRECISIONS), default=AUTO, help="auto: as before, else fp16 on a GPU or fp32")
     option("--lr", type=_positive, default=3e-3, help="highest learning rate")
-    option("--warmup-updates", type=natural, default=400, help="updates up to the highest learning rate")
+    option("--warmup-updates", type=natural, default=100, help="updates up to the highest learning rate")
     option("--dropout", type=_rate, default=0.1, help="dropout")
     option("--label-smoothing", type=_rate, default=0.1, help="label smoothing")
     option("--validate-updates", type=count, default=200, help="updates between validations, each saved")
@@ -169,10 +169,18 @@ def build_parser(known: Sequence[type[Dataset]] = datasets.DATASETS) -> argparse
     option("--lenpen", type=_finite, default=1.0, help="length penalty")
     option("--average", type=natural, default=0, help="translate with the mean of so many last saves; 0: the best one")
 
-    group = parser.add_argument_group("inference time against length")
+    group = parser.add_argument_group("time against length")
     option("--length-tokens", type=natural, default=0, help="tokens in every batch, short or long; 0: no such study")
     option("--lengths", type=counts, default=[256, 512, 1024, 2048, 4096, 8192, 16384], help="tokens in a sentence")
     option("--length-repeats", type=count, default=5, help="runs that count")
+    option(
+        "--length-k",
+        type=counts,
+        default=[],
+        metavar="K[,K]",
+        help="also time a model of every kind with this k in all attention, as its architecture has it, untrained",
+    )
+    option("--length-training", **switch, help="time training steps as well as forward passes")
 
     group = parser.add_argument_group("running")
     option("--out", type=Path, default=Path("results/quickstart"), help="folder for all results")
@@ -240,7 +248,10 @@ def _lengths(args: argparse.Namespace) -> Lengths | None:
             f"--length-tokens {args.length_tokens} is less than any of --lengths: give {min(args.lengths)} or more, "
             "or 0 for no such study."
         )
-    return Lengths(args.length_tokens, args.lengths, args.length_repeats)
+    longest = max(length for length in args.lengths if length <= args.length_tokens)
+    if max(args.length_k, default=0) > longest:
+        raise UserError(f"--length-k {max(args.length_k)} is more than the {longest:,} tokens of the longest sentence.")
+    return Lengths(args.length_tokens, args.lengths, args.length_repeats, args.length_k, args.length_training)
 
 
 def _of_arguments(settings: type[Group], args: argparse.Namespace, **others: Any) -> Group:

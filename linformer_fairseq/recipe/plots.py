@@ -11,7 +11,6 @@ from matplotlib.figure import Figure
 from linformer_fairseq.benchmark.plots import BASELINE, Panel, draw, styles
 from linformer_fairseq.cli.figures import BASELINE_STYLE, logarithmic, save
 
-from .length_timing import ENCODER, WHOLE
 from .rows import Row
 from .settings import Model
 
@@ -50,13 +49,13 @@ def _per_update(row: Row, first: Row) -> float | None:
 
 
 def lengths(rows: list[dict[str, Any]], path: Path) -> None:
-    """Draws the time of a forward pass against sentence length: the encoder alone, and the whole model."""
+    """Draws the time of every part that was timed against sentence length."""
     panels = []
-    for part in (ENCODER, WHOLE):
+    for part in dict.fromkeys(row["part"] for row in rows):
         points = [(row["model"], row["length"], row["seconds"]) for row in rows if row["part"] == part]
         panels.append(Panel(part, "tokens per sentence", "seconds per batch", points))
     line_styles = styles(dict.fromkeys(row["model"] for row in rows)) | {Model().name: BASELINE}
-    draw(path, panels, line_styles, (10.5, 4.8), columns=3)
+    draw(path, panels, line_styles, (5.25 * len(panels), 5.2), columns=4)
 
 
 def _line(axes: Axes, points: Sequence[tuple[float, float]], name: str) -> None:

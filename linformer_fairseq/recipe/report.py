@@ -32,7 +32,7 @@ def write_report(settings: Settings, out: Path) -> None:
     plots.comparison(rows, out / COMPARISON_PLOT)
     if timed:
         plots.lengths(timed["rows"], out / LENGTHS_PLOT)
-        pictures["Time of a forward pass against sentence length"] = LENGTHS_PLOT
+        pictures["Time against sentence length"] = LENGTHS_PLOT
     text = report_text(settings, rows, facts, timed, pictures)
     write_text(out / "report.md", text)
     page.write_page(

@@ -7,11 +7,12 @@ from typing import Any, NamedTuple
 
 from linformer_fairseq.cli.files import read_json
 from linformer_fairseq.cli.tables import UNKNOWN, table
+from linformer_fairseq.modules.level_sizes import EXACT_BELOW
 
 from . import length_timing
 from .evaluate import TEST
 from .rows import Row
-from .settings import SCORES, SENTENCEPIECE, Model, Settings
+from .settings import REPORT_NAMES, SCORES, SENTENCEPIECE, Model, Settings
 
 
 class Column(NamedTuple):
@@ -191,16 +192,19 @@ def _commands(rows: list[Row]) -> list[str]:
 
 
 def _lengths(timed: dict[str, Any]) -> list[str]:
-    """Returns tables of the encoder and of the whole model, with a row for each length and a column for each model."""
+    """Returns a table for each part that was timed, with a row for each length and a column for each model."""
     asked = timed["asked"]
+    steps = f" A {length_timing.TRAINING} is forward, backward and update of the whole model."
     parts = [
         f"Seconds of one forward pass over {asked['tokens']:,} source tokens, as sentences of different lengths, and, "
-        "with the decoder, as many target tokens at once. Medians of "
+        f"with the decoder, as many target tokens at once.{steps if asked.get('training') else ''} Medians of "
         f"{asked['repeats']} runs, all models taking turns, in {asked['precision']} ({asked['machine']}; threads: "
         f"{asked['threads']}); the models have the sizes of those above, but random weights and positions for the "
         "longest sentence.",
+        *_untrained(asked),
+        *_crossings(timed),
     ]
-    for part in (length_timing.ENCODER, length_timing.WHOLE):
+    for part in dict.fromkeys(row["part"] for row in timed["rows"]):
         lines = []
         rows = [row for row in timed["rows"] if row["part"] == part]
         for length, sentences in dict.fromkeys((row["length"], row["sentences"]) for row in rows):
@@ -211,7 +215,57 @@ def _lengths(timed: dict[str, Any]) -> list[str]:
             ]
             lines.append([f"{length:,} / {sentences}", *times])
         parts += [f"*{part[0].upper()}{part[1:]}*", table(["Tokens / sentences", *asked["models"]], lines)]
-    return ["### Against sentence length", *parts]
+    return ["## Time against sentence length", *parts]
+
+
+def _untrained(asked: dict[str, Any]) -> list[str]:
+    """Returns a paragraph on the models that were timed without having been trained, where there are some."""
+    names = asked.get("untrained")
+    if not names:
+        return []
+    two_levels = any(name.startswith(REPORT_NAMES["two-level"]) for name in names)
+    exact = f"; two levels attend to texts of fewer than {EXACT_BELOW:,} tokens in full by default" * two_levels
+    return [
+        f"The models of the tables above are as they were trained; their k suits sentences. {' and '.join(names)} "
+        f"{'was' if len(names) == 1 else 'were'} not trained: that is what one would take for long texts{exact}. No "
+        "time says how well a model translates texts of that length."
+    ]
+
+
+def _crossings(timed: dict[str, Any]) -> list[str]:
+    """Returns a table of the lengths from which on each model is faster than the Transformer; none without it."""
+    baseline, names = Model().name, timed["asked"]["models"]
+    if baseline not in names:
+        return []
+    parts = list(dict.fromkeys(row["part"] for row in timed["rows"]))
+    lines = [
+        [name, *(_crossing([row for row in timed["rows"] if row["part"] == part], name, baseline) for part in parts)]
+        for name in names
+        if name != baseline
+    ]
+    return [
+        "From which length on each model was faster than the Transformer here, its slowest runs (the last quarter) "
+        "compared with the Transformer's fastest (the first quarter):",
+        table(["Faster than the Transformer", *parts], lines),
+    ]
+
+
+def _crossing(rows: list[dict[str, Any]], name: str, baseline: str) -> str:
+    """Returns from which length on a model was faster than the baseline at all lengths of `rows`."""
+    own, full = ({row["length"]: row for row in rows if row["model"] == model} for model in (name, baseline))
+    lengths = sorted(own.keys() & full.keys())  # a study that was stopped has fewer for some
+    if not lengths:
+        return UNKNOWN
+    slower = [length for length in lengths if not _faster(own[length], full[length])]
+    faster = [length for length in lengths if length > max(slower, default=0)]
+    return f"from {faster[0]:,} tokens on" if faster else f"not up to {lengths[-1]:,} tokens"
+
+
+def _faster(row: dict[str, Any], baseline: dict[str, Any]) -> bool:
+    """Returns whether the runs of a row took less time than a baseline's, which may not have run for want of memory."""
+    if not row["seconds"] or not baseline["seconds"]:
+        return bool(row["seconds"])
+    return bool(row["quartiles"][1] < baseline["quartiles"][0])
 
 
 def _table(rows: list[Row], columns: list[Column]) -> str:

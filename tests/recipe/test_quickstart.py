@@ -3,18 +3,21 @@
 import json
 import shlex
 import signal
+from itertools import product
 from pathlib import Path
 
 import pytest
 import torch
 
 from linformer_fairseq.recipe.arguments import parse
+from linformer_fairseq.recipe.length_timing import ENCODER, TRAINING, WHOLE, Lengths
 from tests.recipe.scripts import recipe_arguments, start
 
 RUN = "quickstart/run"
 TINY = shlex.split(
     "--made-train 120 --made-test 6 --bpe-merges 60 --layers 1 --dim 16 --heads 2 --ffn-dim 16 --epochs 2 "
-    "--max-tokens 256 --validate-updates 10 --warmup-updates 10 --beam 2 --threads 1 --k 2"
+    "--max-tokens 256 --validate-updates 10 --warmup-updates 10 --beam 2 --threads 1 --k 2 "
+    "--length-tokens 64 --lengths 32,64,128 --length-k 4 --length-repeats 1"
 )
 WMT14_RUNS = hasattr(torch.serialization, "add_safe_globals")
 """Where checkpoints can be averaged, the recipe for WMT14 is the one that always goes through all steps."""
@@ -26,6 +29,7 @@ def test_what_it_trains(tmp_path: Path) -> None:
     assert [model.name for model in run.models] == ["Transformer", *names]
     assert (run.step, run.settings.training.seed) == ("compare", 7)
     assert run.settings.text.dataset.name == "The synthetic corpus"
+    assert run.lengths == Lengths(4096, [256, 512, 1024, 2048, 4096], 3, [64], training=True)
 
 
 @(pytest.mark.exhaustive if WMT14_RUNS else pytest.mark.slow)
@@ -43,7 +47,10 @@ def test_it_reports_on_all_its_models(tmp_path: Path) -> None:
     report = (out / "report.md").read_text(encoding="utf-8")
     assert "made by the recipe's own grammar" in report
     assert "Published by the study" not in report
-    assert not (out / "lengths.json").exists()
+    timed = {(row["model"], row["part"], row["length"]) for row in results["lengths"]["rows"] if row["seconds"]}
+    names += [f"{kind} k=4 (encoder,cross,decoder)" for kind in ("Linformer", "Two levels")]
+    assert timed == set(product(names, (ENCODER, WHOLE, TRAINING), (32, 64)))
+    assert "](lengths.png)" in report
 
 
 @pytest.mark.slow

@@ -42,7 +42,10 @@ LINES = ["Ein Hund läuft heute weg.", "Zwei Hunde laufen sehr weit weg."]
 LENGTHS = {
     "asked": {"tokens": 512, "repeats": 3, "models": NAMES, "precision": "fp16", "machine": "a machine", "threads": 1},
     "rows": [
-        {"model": model, "part": part, "length": length, "sentences": 512 // length, "seconds": seconds, "note": note}
+        {
+            **{"model": model, "part": part, "length": length, "sentences": 512 // length, "seconds": seconds},
+            **{"quartiles": seconds and [0.9 * seconds, 1.1 * seconds], "note": note},
+        }
         for model, part, length, seconds, note in (
             (NAMES[0], "encoder", 256, 0.1, ""),
             (NAMES[1], "encoder", 256, 0.2, ""),
@@ -123,6 +126,10 @@ def test_every_table_holds_what_it_names(out: Path) -> None:
         ["Model", "Seconds", "Sentences per second", "Tokens per second", "Precision"],
         [NAMES[0], "1,234.6", "2.43", "1,358", "fp16"],
     ]
+    assert table(report, "## Time against sentence length") == [
+        ["Faster than the Transformer", "encoder", "encoder and decoder"],
+        [NAMES[1], "from 512 tokens on", "–"],  # nobody knows without the whole model's time
+    ]
     header, *rows = table(report, "*Encoder*")
     assert header == ["Tokens / sentences", *NAMES]
     assert rows == [["256 / 2", "0.100", "0.200"], ["512 / 1", "out of memory", "0.300"]]
@@ -147,6 +154,46 @@ def test_every_table_holds_what_it_names(out: Path) -> None:
         "](lengths.png)",
     ):
         assert said in report, said
+
+
+@pytest.mark.parametrize(
+    ("times", "said"),
+    [
+        ([0.5, 0.5, 0.5], "from 1 tokens on"),
+        ([2.0, 0.5, 0.5], "from 2 tokens on"),
+        ([0.5, 2.0, 0.5], "from 4 tokens on"),
+        ([2.0, 0.5, 2.0], "not up to 4 tokens"),
+        ([0.9, 0.9, 0.9], "not up to 4 tokens"),  # the quartiles overlap
+        ([2.0, 0.5, None], "not up to 4 tokens"),
+    ],
+)
+def test_from_which_length_a_model_is_faster(times: list[float | None], said: str) -> None:
+    """From the first length on after which it is never as slow as the Transformer again."""
+    rows = [
+        {"model": name, "part": "encoder", "length": length, "seconds": seconds, "note": "", "sentences": 4 // length}
+        for name, every in zip(NAMES, ([1.0] * 3, times), strict=True)
+        for length, seconds in zip((1, 2, 4), every, strict=True)
+    ]
+    for row in rows:
+        row["quartiles"] = row["seconds"] and [0.9 * row["seconds"], 1.1 * row["seconds"]]
+        row["note"] = "" if row["seconds"] else "out of memory"
+    text = "\n\n".join(report_text._lengths({"asked": {**LENGTHS["asked"], "models": NAMES}, "rows": rows}))
+    assert table(text, "## Time against")[1] == [NAMES[1], said]
+    alone = {"asked": {**LENGTHS["asked"], "models": NAMES[1:]}, "rows": rows[3:]}
+    assert "Faster than" not in "".join(report_text._lengths(alone))
+
+
+def test_the_report_says_which_models_were_timed_untrained(out: Path) -> None:
+    text, _, _ = reported(out)
+    assert "not trained" not in text
+    assert "training step" not in text
+    untrained = Model(4, "encoder", "two-level").name
+    asked = {**LENGTHS["asked"], "models": [*NAMES, untrained], "untrained": [untrained], "training": True}
+    write_json(out / length_timing.FILE_NAME, {**LENGTHS, "asked": asked})
+    text, _, _ = reported(out)
+    assert f"{untrained} was not trained" in text
+    assert "fewer than 768 tokens in full" in text
+    assert "A training step is forward, backward and update" in text
 
 
 def test_a_fact_that_an_older_recipe_did_not_store_is_a_dash(out: Path) -> None:

@@ -12,8 +12,8 @@ from linformer_fairseq.recipe.settings import Settings, store_settings
 from linformer_fairseq.recipe.steps import locked
 
 SIZE_FLAGS = (
-    "--encoder-layers 3 --encoder-embed-dim 128 --encoder-ffn-embed-dim 256 --encoder-attention-heads 4 "
-    "--decoder-layers 3 --decoder-embed-dim 128 --decoder-ffn-embed-dim 256 --decoder-attention-heads 4"
+    "--encoder-layers 2 --encoder-embed-dim 128 --encoder-ffn-embed-dim 256 --encoder-attention-heads 4 "
+    "--decoder-layers 2 --decoder-embed-dim 128 --decoder-ffn-embed-dim 256 --decoder-attention-heads 4"
 )
 STORED = {
     "text": {
@@ -36,7 +36,7 @@ STORED = {
         "update_batches": 1,
         "precision": "fp32",
         "lr": 0.003,
-        "warmup_updates": 400,
+        "warmup_updates": 100,
         "dropout": 0.1,
         "label_smoothing": 0.1,
         "validate_updates": 200,
