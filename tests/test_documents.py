@@ -14,14 +14,16 @@ from fairseq import options
 from fairseq.models import ARCH_MODEL_REGISTRY
 
 from linformer_fairseq.cli.errors import UserError
+from linformer_fairseq.documents import arguments as study
 from linformer_fairseq.quality import arguments as quality
 from linformer_fairseq.recipe import arguments as recipe
+from linformer_fairseq.recipe.datasets import OF_DOCUMENTS
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 FLAGS = ROOT / "docs" / "flags.md"
 DOCUMENTS = [README, *sorted(ROOT.glob("docs/*.md")), *sorted(ROOT.glob("examples/*/README.md"))]
-PACKAGE_COMMANDS = ("average", "benchmark", "convert", "quality", "recipe", "spectrum")
+PACKAGE_COMMANDS = ("average", "benchmark", "convert", "documents", "quality", "recipe", "spectrum")
 ELSEWHERE = {"--config-dir"}  # a flag of hydra itself
 COMMAND = re.compile(r"(?:[A-Z_0-9]+=\S+ +)*(?:fairseq-|python -m |examples/|scripts/)")
 
@@ -76,6 +78,9 @@ def parse(words: list[str]) -> None:
     elif program == "examples/quality/run.sh":
         _, others = quality.build_parser().parse_known_args(["--out", "OUT", *arguments[1:]])
         recipe.build_parser().parse_args(["--data", arguments[0], *others])
+    elif program == "examples/documents/run.sh":
+        _, others = study.build_parser().parse_known_args(["--out", "OUT", *arguments])
+        recipe.build_parser(OF_DOCUMENTS).parse_args(others)
     elif program.startswith("examples/") and not program.endswith(("prepare.sh", "convert.sh")):
         steps = ["--model"] if program.endswith(("train.sh", "evaluate.sh")) else []
         recipe.build_parser().parse_args([*steps, *arguments])
@@ -116,6 +121,7 @@ def known_flags() -> set[str]:
         interactive,
         options.get_preprocessing_parser(),
         *map(package_parser, PACKAGE_COMMANDS),
+        recipe.build_parser(OF_DOCUMENTS),
     ]
     return set().union(*map(flags_of, parsers)) | ELSEWHERE
 

@@ -85,7 +85,8 @@ def _words(text: str) -> list[str]:
         raise argparse.ArgumentTypeError(f"{text!r} cannot be split into arguments: {error}") from None
 
 
-def build_parser(known: Sequence[type[Dataset]] = datasets.DATASETS) -> argparse.ArgumentParser:
+def build_parser(known: Sequence[type[Dataset]] | None = None) -> argparse.ArgumentParser:
+    """Returns the parser, with the options of the known datasets, those of sentences unless they are given."""
     parser = Parser(
         prog="recipe",
         description="Train a Transformer, Linformers and models of two levels on one text and report how they compare.",
@@ -101,7 +102,7 @@ def build_parser(known: Sequence[type[Dataset]] = datasets.DATASETS) -> argparse
     option("step", nargs="?", choices=STEPS, default="compare", help="step to run; compare runs all of them")
 
     group = parser.add_argument_group("text")
-    for dataset in known:
+    for dataset in known or datasets.DATASETS:
         dataset.add_options(group)
     option("--source-lang", type=_language, default="en", help="language translated from")
     option("--target-lang", type=_language, default="de", help="language translated to")
@@ -190,18 +191,19 @@ def build_parser(known: Sequence[type[Dataset]] = datasets.DATASETS) -> argparse
     return parser
 
 
-def parse(argv: Sequence[str], known: Sequence[type[Dataset]] = datasets.DATASETS) -> Run:
+def parse(argv: Sequence[str], known: Sequence[type[Dataset]] | None = None) -> Run:
     """Returns the run that a command line asks for, or raises UserError where it cannot be done.
 
     Args:
-        known: the datasets that it may name; the last one is taken where it names none.
+        known: the datasets that it may name, those of sentences unless they are given; the last one is taken where it
+            names none.
     """
     cut = list(argv).index("--") if "--" in argv else len(argv)
     args = build_parser(known).parse_args(argv[:cut])
     _check(args)
     models = _models(args)
     out = args.out.expanduser().resolve()
-    text = _of_arguments(Text, args, dataset=datasets.from_arguments(args, known))
+    text = _of_arguments(Text, args, dataset=datasets.from_arguments(args, known or datasets.DATASETS))
     training = _training(args, list(argv[cut + 1 :]), out)
     return Run(
         step=args.step,
