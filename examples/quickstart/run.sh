@@ -10,6 +10,6 @@ source "$(dirname "${BASH_SOURCE[0]}")/../recipe.sh"
 configuration=(
   --out "$root/results/quickstart" --exact-below 0
   # time against length
-  --length-tokens 4096 --lengths 256,512,1024,2048,4096 --length-k 64 --length-training --length-repeats 3
+  --length-tokens 4096 --lengths "256,512,1024,2048,4096" --length-k 64 --length-training --length-repeats 3
 )
 recipe compare "${configuration[@]}" "$@"

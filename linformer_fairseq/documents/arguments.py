@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from linformer_fairseq.cli.arguments import Parser, ascending, count, counts, natural, number
+from linformer_fairseq.cli.arguments import Parser, ascending, count, natural, number
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.quality.variants import Training
 from linformer_fairseq.recipe import arguments as recipe
@@ -23,7 +23,8 @@ DEFAULTS = shlex.split(
     "--keep-checkpoints 3 --average 3 --precision fp32 --threads 1"
 )
 """The recipe's options that have another default here."""
-SET_HERE = ("--seed", "--model", "--attention", "--projection", "--linformer-args", "--k", "-k", "--exact-below")
+SET_HERE = ("--seed", "--model", "--attention", "--projection", "--linformer-args", "--default-k", "--exact-below")
+WITHOUT_EFFECT = ("--length-tokens", "--length-repeats", "--length-k", "--length-training", "--max-ratio")
 _positive = number(float, 1e-12, 1e6, "a number above 0")
 _rate = number(float, 0.0, 0.999, "a number from 0 to below 1")
 
@@ -58,12 +59,17 @@ class Study:
     threads: int
     jobs: int
 
+    @property
+    def first_seed(self) -> int:
+        """That which all models have."""
+        return min(self.starts)
+
 
 def _arms(text: str) -> list[str]:
     names = text.split(",")
     for name in names:
         if name not in ARMS:
-            raise argparse.ArgumentTypeError(f"{name!r} is no model of the study: choose of {', '.join(ARMS)}")
+            raise argparse.ArgumentTypeError(f"{name!r} is not a model of the study: choose from {', '.join(ARMS)}")
     if CONVERTED.name in names and TRANSFORMER not in names:
         raise argparse.ArgumentTypeError(
             f"{CONVERTED.name} is made of the Transformer: name {TRANSFORMER}, too, among --arms"
@@ -86,7 +92,7 @@ def build_parser() -> Parser:
         "--arms", type=_arms, default=",".join(ARMS), metavar="NAME[,NAME]", help="what to train and translate with"
     )
     parser.add_argument(
-        "--seeds", type=counts, default="1,2,3", metavar="S[,S]", help="seeds; most arms have the first"
+        "--seeds", type=ascending, default="1,2,3", metavar="S[,S]", help="seeds; most arms have the first"
     )
     parser.add_argument("-k", "--k", type=count, default=64, help="slots of Linformer and windows of two levels")
     parser.add_argument(
@@ -125,6 +131,9 @@ def parse(argv: Sequence[str]) -> Study:
     for name in SET_HERE:
         if name in given:
             raise UserError(f"{name} is set by the study: use --seeds, --arms and --k.")
+    for name in WITHOUT_EFFECT:
+        if name in given:
+            raise UserError(f"{name} has no effect in the study of documents: leave it out.")
     positions = [part for flag in POSITION_FLAGS for part in (flag, str(own.lengths[-1]))]
     train_args = argv[cut + 1 :] if cut < len(argv) else []
     run = recipe.parse([*DEFAULTS, "--out", str(own.out), *others, "--", *positions, *train_args], OF_DOCUMENTS)
@@ -141,6 +150,12 @@ def parse(argv: Sequence[str]) -> Study:
             f"--max-subwords {longest} is more than --max-tokens {settings.training.max_tokens}, so that no batch "
             "would hold a whole document: change one of them."
         )
+    average, saves = settings.translation.average, own.start_updates // settings.training.validate_updates
+    if average > saves:
+        raise UserError(
+            f"--average {average} asks for more checkpoints than the {saves} that --start-updates {own.start_updates} "
+            f"gives with one every {settings.training.validate_updates}: change one of them."
+        )
     on_sentences = dataclasses.replace(
         settings.training,
         updates=own.start_updates,
@@ -150,8 +165,8 @@ def parse(argv: Sequence[str]) -> Study:
     )
     runs = run.out / "runs"
     start = dataclasses.replace(settings, training=on_sentences)
-    starts = {seed: training_of(START, seed, own.k, start, runs) for seed in own.seeds}
-    every = trainings(own.arms, own.seeds, own.k, settings, runs)
+    every = list(trainings(own.arms, own.seeds, own.k, settings, runs))
+    starts = {training.seed: training_of(START, training.seed, own.k, start, runs) for training in every}
     return Study(
         command=shlex.join(["python", "-m", "linformer_fairseq.documents", *argv]),
         out=run.out,
@@ -172,5 +187,5 @@ def parse(argv: Sequence[str]) -> Study:
 
 
 def checkpoint_of(training: Training) -> Path:
-    """Returns the checkpoint of a finished training with which it is gone on and translated."""
+    """Returns the checkpoint of a finished training that later trainings start from and translation uses."""
     return training.folder / "chosen.pt"

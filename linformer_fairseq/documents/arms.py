@@ -41,9 +41,9 @@ _TRAINED = (
         what="a window of neighbouring tokens in encoder and decoder, and one that follows the diagonal in "
         "cross-attention",
     ),
-    Variant("nystromformer", "Nyströmformer", "encoder", "nystromformer", what="Nyströmformer's in the encoder"),
-    Variant("performer", "Performer", "encoder", "performer", what="Performer's in the encoder"),
-    Variant("longformer", "Longformer", "encoder", "longformer", what="Longformer's window in the encoder"),
+    Variant("nystromformer", "Nyströmformer", "encoder", "nystromformer", what="Nyströmformer in the encoder"),
+    Variant("performer", "Performer", "encoder", "performer", what="Performer in the encoder"),
+    Variant("longformer", "Longformer", "encoder", "longformer", what="Longformer in the encoder"),
 )
 ARMS = {arm.name: arm for arm in (*_TRAINED, SENTENCES, CONVERTED)}
 """All that can be compared."""
@@ -57,7 +57,7 @@ def training_of(arm: Variant, seed: int, k: int, shared: Settings, runs: Path) -
     return training
 
 
-def trainings(names: list[str], seeds: list[int], k: int, shared: Settings, runs: Path) -> Iterator[Training]:
+def trainings(names: list[str], seeds: tuple[int, ...], k: int, shared: Settings, runs: Path) -> Iterator[Training]:
     """Yields the trainings of these arms, seed by seed, each after those that it depends on.
 
     Args:

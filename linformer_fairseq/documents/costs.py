@@ -6,7 +6,7 @@ All models are given the same random tokens and translate into as many: a transl
 import multiprocessing
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from fairseq.sequence_generator import SequenceGenerator
 
 from linformer_fairseq.benchmark.efficiency.batches import equally_long
 from linformer_fairseq.benchmark.efficiency.trainer import Trainer
-from linformer_fairseq.benchmark.memory import kilobytes, release
+from linformer_fairseq.benchmark.memory import kilobytes, limited_memory, refusal, release
 from linformer_fairseq.benchmark.timing import INPUT_SETS, interleaved, with_peaks
 from linformer_fairseq.cli.files import read_json, write_json
 from linformer_fairseq.cli.machine import describe_machine
@@ -24,6 +24,7 @@ from linformer_fairseq.cli.main import quiet_libraries
 from linformer_fairseq.cli.progress import say
 from linformer_fairseq.models.decoder import NO_LAYER
 from linformer_fairseq.quality.variants import Training
+from linformer_fairseq.tasks.sentence_search import leave_attention_out
 from linformer_fairseq.trained import Trained, load_trained
 
 from .arguments import Study, checkpoint_of
@@ -32,6 +33,7 @@ from .prepare import TESTED
 FILE_NAME = "costs.json"
 TRAINING, TRANSLATION = "training", "translation"
 WARM_UP = 1
+WARM_UP_TOKENS = 8
 SEED = 1
 PRECISIONS = {"fp16": torch.float16, "amp": torch.float16, "bf16": torch.bfloat16}
 """What a GPU computes in, where that is not float32."""
@@ -46,7 +48,16 @@ def measure_costs(trainings: Sequence[Training], study: Study) -> None:
     model at every length."""
     path = study.out / FILE_NAME
     names = [training.variant.name for training in trainings]
-    asked = {"arms": names, "lengths": list(study.lengths), "threads": study.threads, "machine": describe_machine()}
+    settings = study.settings.training
+    asked = {
+        "arms": names,
+        "lengths": list(study.lengths),
+        "repeats": study.repeats,
+        "beam": study.settings.translation.beam,
+        "precision": settings.precision,
+        "threads": study.threads,
+        "machine": describe_machine(),
+    }
     before = read_json(path) if path.exists() else None
     rows: list[Row] = before["rows"] if before and before["asked"] == asked else []
     done = {(row["part"], row["length"]) for row in rows}
@@ -75,7 +86,8 @@ def _train(length: int, trainings: Sequence[Training], study: Study) -> Iterator
     batches = [equally_long(length, tokens, words, SEED + number, device) for number in range(INPUT_SETS)]
     samples = [_without_weights(batch.largest) for batch in batches]
     calls = {name: partial(_step, trainer, samples) for name, trainer in trainers.items()}
-    measured = with_peaks(interleaved(calls, study.repeats, WARM_UP, device), calls, device)
+    with limited_memory(device):
+        measured = with_peaks(interleaved(calls, study.repeats, WARM_UP, device), calls, device)
     for name, found in measured.items():
         speed = batches[0].target_tokens / found.time.median if found.time else None
         yield {"arm": name, "tokens_per_second": speed, "peak_bytes": found.peak_bytes, "note": found.note}
@@ -96,46 +108,68 @@ def _step(trainer: Trainer, samples: Sequence[dict[str, Any]], run: int) -> obje
 
 def _translate(length: int, trainings: Sequence[Training], study: Study) -> Iterator[Row]:
     """Yields seconds and peak memory of a beam search, each model in a process of its own."""
-    documents = max(1, study.settings.training.max_tokens // length)
+    documents, settings = max(1, study.settings.training.max_tokens // length), study.settings.training
+    options = {
+        "beam": study.settings.translation.beam,
+        "threads": study.threads,
+        "device": "cpu" if settings.on_cpu else "cuda",
+        "half": settings.inference_precision == "fp16",
+    }
     context = multiprocessing.get_context("spawn")
     for training in trainings:
-        with ProcessPoolExecutor(1, mp_context=context) as pool:
-            arguments = (checkpoint_of(training), study.out / "bin" / TESTED, length, documents)
-            beam, cpu = study.settings.translation.beam, study.settings.training.on_cpu
-            seconds, peak = pool.submit(search, *arguments, beam, study.threads, cpu).result()
-        say(f"  {training.variant.label}: {seconds:,.1f} s")
-        yield {
+        row: Row = {
             "arm": training.variant.name,
             "documents": documents,
-            "beam": beam,
-            "seconds": seconds,
-            "peak_bytes": peak,
+            "seconds": None,
+            "peak_bytes": None,
+            "note": "",
         }
+        with ProcessPoolExecutor(1, mp_context=context) as pool:
+            found = pool.submit(
+                search, checkpoint_of(training), study.out / "bin" / TESTED, length, documents, **options
+            )
+            try:
+                row["seconds"], row["peak_bytes"] = found.result()
+            except (RuntimeError, MemoryError) as error:  # that the process was killed among them
+                row["note"] = refusal(MemoryError() if isinstance(error, BrokenExecutor) else error)
+        say(f"  {training.variant.label}: {row['note'] or format(row['seconds'], ',.1f') + ' s'}")
+        yield row
 
 
 @torch.no_grad()
 def search(
-    checkpoint: Path, data: Path, length: int, documents: int, beam: int, threads: int, cpu: bool
+    checkpoint: Path, data: Path, length: int, documents: int, *, beam: int, threads: int, device: str, half: bool
 ) -> tuple[float, int | None]:
     """Translates documents of `length` random tokens into as many with fairseq's beam search.
+
+    Args:
+        half: compute in half precision.
 
     Returns:
         Seconds, and the bytes that it takes at its peak beyond the model; None on a system that does not tell.
     """
     quiet_libraries()
     torch.set_num_threads(threads)
-    device = torch.device("cpu" if cpu else "cuda")
+    place = torch.device(device)
     loaded = load_trained(checkpoint, data)
-    model, words = loaded.model.to(device), loaded.task.target_dictionary
+    model, words = loaded.model.to(place), loaded.task.target_dictionary
     model.make_generation_fast_(need_attn=False)
-    generator = SequenceGenerator([model], words, beam, max_len_a=0, max_len_b=length - 1, min_len=length - 1)
-    sample = equally_long(length, length * documents, words, SEED, device).largest
-    release(device)
-    peak = _Peak(device)
+    if half:
+        model.half()
+
+    def translate(tokens: int) -> None:
+        generator = SequenceGenerator([model], words, beam, max_len_a=0, max_len_b=tokens - 1, min_len=tokens - 1)
+        leave_attention_out(generator)
+        generator.generate([model], equally_long(tokens, tokens * documents, words, SEED, place).largest)
+        if place.type == "cuda":
+            torch.cuda.synchronize(place)
+
+    translate(WARM_UP_TOKENS)
+    release(place)
+    peak = _Peak(place)
     start = time.perf_counter()
-    generator.generate([model], sample)
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
+    with limited_memory(place):
+        translate(length)
     return time.perf_counter() - start, peak.bytes()
 
 
@@ -149,8 +183,10 @@ class _Peak:
             self._before: int | None = torch.cuda.memory_allocated(device)
         else:
             self._before = kilobytes(STATUS, "VmRSS")
-            if self._before is not None:
+            try:
                 Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # Linux then forgets the peak so far
+            except OSError:
+                self._before = None
 
     def bytes(self) -> int | None:
         if self._before is None:

@@ -3,8 +3,10 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
+from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.cli.files import read_json, write_json
 from linformer_fairseq.cli.progress import say
 from linformer_fairseq.recipe import texts
@@ -24,18 +26,18 @@ SENTENCES, EXAMPLES, TESTED = "sentences", "examples", "tested"
 translated."""
 
 
-def prepare(text: Text, resolutions: Sequence[int], longest: int, out: Path, threads: int, lock: int) -> None:
+def prepare(text: Text, resolutions: Sequence[int], lengths: Sequence[int], out: Path, threads: int, lock: int) -> None:
     """Makes `text` with raw text and subwords in `out`, and in `bin` a folder of binary data for each of the three.
 
     Args:
         resolutions: sentences of the training examples, besides whole documents.
-        longest: subwords that documents of the long set have at most.
+        lengths: tokens at which documents are cut to be translated; those of the long set have the last at most.
         lock: a file descriptor that commands keep open.
     """
     langs = (text.source_lang, text.target_lang)
     prepare_subwords(text, out / "text", threads)
     build_folder(out / EXAMPLES, "Making examples of documents", lambda to: _write_examples(text, resolutions, out, to))
-    build_folder(out / TESTED, "Making sets of documents", lambda to: _write_sets(text, longest, out, to))
+    build_folder(out / TESTED, "Making sets of documents", lambda to: _write_sets(text, lengths, out, to))
     (out / "bin").mkdir(exist_ok=True)
     dictionary = out / "bin" / EXAMPLES / f"dict.{langs[0]}.txt"
     folders = {
@@ -66,9 +68,14 @@ def _write_examples(text: Text, resolutions: Sequence[int], out: Path, to: Path)
         for split in ("train", "valid"):
             documents, glossaries = _documents(out, split, langs)
             for number, document in enumerate((*documents, *glossaries), 1):
-                whole = split != "train" or number > len(documents)  # a glossary has to stay with what it is for
                 try:
-                    for pair in cut(document, longest) if whole else examples(document, resolutions, longest):
+                    if number > len(documents):  # only its first part has the glossary
+                        own = islice(cut(document, longest), 1)
+                    elif split == "train":
+                        own = examples(document, resolutions, longest)
+                    else:
+                        own = cut(document, longest)
+                    for pair in own:
                         counts[split] += 1
                         yield split, pair
                 except ValueError as error:
@@ -87,11 +94,18 @@ def _documents(out: Path, split: str, langs: tuple[str, str]) -> tuple[list[Docu
     return documents[:own], documents[own:]
 
 
-def _write_sets(text: Text, longest: int, out: Path, to: Path) -> None:
+def _write_sets(text: Text, cuts: Sequence[int], out: Path, to: Path) -> None:
     """Writes the documents of every set, one a line, and which sentences they have."""
     langs, bpe = (text.source_lang, text.target_lang), out / "text" / "bpe"
     lengths = {split: sets.subwords(bpe, split, langs[0]) for split in texts.SPLITS}
-    spans = sets.spans_of(read_json(out / "text" / "raw" / FACTS), lengths, longest)
+    for split in ("valid", "test"):
+        for number, length in enumerate(lengths[split], 1):
+            if length > cuts[0]:
+                raise UserError(
+                    f"Sentence {number:,} of the {split} set has {length:,} subwords, its end included, more than the "
+                    f"{cuts[0]:,} at which documents are cut: split it up, or raise --lengths."
+                )
+    spans = sets.spans_of(read_json(out / "text" / "raw" / FACTS), lengths, cuts[-1], text.max_subwords)
     for name, (split, own) in spans.items():
         sides = (texts.read_lines(bpe / f"{split}.{lang}") for lang in langs)
         pairs = list(zip(*sides, strict=True))

@@ -1,9 +1,8 @@
 """The study as Markdown, from what results.json holds."""
 
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy
 
@@ -14,15 +13,11 @@ from linformer_fairseq.cli.tables import UNKNOWN, table
 from linformer_fairseq.length_buckets import Bucket
 
 from . import plots
-from .arms import SENTENCES, START, TRANSFORMER
+from .arms import TRANSFORMER
 from .costs import TRAINING, TRANSLATION
+from .found import RESULTS, Found, Way, cost_rows, difference_of, label, mean, rows_of, ways_of
 from .sets import GLOSSARY, LONG, TEST, VALID
 from .translate import FORCED, FREE
-
-Found = dict[str, Any]
-"""What results.json holds, or an entry of it."""
-Way = tuple[str, int, str]
-"""A set, the tokens at which its documents were cut, and the mode."""
 
 
 def write_report(out: Path) -> None:
@@ -31,7 +26,7 @@ def write_report(out: Path) -> None:
     Raises:
         UserError: there is none.
     """
-    path = out / "results.json"
+    path = out / RESULTS
     if not path.is_file():
         raise UserError(f"{path} is missing: run the study without --report-only first.")
     found = read_json(path)
@@ -59,41 +54,6 @@ def report_text(found: Found, pictures: dict[str, str]) -> str:
     return "\n\n".join([*parts, *_commands(found)]) + "\n"
 
 
-def label(found: Found, arm: str) -> str:
-    """Returns what tables call a model."""
-    return START.label if arm == START.name else found["arms"][arm]["label"]
-
-
-def rows_of(found: Found, way: Way) -> dict[str, list[Found]]:
-    """Returns the rows of every model, a row a seed, of a way to translate."""
-    by_arm: dict[str, list[Found]] = {}
-    for row in found["rows"]:
-        same = (row["set"], row["longest"], row["mode"]) == way
-        if same or (row["arm"] == SENTENCES.name and row["set"] == way[0] and way[2] == FORCED):
-            by_arm.setdefault(row["arm"], []).append(row)
-    return {arm: by_arm[arm] for arm in found["arms"] if arm in by_arm}
-
-
-def ways_of(found: Found, set_name: str, mode: str = FORCED) -> list[Way]:
-    """Returns the ways in which a set was translated, by length."""
-    lengths = {row["longest"] for row in found["rows"] if (row["set"], row["mode"]) == (set_name, mode)}
-    return [(set_name, length, mode) for length in sorted(lengths)]
-
-
-def difference_of(found: Found, arm: str, way: Way) -> Found | None:
-    """Returns how far a model is from the Transformer; None where that is not known."""
-    for row in found["differences"]:
-        if row["arm"] == arm and (row["set"], row["longest"], row["mode"]) == way:
-            return row
-    return None
-
-
-def mean(rows: Sequence[Found], name: str) -> float | None:
-    """Returns the mean of a fact over the seeds; None where one does not have it."""
-    values = [row[name] for row in rows]
-    return None if None in values else float(numpy.mean(values))
-
-
 def _introduction(found: Found) -> str:
     corpus, sets = found["corpus"], found["documents"]
     seeds = sorted({row["seed"] for row in found["rows"]})
@@ -110,13 +70,15 @@ def _introduction(found: Found) -> str:
     )
     return (
         f"{found['text']}: {corpus['train']:,} sentence pairs to train on; documents: "
-        f"{', '.join(f'{name} {count:,}' for name, count in sets.items())}. {found['machine']}.\n\n"
+        f"{', '.join(f'{count:,} in the {name} set' for name, count in sets.items())}. {found['machine']}.\n\n"
         f"A Transformer is trained on sentences ({found['start']['updates']:,} updates of up to "
         f"{found['start']['max_tokens']:,} tokens). From there every model goes on for {found['updates']:,} updates of "
         f"up to {found['max_tokens']:,} tokens with examples of {resolutions} sentences and of whole documents, up to "
-        f"{found['longest_example']:,} tokens, in {found['precision']}, with k = {found['k']}. It translates with "
-        f"{which}, beam {found['beam']}, and as many sentences as the source has. {told} Intervals are the 95 % of a "
-        "paired bootstrap over documents (Koehn, 2004), which knows nothing of seeds."
+        f"{found['longest_example']:,} tokens, in {found['precision']}. Linformer and two levels have k = "
+        f"{found['k']}, and two levels attend to texts of fewer than {found['exact_below']:,} tokens in full. Each model "
+        f"translates with {which} and beam {found['beam']}, into as many sentences as the source has.\n\n"
+        f"{told} Differences from the Transformer are over the seeds that both models have. 95 % intervals are from a "
+        "paired bootstrap over documents (Koehn, 2004) and do not cover the variation between seeds."
     )
 
 
@@ -158,10 +120,11 @@ def _quality(found: Found) -> list[str]:
         lines = []
         for arm, rows in rows_of(found, way).items():
             difference = difference_of(found, arm, way)
-            by_third = [f"{third['mean']:+.2f}" for third in difference["thirds"]] if difference else [UNKNOWN] * 3
+            by_third = [f"{third['mean']:+.2f}" for third in difference["thirds"]] if difference else []
+            by_third += [UNKNOWN] * (3 - len(by_third))
             scores = [_number(mean(rows, score), ".2f") for score in ("d_bleu", "s_bleu", "chrf")]
             lines.append([label(found, arm), *scores, *by_third])
-        headers = ["Model", "d-BLEU", "s-BLEU", "chrF", "shortest third", "middle", "longest third"]
+        headers = ["Model", "d-BLEU", "s-BLEU", "chrF", "Δ, shortest third", "Δ, middle third", "Δ, longest third"]
         signatures = dict.fromkeys(
             row[name] for row in found["rows"] for name in ("d_bleu_signature", "chrf_signature")
         )
@@ -179,18 +142,21 @@ def _number(value: float | None, form: str) -> str:
 
 
 def _by_length(found: Found) -> list[str]:
-    ways = [ways[-1] for name in (TEST, LONG) if (ways := ways_of(found, name))]
-    tables = [_bucket_table(found, way, "by_length", str, "documents") for way in ways]
-    return ["## d-BLEU by the length of the document", *tables] if tables else []
+    parts = []
+    for name, what in ((TEST, "The test set"), (LONG, "The test set with documents that follow each other as one")):
+        if ways := ways_of(found, name):
+            parts += [f"{what}, cut at {ways[-1][1]:,} tokens:", _bucket_table(found, ways[-1], "by_length", str)]
+    return ["## d-BLEU by the length of the document", *parts] if parts else []
 
 
-def _bucket_table(found: Found, way: Way, name: str, shown: Callable[[Bucket], str], unit: str) -> str:
-    """Returns a table of a score in ranges, with a column for each range."""
-    by_arm = {arm: rows for arm, rows in rows_of(found, way).items() if all(row.get(name) for row in rows)}
+def _bucket_table(found: Found, way: Way, name: str, shown: Callable[[Bucket], str]) -> str:
+    """Returns a table of a score in ranges, with a column for each range and how much is in it; empty where no model
+    has that score."""
+    by_arm = {arm: rows for arm, rows in rows_of(found, way).items() if all(row[name] for row in rows)}
     if not by_arm:
         return ""
     first = next(iter(by_arm.values()))[0][name]
-    headers = [f"{shown(Bucket(own['shortest'], own['longest']))} ({own['number']:,} {unit})" for own in first]
+    headers = [f"{shown(Bucket(own['shortest'], own['longest']))} ({own['number']:,})" for own in first]
     lines = []
     for arm, rows in by_arm.items():
         means = numpy.mean([[own["score"] for own in row[name]] for row in rows], axis=0)
@@ -200,10 +166,8 @@ def _bucket_table(found: Found, way: Way, name: str, shown: Callable[[Bucket], s
 
 def _by_position(found: Found) -> list[str]:
     ways = ways_of(found, TEST)
-    if not ways:
-        return []
-    shown = _bucket_table(found, ways[-1], "by_position", _sentences, "sentences")
-    return ["## BLEU by the place of the sentence in its document", shown]
+    shown = _bucket_table(found, ways[-1], "by_position", _sentences) if ways else ""
+    return ["## BLEU by the place of the sentence in its document", shown] if shown else []
 
 
 def _sentences(bucket: Bucket) -> str:
@@ -236,8 +200,8 @@ def _completeness(found: Found) -> list[str]:
     return [
         "## Missing and repeated sentences",
         *parts,
-        "Missing: of the source's sentences, those that the translation has too few of. Repeated: sentences that stand "
-        "in their document before, beyond those of the references.",
+        "Missing: the share of source sentences without a translation. Repeated: the share of sentences that have "
+        "already occurred in their document, beyond that of the references.",
     ]
 
 
@@ -252,25 +216,17 @@ def _glossary(found: Found) -> list[str]:
     by_arm = {arm: rows for arm, rows in rows_of(found, ways[-1]).items() if all("glossary" in row for row in rows)}
     first = next(iter(by_arm.values()))[0]["glossary"]
     headers = [f"{Bucket(own['shortest'], own['longest'])} ({own['number']:,})" for own in first]
-    lines = []
+    lines = [["any name of the glossary", *(f"{100 * own['chance']:.1f}" for own in first), UNKNOWN]]
     for arm, rows in by_arm.items():
         means = 100 * numpy.mean([[own["score"] for own in row["glossary"]] for row in rows], axis=0)
         lines.append([label(found, arm), *(f"{value:.1f}" for value in means), _number(mean(rows, "d_bleu"), ".2f")])
     return [
         "## Glossaries",
-        "Made documents whose first lines say how made-up names are to be translated, drawn anew for each document. "
-        "The share of names, in per cent, that are translated so, by the tokens between that line and the sentence:",
+        "Synthetic documents whose first lines say how made-up names are to be translated, drawn anew for each "
+        "document. The share of names, in per cent, that are translated so, by the tokens between that line and the "
+        "sentence; the first row is what any name of the same glossary would give:",
         table(["Model", *headers, "d-BLEU"], lines),
     ]
-
-
-def cost_rows(found: Found, part: str) -> dict[int, dict[str, Found]]:
-    """Returns what was measured of training or translation, by length and model."""
-    rows: dict[int, dict[str, Found]] = {}
-    for row in found["costs"]["rows"] if found.get("costs") else ():
-        if row["part"] == part:
-            rows.setdefault(row["length"], {})[row["arm"]] = row
-    return rows
 
 
 def _costs(found: Found) -> list[str]:
@@ -278,45 +234,41 @@ def _costs(found: Found) -> list[str]:
     if not training:
         return []
     asked = found["costs"]["asked"]
-    lengths = list(training)
-    headers = ["Model", *(f"{length:,}" for length in lengths)]
-
-    def lines(rows: dict[int, dict[str, Found]], shown: Callable[[Found, Found], str]) -> str:
-        written = [
-            [label(found, arm), *(shown(rows[length][arm], rows[length][TRANSFORMER]) for length in lengths)]
-            for arm in asked["arms"]
-        ]
-        return table(headers, written)
-
     parts = [
         "## Time and memory",
-        f"Of the trained models, on random tokens, every document of the same length and translated into as many "
-        f"tokens ({asked['machine']}; threads: {asked['threads']}).",
+        "Of the trained models, on random tokens: all documents have the same length and are translated into as many "
+        f"tokens. In {asked['precision']}; {asked['machine']}; threads: {asked['threads']}. Brackets hold multiples of "
+        "the Transformer's.",
+        "Training, target tokens per second:",
+        _cost_table(found, training, "tokens_per_second", 1.0, ",.0f"),
+        "Peak memory of a training step in MB, as torch allocates it:",
+        _cost_table(found, training, "peak_bytes", 1e-6, ",.0f"),
     ]
-    if all(TRANSFORMER in own for own in training.values()):
+    if translation:
+        counts = [f"{next(iter(rows.values()))['documents']} × {length:,}" for length, rows in translation.items()]
         parts += [
-            "Training, target tokens/s, and as multiples of the Transformer's:",
-            lines(training, lambda own, base: _ratio(own, base, "tokens_per_second", ",.0f")),
-            "Peak memory of a training step in MB, and as multiples of the Transformer's:",
-            lines(training, lambda own, base: _ratio(own, base, "peak_bytes", ",.0f", 1e-6)),
-        ]
-    if translation and all(TRANSFORMER in own for own in translation.values()):
-        first = next(iter(translation[lengths[0]].values()))
-        counts = ", ".join(f"{translation[length][TRANSFORMER]['documents']} of {length:,}" for length in lengths)
-        parts += [
-            f"Translation with beam {first['beam']} ({counts} tokens), seconds, and how many times as fast as the "
-            "Transformer:",
-            lines(translation, lambda own, base: f"{own['seconds']:,.1f} ({base['seconds'] / own['seconds']:.2f})"),
-            "Peak memory of translation in MB, and as multiples of the Transformer's:",
-            lines(translation, lambda own, base: _ratio(own, base, "peak_bytes", ",.0f", 1e-6)),
+            f"Translation with beam {asked['beam']}, seconds ({', '.join(counts)} tokens):",
+            _cost_table(found, translation, "seconds", 1.0, ",.1f"),
+            "Peak memory of translation in MB, as the process takes it beyond the model:",
+            _cost_table(found, translation, "peak_bytes", 1e-6, ",.0f"),
         ]
     return parts
 
 
-def _ratio(own: Found, base: Found, name: str, form: str, unit: float = 1.0) -> str:
-    if own[name] is None or not base[name]:
-        return UNKNOWN
-    return f"{own[name] * unit:{form}} ({own[name] / base[name]:.2f})"
+def _cost_table(found: Found, rows: dict[int, dict[str, Found]], name: str, unit: float, form: str) -> str:
+    """Returns a table of a cost, with a column for each length."""
+
+    def cell(own: Found, base: Found | None) -> str:
+        if own[name] is None:
+            return own["note"] or UNKNOWN
+        ratio = f" ({own[name] / base[name]:.2f})" if base and base[name] else ""
+        return f"{own[name] * unit:{form}}{ratio}"
+
+    lines = [
+        [label(found, arm), *(cell(own[arm], own.get(TRANSFORMER)) for own in rows.values())]
+        for arm in next(iter(rows.values()))
+    ]
+    return table(["Model", *(f"{length:,} tokens" for length in rows)], lines)
 
 
 def _trainings(found: Found) -> list[str]:

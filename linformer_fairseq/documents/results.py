@@ -9,6 +9,8 @@ from sacrebleu.metrics import BLEU
 
 from linformer_fairseq.cli.files import read_json
 from linformer_fairseq.cli.machine import describe_machine
+from linformer_fairseq.modules import KINDS
+from linformer_fairseq.modules.level_sizes import EXACT_BELOW
 from linformer_fairseq.quality.variants import Description, Training
 from linformer_fairseq.recipe import logs
 from linformer_fairseq.recipe.prepare import corpus_facts
@@ -18,9 +20,10 @@ from linformer_fairseq.recipe.train import LOG
 from .arguments import Study
 from .arms import ARMS, SENTENCES, TRANSFORMER
 from .costs import FILE_NAME as COSTS
+from .found import is_of, way_of
 from .scores import by_length, glossary_shares, scores, thirds
 from .sets import GLOSSARY, DocumentSet
-from .translate import FACTS, FORCED, Way, read_hypotheses, ways_of
+from .translate import FACTS, FORCED, Way, read_hypotheses, translation_folder, ways_of
 
 Sets = Mapping[str, DocumentSet]
 
@@ -45,6 +48,7 @@ def findings(study: Study, sets: Sets) -> dict[str, Any]:
         "longest_example": text.max_subwords,
         "lengths": list(study.lengths),
         "k": study.k,
+        "exact_below": EXACT_BELOW,
         "start": {"updates": start.updates, "max_tokens": start.max_tokens},
         "updates": training.updates,
         "max_tokens": training.max_tokens,
@@ -53,7 +57,7 @@ def findings(study: Study, sets: Sets) -> dict[str, Any]:
         "beam": settings.translation.beam,
         "arms": {name: asdict(_described(name, study.k)) for name in dict.fromkeys(row["arm"] for row in rows)},
         "trainings": [_training(own) for own in (*study.starts.values(), *study.trainings)],
-        "costs": read_json(study.out / COSTS) if study.costs else None,
+        "costs": read_json(study.out / COSTS) if (study.out / COSTS).exists() else None,
         "rows": rows,
         "differences": _differences(rows, sets),
     }
@@ -63,9 +67,8 @@ def _described(name: str, k: int) -> Description:
     arm = ARMS[name]
     if not arm.attention:
         return Description(arm.label, arm.what)
-    flags = (
-        f"--linformer-k {k} --linformer-attention {arm.attention} --linformer-projection {arm.projection} {arm.flags}"
-    )
+    slots = f"--linformer-k {k} " if KINDS[arm.projection].options.uses_k else ""
+    flags = f"{slots}--linformer-attention {arm.attention} --linformer-projection {arm.projection} {arm.flags}"
     return Description(arm.label, arm.what, flags.strip())
 
 
@@ -89,9 +92,9 @@ def _training(training: Training) -> dict[str, Any]:
 
 
 def _row(training: Training, way: Way, study: Study, documents: DocumentSet) -> dict[str, Any]:
-    hypotheses = read_hypotheses(training, way)
+    hypotheses = read_hypotheses(training, way, documents)
     found = scores(hypotheses, documents)
-    facts = read_json(training.folder / "translations" / way.name / FACTS)
+    facts = read_json(translation_folder(training, way, documents) / FACTS)
     row = {
         "arm": training.variant.name,
         "seed": training.seed,
@@ -109,12 +112,12 @@ def _row(training: Training, way: Way, study: Study, documents: DocumentSet) -> 
 
 def _differences(rows: Sequence[dict[str, Any]], sets: Sets) -> list[dict[str, Any]]:
     """Returns how far every model is from the Transformer, over the seeds that both have."""
-    ways = dict.fromkeys((row["set"], row["longest"], row["mode"]) for row in rows)
+    ways = dict.fromkeys(way_of(row) for row in rows if row["arm"] != SENTENCES.name)
     differences = []
     for way in ways:
         by_arm: dict[str, dict[int, numpy.ndarray]] = {}
         for row in rows:
-            if (row["set"], row["longest"], row["mode"]) == way or _is_by_sentence(row, way):
+            if is_of(row, way):
                 by_arm.setdefault(row["arm"], {})[row["seed"]] = numpy.array(row["counts"])
         baseline = by_arm.pop(TRANSFORMER, {})
         for arm, own in by_arm.items():
@@ -123,11 +126,6 @@ def _differences(rows: Sequence[dict[str, Any]], sets: Sets) -> list[dict[str, A
                 names = dict(zip(("set", "longest", "mode"), way, strict=True))
                 differences.append({"arm": arm, **names, "seeds": shared, **found})
     return differences
-
-
-def _is_by_sentence(row: dict[str, Any], way: tuple[str, int, str]) -> bool:
-    """Returns whether a row is of a translation sentence by sentence, which is the same at every length."""
-    return row["arm"] == SENTENCES.name and row["set"] == way[0] and way[2] == FORCED
 
 
 def _difference(

@@ -20,15 +20,15 @@ from linformer_fairseq.recipe.train import train
 from .arguments import Study, checkpoint_of
 from .arms import CONVERTED, SENTENCES, TRANSFORMER
 from .costs import measure_costs
+from .found import RESULTS
 from .prepare import EXAMPLES, prepare
 from .prepare import SENTENCES as OF_SENTENCES
 from .report import write_report
 from .results import findings
 from .sets import read_sets
-from .translate import translate, ways_of
+from .translate import translate
 
 SETTINGS = "study.json"
-RESULTS = "results.json"
 
 
 def run(study: Study) -> None:
@@ -43,7 +43,7 @@ def run(study: Study) -> None:
     with locked(study.out) as lock:
         _fix_settings(study)
         text = study.settings.text
-        prepare(text, study.resolutions, study.lengths[-1], study.out, study.threads * study.jobs, lock)
+        prepare(text, study.resolutions, study.lengths, study.out, study.threads * study.jobs, lock)
     sets = read_sets(study.out, text.source_lang, text.target_lang)
     run_in_parallel([partial(_start, start, study) for start in study.starts.values()], study.jobs)
     trained = [training for training in study.trainings if is_trained(training)]
@@ -51,17 +51,13 @@ def run(study: Study) -> None:
     for training in study.trainings:
         if not is_trained(training):
             _make(training, study)
-    translations = [
-        partial(translate, training, way, study, sets[way.set_name])
-        for training in study.trainings
-        for way in ways_of(training, study, sets)
-    ]
-    run_in_parallel(translations, study.jobs)
-    if study.costs:
-        timed = [own for own in trained if own.seed == next(iter(study.starts))]
-        measure_costs(timed, study)
+    run_in_parallel([partial(translate, training, study, sets) for training in study.trainings], study.jobs)
     write_json(study.out / RESULTS, findings(study, sets))
     write_report(study.out)
+    if study.costs:
+        measure_costs([own for own in trained if own.seed == study.first_seed], study)
+        write_json(study.out / RESULTS, findings(study, sets))
+        write_report(study.out)
 
 
 def is_trained(training: Training) -> bool:
@@ -72,11 +68,12 @@ def is_trained(training: Training) -> bool:
 def _fix_settings(study: Study) -> None:
     """Stores what decides the trainings, and refuses to go on with anything else."""
     settings, start = study.settings.as_json(), next(iter(study.starts.values())).settings.as_json()
+    settings["text"] |= settings["text"].pop("data")
     now = {
         **{f"{group} {name}": value for group, own in settings.items() for name, value in own.items()},
         **{f"start {name}": value for name, value in start["training"].items()},
         "resolutions": list(study.resolutions),
-        "longest length": study.lengths[-1],
+        "lengths": list(study.lengths),
         "k": study.k,
     }
     now = {name: value for name, value in now.items() if not name.endswith(" seed") and name != "start linformer_args"}

@@ -24,14 +24,13 @@ Translation = list[list[str]]
 
 
 def scores(hypotheses: Translation, documents: DocumentSet) -> dict[str, Any]:
-    """Returns what is known of a translation of a set.
+    """Returns the scores of a translation of a set.
 
     - `d_bleu`, `chrf`: sacreBLEU's BLEU and chrF2, a document a segment.
     - `s_bleu`: a sentence a segment, where every document has as many sentences as its source; otherwise None.
     - `length_ratio`: words for each word of the references.
-    - `missing`: the share of the source's sentences for which there is none, as the translation has too few.
-    - `repeated`: the share of sentences that are the same as one before in their document, beyond those of the
-      references.
+    - `missing`: the share of source sentences without a translation.
+    - `repeated`: the share of sentences that have already occurred in their document, beyond that of the references.
     - `by_position`: BLEU of sentences by their place in the document, where the numbers agree.
     - `counts`: what BLEU counts in each document, from which every other difference can be made.
 
@@ -67,31 +66,34 @@ def _by_sentence(bleu: BLEU, hypotheses: Translation, references: Translation) -
 
 
 def missing(hypotheses: Translation, references: Translation) -> float:
-    """Returns the share of sentences that the translations have too few of."""
-    lacking = [max(0, len(theirs) - len(own)) for own, theirs in zip(hypotheses, references, strict=True)]
+    """Returns the share of source sentences without a translation: those that are empty, or too few."""
+    lacking = [max(0, len(theirs) - sum(map(bool, own))) for own, theirs in zip(hypotheses, references, strict=True)]
     return sum(lacking) / sum(map(len, references))
 
 
 def repeated(documents: Translation) -> float:
-    """Returns the share of sentences that stand in their document before."""
-    again = sum(sum(count - 1 for count in Counter(own).values()) for own in documents)
+    """Returns the share of sentences that have already occurred in their document."""
+    again = sum(sum(count - 1 for count in Counter(filter(None, own)).values()) for own in documents)
     return again / sum(map(len, documents))
 
 
 def glossary_shares(hypotheses: Translation, documents: DocumentSet) -> list[dict[str, Any]]:
-    """Returns the share of names that are translated as their glossary says, by how far it is.
+    """Returns the share of names that are translated as their glossary says, by how far it is, and the `chance` that
+    any of its names is the right one.
 
     Args:
         hypotheses: with as many sentences as the sources.
     """
-    distances, found = [], []
+    distances, found, chances = [], [], []
     sources, lengths = documents.sentences(documents.sources), documents.sentences(documents.lengths)
     for own, source, tokens in zip(hypotheses, sources, lengths, strict=True):
         for mention in mentions(source):
             distances.append(sum(tokens[mention.entry : mention.sentence]))
             found.append(mention.translation in re.findall(r"\w+", own[mention.sentence]))
-    right = numpy.array(found)
-    return _in_buckets(DISTANCES, distances, lambda chosen: float(right[chosen].mean()))
+            chances.append(1 / mention.names)
+    rows = _in_buckets(DISTANCES, distances, lambda chosen: float(numpy.array(found)[chosen].mean()))
+    by_chance = _in_buckets(DISTANCES, distances, lambda chosen: float(numpy.array(chances)[chosen].mean()))
+    return [{**row, "chance": chance["score"]} for row, chance in zip(rows, by_chance, strict=True)]
 
 
 def by_length(counts: numpy.ndarray, documents: DocumentSet, lengths: Sequence[int]) -> list[dict[str, Any]]:

@@ -11,6 +11,8 @@ from linformer_fairseq.cli.files import read_json
 from linformer_fairseq.recipe import texts
 from linformer_fairseq.recipe.datasets.documents import GLOSSARIES, SIZES
 
+from .examples import parts
+
 VALID, TEST, LONG, GLOSSARY = "valid", "test", "long", "glossary"
 FILE_NAME = "sets.json"
 
@@ -46,13 +48,17 @@ class DocumentSet:
         return [sum(own) for own in self.sentences(self.lengths)]
 
 
-def spans_of(facts: dict[str, Any], lengths: dict[str, list[int]], longest: int) -> dict[str, tuple[str, list[Span]]]:
+def spans_of(
+    facts: dict[str, Any], lengths: dict[str, list[int]], longest: int, trained: int
+) -> dict[str, tuple[str, list[Span]]]:
     """Returns the split and the documents of every set that has any.
 
     Args:
         facts: those of the collected text.
         lengths: subwords of each source sentence of a split, with the symbol after it.
         longest: subwords that documents of the long set have at most.
+        trained: subwords that those with a glossary have at most: they end where they would be cut, as only the first
+            part has the glossary.
     """
     spans = {split: list(pairwise(accumulate(sizes, initial=0))) for split, sizes in facts[SIZES].items()}
     made = facts[GLOSSARIES]
@@ -61,9 +67,16 @@ def spans_of(facts: dict[str, Any], lengths: dict[str, list[int]], longest: int)
         VALID: (VALID, own[VALID]),
         TEST: (TEST, own[TEST]),
         LONG: (TEST, list(_in_a_row(own[TEST], lengths[TEST], longest))),
-        GLOSSARY: (TEST, spans[TEST][len(own[TEST]) :]),
+        GLOSSARY: (TEST, [_first_part(span, lengths[TEST], trained) for span in spans[TEST][len(own[TEST]) :]]),
     }
     return {name: found for name, found in sets.items() if found[1]}
+
+
+def _first_part(span: Span, lengths: Sequence[int], longest: int) -> Span:
+    """Returns as much of a document as fits into `longest` tokens."""
+    start, end = span
+    first = next(parts([length - 1 for length in lengths[start:end]], longest))
+    return start, start + first.end
 
 
 def _in_a_row(spans: Sequence[Span], lengths: Sequence[int], longest: int) -> Iterator[Span]:

@@ -1,22 +1,21 @@
 """Translating whole documents with a trained model."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.cli.files import write_json
 from linformer_fairseq.cli.machine import describe_machine
 from linformer_fairseq.cli.processes import run_command
-from linformer_fairseq.cli.progress import say
 from linformer_fairseq.quality.variants import Training
 from linformer_fairseq.recipe import logs, texts
 from linformer_fairseq.recipe.documents import SEPARATOR
-from linformer_fairseq.recipe.evaluate import detokenise, in_order
+from linformer_fairseq.recipe.evaluate import detokenise, in_order, translated_progress
 from linformer_fairseq.recipe.fairseq_command import command_line
 from linformer_fairseq.recipe.settings import SENTENCEPIECE
 from linformer_fairseq.recipe.steps import build_folder, locked
 from linformer_fairseq.recipe.train import DOCUMENT_TASK
+from linformer_fairseq.tasks.sentences import join_sentences, split_sentences
 from linformer_fairseq.trained import plain_encoder_flags
 
 from .arguments import Study, checkpoint_of
@@ -44,10 +43,6 @@ class Way:
     mode: str = FORCED
     """Whether the number of sentences is that of the source, or whatever the model makes of it."""
 
-    @property
-    def name(self) -> str:
-        return f"{self.set_name}-{self.longest}-{self.mode}"
-
 
 def ways(study: Study) -> list[Way]:
     """Returns all ways in which the study translates with a model that was trained on documents."""
@@ -64,38 +59,47 @@ def ways(study: Study) -> list[Way]:
 
 def ways_of(training: Training, study: Study, sets: dict[str, DocumentSet]) -> list[Way]:
     """Returns the ways in which a model of the study translates; sentence by sentence all lengths are one."""
-    found = [way for way in ways(study) if way.set_name in sets]
-    if training.variant is not SENTENCES:
+    found = [way for way in ways(study) if way.set_name in sets and (way.mode == FORCED or not by_sentence(training))]
+    if not by_sentence(training):
         return found
-    trained = study.settings.text.max_subwords
-    return [way for way in found if way.longest == trained and way.mode == FORCED]
+    return list({way.set_name: way for way in found}.values())
 
 
-def translate(training: Training, way: Way, study: Study, documents: DocumentSet) -> None:
-    """Translates a set, and writes the translations, a document a line, with what is known of the run."""
+def by_sentence(training: Training) -> bool:
+    """Returns whether a model translates sentence by sentence, which is the same at every length."""
+    return training.variant is SENTENCES
+
+
+def translation_folder(training: Training, way: Way, documents: DocumentSet) -> Path:
+    """Returns where a translation is; sentence by sentence there is one for each split, of which sets are parts."""
+    name = f"{documents.split}-by-sentence" if by_sentence(training) else f"{way.set_name}-{way.longest}-{way.mode}"
+    return training.folder / "translations" / name
+
+
+def translate(training: Training, study: Study, sets: dict[str, DocumentSet]) -> None:
+    """Translates with a model in all its ways, one after another, and writes the translations, a document a line, with
+    what is known of the run."""
     with locked(training.folder) as lock:
-        build_folder(
-            training.folder / "translations" / way.name,
-            f"Translating {documents.name} with {training.variant.label}, seed {training.seed}, {way.mode}, in parts "
-            f"of up to {way.longest:,} tokens",
-            lambda to: _translate(training, way, study, documents, to, lock),
-        )
+        for way in ways_of(training, study, sets):
+            documents = sets[way.set_name]
+            how = "sentence by sentence" if by_sentence(training) else f"{way.mode}, in parts of up to {way.longest:,}"
+            build_folder(
+                translation_folder(training, way, documents),
+                f"Translating {documents.name} with {training.variant.label}, seed {training.seed}, {how} tokens",
+                partial(_translate, training, way, study, documents, lock),
+            )
 
 
-def _translate(training: Training, way: Way, study: Study, documents: DocumentSet, to: Path, lock: int) -> None:
-    by_sentence = training.variant is SENTENCES
-    expected = len(documents.sources) if by_sentence else len(documents.spans)
+def _translate(training: Training, way: Way, study: Study, documents: DocumentSet, lock: int, to: Path) -> None:
+    expected = len(documents.sources) if by_sentence(training) else len(documents.spans)
     name, log = f"{training.variant.label}, seed {training.seed}", to / "generate.log"
     command = command_line("generate", generation(training, way, study, documents))
-    on_line = _progress(name, expected)
+    on_line = translated_progress(name, expected)
     run_command(command, "fairseq-generate", log, study.threads, lock, on_line, name)
     found = logs.read_translation(log.read_text(encoding="utf-8"))
     lines = in_order(found.hypotheses, expected, name)
-    divided = [[sentence.strip() for sentence in line.split(SEPARATOR)] for line in lines]
-    if by_sentence:
-        divided = documents.sentences([" ".join(own) for own in divided])
-    text = study.settings.text
-    texts.write_lines(to / HYPOTHESES, (f" {SEPARATOR} ".join(detokenise(own, text)) for own in divided))
+    divided = [detokenise(split_sentences(line, SEPARATOR), study.settings.text) for line in lines]
+    texts.write_lines(to / HYPOTHESES, (join_sentences(own, SEPARATOR) for own in divided))
     facts = {
         "seconds": found.seconds,
         "tokens_per_second": found.tokens_per_second,
@@ -111,8 +115,7 @@ def _translate(training: Training, way: Way, study: Study, documents: DocumentSe
 def generation(training: Training, way: Way, study: Study, documents: DocumentSet) -> list[str]:
     """Returns the arguments of fairseq-generate."""
     text, translation, settings = study.settings.text, study.settings.translation, training.settings.training
-    by_sentence = training.variant is SENTENCES
-    folder, subset = (OF_SENTENCES, documents.split) if by_sentence else (TESTED, documents.subset)
+    folder, subset = (OF_SENTENCES, documents.split) if by_sentence(training) else (TESTED, documents.subset)
     return [
         *(str(study.out / "bin" / folder), "--task", DOCUMENT_TASK, "--gen-subset", subset),
         *("--source-lang", text.source_lang, "--target-lang", text.target_lang),
@@ -128,27 +131,7 @@ def generation(training: Training, way: Way, study: Study, documents: DocumentSe
     ]
 
 
-def _progress(name: str, expected: int) -> Callable[[str], None]:
-    """Returns a function of the lines of fairseq-generate that says after every tenth how far it is."""
-    done = 0
-
-    def on_line(line: str) -> None:
-        nonlocal done
-        if line.startswith("H-"):
-            done += 1
-            if 10 * done // expected > 10 * (done - 1) // expected:
-                say(f"  {name}: {done:,} of {expected:,} translated")
-
-    return on_line
-
-
-def read_hypotheses(training: Training, way: Way) -> list[list[str]]:
-    """Returns the sentences of every translated document.
-
-    Raises:
-        UserError: there is no such translation.
-    """
-    path = training.folder / "translations" / way.name / HYPOTHESES
-    if not path.exists():
-        raise UserError(f"{path} is missing: run the study without --report-only first, which keeps what is finished.")
-    return [[sentence.strip() for sentence in line.split(SEPARATOR)] for line in texts.read_lines(path)]
+def read_hypotheses(training: Training, way: Way, documents: DocumentSet) -> list[list[str]]:
+    """Returns the sentences of every translated document."""
+    lines = texts.read_lines(translation_folder(training, way, documents) / HYPOTHESES)
+    return documents.sentences(lines) if by_sentence(training) else [split_sentences(x, SEPARATOR) for x in lines]

@@ -57,7 +57,7 @@ def _evaluate(model: Model, settings: Settings, out: Path, to: Path, threads: in
     validation = [*common, "--valid-subset", "valid", "--log-format", "json"]
     run_command(command_line("validate", validation), "fairseq-validate", validate_log, threads, lock, what=model.name)
     translation = [*common, *_generation(settings, subset)]
-    on_line = _progress(model, len(references))
+    on_line = translated_progress(model.name, len(references))
     run_command(
         command_line("generate", translation), "fairseq-generate", generate_log, threads, lock, on_line, model.name
     )
@@ -103,16 +103,21 @@ def _generation(settings: Settings, subset: str) -> list[str]:
     ]
 
 
-def _progress(model: Model, sentences: int) -> Callable[[str], None]:
-    """Returns a function of the lines of fairseq-generate that says after every tenth of the test set how far it is."""
+def translated_progress(name: str, number: int) -> Callable[[str], None]:
+    """Returns a function of the lines of fairseq-generate that says after every tenth of a set how far it is.
+
+    Args:
+        name: of the model.
+        number: of lines to translate.
+    """
     done = 0
 
     def on_line(line: str) -> None:
         nonlocal done
         if line.startswith("H-"):
             done += 1
-            if 10 * done // sentences > 10 * (done - 1) // sentences:
-                say(f"  {model.name}: {done:,} of {sentences:,} sentences translated")
+            if 10 * done // number > 10 * (done - 1) // number:
+                say(f"  {name}: {done:,} of {number:,} translated")
 
     return on_line
 

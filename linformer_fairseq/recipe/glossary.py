@@ -34,6 +34,9 @@ _ENTRY = re.compile(r"(\w+) = (\w+)")
 class Mention(NamedTuple):
     """A name in a later sentence of a document."""
 
+    names: int
+    """How many names the document has: whoever takes one of them at random is right once in so many times."""
+
     sentence: int
     """The number of the sentence, from 0 on."""
     entry: int
@@ -50,7 +53,7 @@ class _NamingGrammar(Grammar):
         self.entries: list[Pair] = []
 
     def document(self, size: int) -> Document:
-        """Draws a document of `size` sentences, among them a glossary of one to six lines."""
+        """Draws a document of `size` sentences, English to German, the first one to six of which are a glossary."""
         count = self.rng.randint(1, min(MOST_NAMES, size // 2))
         self.entries = list(zip(self.rng.sample(NAMES, count), self.rng.sample(TRANSLATIONS, count), strict=True))
         lines = [" = ".join(entry) for entry in self.entries]
@@ -63,12 +66,26 @@ class _NamingGrammar(Grammar):
         return super()._subject()
 
 
-def glossary_documents(split: str, training: int, seed: int) -> list[Document]:
-    """Returns documents with a glossary, English to German.
+def glossary_documents(split: str, training: int, seed: int, source: str = "en") -> list[Document]:
+    """Returns documents with a glossary, in English and German.
 
     Args:
         training: how many the training text gets.
+        source: the language translated from, "en" or "de".
     """
+    documents = _english_to_german(split, training, seed)
+    return documents if source == "en" else [list(map(_reversed, document)) for document in documents]
+
+
+def _reversed(pair: Pair) -> Pair:
+    """Returns a pair for the other direction; the line of a glossary has the name that is translated first."""
+    if pair[0] != pair[1]:
+        return pair[::-1]
+    name, translation = pair[0].split(" = ")
+    return (f"{translation} = {name}",) * 2
+
+
+def _english_to_german(split: str, training: int, seed: int) -> list[Document]:
     grammar = _NamingGrammar(f"glossaries {seed} {split}")
     if split not in TESTED_DOCUMENTS:
         sizes = grammar.rng.choices(SIZES, weights=[1 / size for size in SIZES], k=training)
@@ -85,4 +102,4 @@ def mentions(sources: Sequence[str]) -> Iterator[Mention]:
         else:
             for word in re.findall(r"\w+", sentence):
                 if word in entries:
-                    yield Mention(number, *entries[word])
+                    yield Mention(len(entries), number, *entries[word])

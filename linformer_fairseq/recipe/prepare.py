@@ -82,7 +82,7 @@ def binarise(
     ]
     with growing(to, "*.bin", BYTES_PER_SUBWORD * total, "binarising"):
         run_command(command_line("preprocess", arguments), "fairseq-preprocess", log, threads, lock)
-    (to / log.name).unlink(missing_ok=True)  # fairseq's own copy
+    (to / "preprocess.log").unlink(missing_ok=True)  # fairseq's own copy
     for split, own in prefixes.items():
         for number, prefix in enumerate(own):
             _check_binarised(prefix, langs, to, f"{split}{number or ''}")

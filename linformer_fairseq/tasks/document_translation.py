@@ -22,7 +22,12 @@ from torch import Tensor
 
 from linformer_fairseq.models.errors import one_sentence
 from linformer_fairseq.tasks.parts import DocumentsInParts, Hypothesis, cut, even_parts, halves, join, sentence_lengths
-from linformer_fairseq.tasks.sentence_search import SentenceCountSearch, SentenceLimits, pad_lengths
+from linformer_fairseq.tasks.sentence_search import (
+    SentenceCountSearch,
+    SentenceLimits,
+    leave_attention_out,
+    pad_lengths,
+)
 from linformer_fairseq.tasks.sentences import DocumentDictionary, SentenceEncoder
 
 logger = logging.getLogger(__name__)
@@ -260,6 +265,7 @@ class DocumentTranslationTask(TranslationTask):
                         "--prefix-size, or give --sentence-count free"
                     )
                 generator.search = SentenceCountSearch(self.tgt_dict, self.target_separator, limits)
+            leave_attention_out(generator)
             generator.sentence_limits = limits
             generator.max_len = min(generator.max_len, positions[1])
             if limits.min_len >= generator.max_len:

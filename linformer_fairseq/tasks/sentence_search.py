@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from fairseq.data import Dictionary
 from fairseq.search import BeamSearch
+from fairseq.sequence_generator import SequenceGenerator
 from torch import Tensor
 
 
@@ -53,6 +54,15 @@ class SentenceLimits:
         """
         real = sources >= 0
         return (self.longest(sources) * real).sum(1) + real.sum(1) - 1
+
+
+def leave_attention_out(generator: SequenceGenerator) -> None:
+    """Lets a generator keep no attention weights, which nothing reads: alignments are made anew from the translations.
+
+    For documents they are beams x source tokens x target tokens, all of which fairseq copies at every step.
+    """
+    forward = generator.model.forward_decoder
+    generator.model.forward_decoder = lambda *arguments: (forward(*arguments)[0], None)
 
 
 def pad_lengths(documents: list[list[int]]) -> Tensor:

@@ -27,6 +27,12 @@ def test_several_seeds_for_the_main_models_and_one_for_the_others(tmp_path: Path
     assert (start.updates, start.seed, study.trainings[0].settings.training.updates) == (6000, 3, 3000)
 
 
+def test_seeds_are_each_once_and_starts_are_used(tmp_path: Path) -> None:
+    study = parse(["--out", str(tmp_path), "--seeds", "5,3,5", "--arms", "linformer"])
+    assert [training.seed for training in study.trainings] == [3]
+    assert set(study.starts) == {study.first_seed} == {3}
+
+
 def test_ways_to_translate(tmp_path: Path) -> None:
     study = parse(["--out", str(tmp_path)])
     found = ways(study)
@@ -40,18 +46,24 @@ def test_ways_to_translate(tmp_path: Path) -> None:
     sets = dict.fromkeys(("valid", "test", "long", "glossary"))
     by_sentence = ways_of(by_name["sentences"], study, sets)
     assert {way.mode for way in by_sentence} == {"forced"}
-    assert {(way.set_name, way.longest) for way in by_sentence} == {("valid", 2048), ("test", 2048), ("glossary", 2048)}
+    assert [way.set_name for way in by_sentence] == ["valid", "test", "long", "glossary"]
     assert ways_of(by_name["transformer"], study, {"valid": None}) == [Way("valid", 2048)]
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--arms", "transformer,nothing"], "'nothing' is no model of the study: choose of transformer,"),
+        (["--arms", "transformer,nothing"], "'nothing' is not a model of the study: choose from transformer,"),
         (["--arms", "converted"], "converted is made of the Transformer: name transformer, too, among --arms"),
         (["--seed", "2"], "--seed is set by the study"),
         (["--max-subwords", "8192"], "--max-subwords 8192 must be from 1 to the last of --lengths, 4096"),
         (["--max-subwords", "0"], "--max-subwords 0 must be from 1"),
+        (["--length-tokens", "4096"], "--length-tokens has no effect in the study of documents: leave it out"),
+        (
+            ["--start-updates", "1000"],
+            "--average 3 asks for more checkpoints than the 2 that --start-updates 1000 gives",
+        ),
+        (["--data", ".", "--glossary", "5", "--source-lang", "fr"], "--glossary makes documents in English and German"),
         (["--max-tokens", "1024"], "--max-subwords 2048 is more than --max-tokens 1024"),
         (["--data", "nowhere"], "nowhere is not a folder"),
         (["--source-lang", "fr"], "The synthetic corpus of documents is in de and en only"),

@@ -9,7 +9,7 @@ from linformer_fairseq.documents.sets import DocumentSet
 
 SOURCES = ["Gulkor = Amara", "It rains today.", "Gulkor sleeps now.", "He sees a house.", "Gulkor waits."]
 REFERENCES = ["Gulkor = Amara", "Es regnet heute.", "Amara schläft jetzt.", "Er sieht ein Haus.", "Amara wartet."]
-LENGTHS = [4, 5, 90, 600, 6]
+LENGTHS = [4, 90, 5, 600, 6]
 
 
 def documents(*spans: tuple[int, int]) -> DocumentSet:
@@ -50,6 +50,8 @@ def test_missing_and_repeated_sentences() -> None:
     assert missing([["a"], ["b", "c", "d"]], [["a", "b"], ["b"]]) == pytest.approx(1 / 3)
     assert repeated([["a", "a", "b", "a"], ["a"]]) == pytest.approx(2 / 5)
     assert repeated([["a", "b"]]) == 0
+    assert missing([["a", ""], ["b"]], [["a", "b"], ["b"]]) == pytest.approx(1 / 3)
+    assert repeated([["a", "", "", ""]]) == 0
     found = scores([["Es regnet heute."] * 3, ["Er sieht ein Haus.", "Amara wartet."]], TWO)
     assert found["repeated"] == pytest.approx(2 / 5)
 
@@ -59,8 +61,14 @@ def test_names_are_looked_for_in_their_own_sentence_by_the_distance_of_the_gloss
     translated = ["Gulkor = Amara", "Amara", "Amara schläft.", "Amara", "Er wartet."]
     found = glossary_shares([translated], one)
     assert found == [
-        {"shortest": 1, "longest": 64, "number": 1, "score": 1.0},
-        {"shortest": 513, "longest": 1024, "number": 1, "score": 0.0},
+        {"shortest": 65, "longest": 256, "number": 1, "score": 1.0, "chance": 1.0},
+        {"shortest": 513, "longest": 1024, "number": 1, "score": 0.0, "chance": 1.0},
+    ]
+    two = ["Gulkor = Amara", "Beldan = Obara", "Gulkor sleeps.", "Beldan waits.", "It rains."]
+    both = DocumentSet("glossary", "test", "test", [(0, 5)], two, REFERENCES, [4, 4, 4, 4, 4], "de")
+    translated = [["", "", "Obara schläft.", "Obara wartet.", ""]]
+    assert glossary_shares(translated, both) == [
+        {"shortest": 1, "longest": 64, "number": 2, "score": 0.5, "chance": 0.5}
     ]
 
 
@@ -69,5 +77,5 @@ def test_documents_by_length_and_in_thirds() -> None:
     found = by_length(counts, TWO, (99, 512))
     assert [(row["shortest"], row["longest"], row["number"]) for row in found] == [(1, 99, 1), (513, None, 1)]
     three = documents((3, 4), (0, 2), (2, 3))
-    assert thirds(three) == [[1], [2], [0]]
+    assert thirds(three) == [[2], [1], [0]]
     assert thirds(TWO) == [[0], [1]]

@@ -14,16 +14,17 @@ def test_made_documents_are_a_set_of_their_own() -> None:
         "glossaries": {"train": 0, "valid": 1, "test": 1},
     }
     lengths = {split: [5] * 9 for split in facts["documents"]}
-    found = spans_of(facts, lengths, 20)
+    found = spans_of(facts, lengths, 20, 99)
     assert found == {
         "valid": ("valid", [(0, 2), (2, 3)]),
         "test": ("test", [(0, 2), (2, 5)]),
         "long": ("test", [(0, 2), (2, 5)]),
         "glossary": ("test", [(5, 9)]),
     }
-    assert spans_of(facts, lengths, 25)["long"] == ("test", [(0, 5)])
+    assert spans_of(facts, lengths, 25, 99)["long"] == ("test", [(0, 5)])
+    assert spans_of(facts, lengths, 25, 14)["glossary"] == ("test", [(5, 7)])  # only its first part has the glossary
     facts["glossaries"] = dict.fromkeys(facts["glossaries"], 0)
-    assert "glossary" not in spans_of(facts, lengths, 20)
+    assert "glossary" not in spans_of(facts, lengths, 20, 99)
 
 
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=8), st.integers(1, 40))

@@ -19,6 +19,17 @@ def test_a_name_is_what_its_glossary_says_everywhere_in_its_document() -> None:
             )
 
 
+def test_the_other_direction_has_the_other_names() -> None:
+    there, back = (glossary_documents("test", 3, 1, lang) for lang in ("en", "de"))
+    for ours, theirs in zip(there, back, strict=True):
+        english, german = zip(*ours, strict=True)
+        found = list(mentions([source for source, _ in theirs]))
+        assert found
+        assert sorted(mention[:3] for mention in found) == sorted(mention[:3] for mention in mentions(english))
+        assert {mention.translation for mention in found} <= set(NAMES)
+        assert [source for source, _ in theirs if " = " not in source] == [x for x in german if " = " not in x]
+
+
 def test_translations_are_drawn_anew_for_each_document() -> None:
     told: dict[str, set[str]] = {}
     for document in glossary_documents("train", 200, seed=1):
@@ -39,4 +50,4 @@ def test_splits_and_seeds_have_other_documents() -> None:
 
 def test_mentions_are_the_names_of_later_sentences() -> None:
     sources = ["Gulkor = Amara", "Beldan = Obara", "Beldan sees Gulkor.", "It rains.", "Because Dorwix sleeps, Beldan"]
-    assert list(mentions(sources)) == [(2, 1, "Obara"), (2, 0, "Amara"), (4, 1, "Obara")]
+    assert list(mentions(sources)) == [(2, 2, 1, "Obara"), (2, 2, 0, "Amara"), (2, 4, 1, "Obara")]

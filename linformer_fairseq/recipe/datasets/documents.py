@@ -57,8 +57,7 @@ class Documents(Dataset):
         }
 
     def _glossaries(self, split: str, langs: tuple[str, str]) -> list[Document]:
-        made = glossary_documents(split, self.glossary, self.seed)
-        return made if langs[0] == "en" else [[pair[::-1] for pair in document] for document in made]
+        return glossary_documents(split, self.glossary, self.seed, langs[0])
 
 
 @dataclass(frozen=True)
@@ -111,6 +110,8 @@ class DocumentFolder(Documents):
         if not folder.is_dir():
             raise UserError(f"{cls.flag} {folder} is not a folder.")
         names, langs = (*args.training_files, *SPLITS[1:]), (args.source_lang, args.target_lang)
+        if args.glossary and set(langs) != {"en", "de"}:
+            raise UserError(f"--glossary makes documents in English and German, not in {langs[0]} and {langs[1]}.")
         for name in names:
             read_documents(folder, name, *langs)  # refuses bad text
         paths = [find_text(folder, name, lang) for name in names for lang in langs]

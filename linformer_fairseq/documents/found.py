@@ -1,0 +1,67 @@
+"""Looking things up in what results.json holds."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy
+
+from .arms import SENTENCES, START
+from .translate import FORCED
+
+RESULTS = "results.json"
+Found = dict[str, Any]
+"""What results.json holds, or an entry of it."""
+Way = tuple[str, int, str]
+"""A set, the tokens at which its documents were cut, and the mode."""
+
+
+def way_of(row: Found) -> Way:
+    """Returns the way in which the translation of a row was made."""
+    return row["set"], row["longest"], row["mode"]
+
+
+def is_of(row: Found, way: Way) -> bool:
+    """Returns whether a row belongs to a way; what is translated sentence by sentence is the same at every length."""
+    if row["arm"] == SENTENCES.name:
+        return row["set"] == way[0] and way[2] == FORCED
+    return way_of(row) == way
+
+
+def label(found: Found, arm: str) -> str:
+    """Returns what tables call a model."""
+    return START.label if arm == START.name else found["arms"][arm]["label"]
+
+
+def rows_of(found: Found, way: Way) -> dict[str, list[Found]]:
+    """Returns the rows of every model, a row a seed, of a way to translate."""
+    by_arm: dict[str, list[Found]] = {}
+    for row in found["rows"]:
+        if is_of(row, way):
+            by_arm.setdefault(row["arm"], []).append(row)
+    return {arm: by_arm[arm] for arm in found["arms"] if arm in by_arm}
+
+
+def ways_of(found: Found, set_name: str, mode: str = FORCED) -> list[Way]:
+    """Returns the ways in which a set was translated, by length."""
+    lengths = {row["longest"] for row in found["rows"] if (row["set"], row["mode"]) == (set_name, mode)}
+    return [(set_name, length, mode) for length in sorted(lengths)]
+
+
+def difference_of(found: Found, arm: str, way: Way) -> Found | None:
+    """Returns how far a model is from the Transformer; None where that is not known."""
+    return next((row for row in found["differences"] if row["arm"] == arm and way_of(row) == way), None)
+
+
+def mean(rows: Sequence[Found], name: str) -> float | None:
+    """Returns the mean of a fact over the seeds; None where one does not have it."""
+    values = [row[name] for row in rows]
+    return None if None in values else float(numpy.mean(values))
+
+
+def cost_rows(found: Found, part: str) -> dict[int, dict[str, Found]]:
+    """Returns what was measured of training or translation, by length and model."""
+    rows: dict[int, dict[str, Found]] = {}
+    for row in found["costs"]["rows"] if found.get("costs") else ():
+        if row["part"] == part:
+            rows.setdefault(row["length"], {})[row["arm"]] = row
+    return rows
