@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The study of documents (docs/documents.md): trains a Transformer on sentences, goes on from there on documents with each
-# kind of attention, translates whole documents and writes results/documents/report.md. It goes on where it was stopped.
+# The study of documents (README.md beside this): trains a Transformer on sentences, goes on from there on documents with
+# each kind of attention, translates whole documents and writes report.md to its folder. It goes on where it was stopped.
 #   run.sh --data DIR [ARGUMENTS]   on train, valid and test in DIR, as .en and .de, plain or .gz: a sentence a line, an
 #                                   empty line between two documents
 #   run.sh [ARGUMENTS]              the quick form: small models on documents made on the spot, in some minutes

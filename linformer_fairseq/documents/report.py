@@ -75,8 +75,8 @@ def _introduction(found: Found) -> str:
         f"{found['start']['max_tokens']:,} tokens). From there every model goes on for {found['updates']:,} updates of "
         f"up to {found['max_tokens']:,} tokens with examples of {resolutions} sentences and of whole documents, up to "
         f"{found['longest_example']:,} tokens, in {found['precision']}. Linformer and two levels have k = "
-        f"{found['k']}, and two levels attend to texts of fewer than {found['exact_below']:,} tokens in full. Each model "
-        f"translates with {which} and beam {found['beam']}, into as many sentences as the source has.\n\n"
+        f"{found['k']}, and two levels attend to texts of fewer than {found['exact_below']:,} tokens in full. Each "
+        f"model translates with {which} and beam {found['beam']}, into as many sentences as the source has.\n\n"
         f"{told} Differences from the Transformer are over the seeds that both models have. 95 % intervals are from a "
         "paired bootstrap over documents (Koehn, 2004) and do not cover the variation between seeds."
     )

@@ -1,0 +1,109 @@
+"""The figures of the report, from results that were written by hand."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pytest
+from sacrebleu.metrics import BLEU
+
+from linformer_fairseq.documents.arms import ARMS
+from linformer_fairseq.documents.found import difference_of, rows_of
+from linformer_fairseq.documents.plots import write_plots
+from linformer_fairseq.documents.report import _cell, _cost_table
+from linformer_fairseq.documents.results import _described, _differences
+from linformer_fairseq.documents.sets import DocumentSet
+from linformer_fairseq.recipe.scores import bleu_of_counts
+
+DOCUMENTS = DocumentSet(
+    "test", "test", "test1", [(0, 1), (1, 2), (2, 3), (3, 4)], ["a"] * 4, ["b"] * 4, [9, 5, 7, 3], "de"
+)
+WAY = ("test", 512, "forced")
+
+
+def row(arm: str, seed: int, matches: list[int], longest: int = 512) -> dict[str, Any]:
+    """A row of a training, whose translation of each document has so many of ten n-grams right."""
+    counts = [[10, 10, *[right] * 4, *[10] * 4] for right in matches]
+    score = bleu_of_counts(BLEU(), numpy.array(counts).sum(0))
+    return {
+        "arm": arm,
+        "seed": seed,
+        "set": "test",
+        "longest": longest,
+        "mode": "forced",
+        "d_bleu": score,
+        "counts": counts,
+    }
+
+
+ROWS = [
+    row("transformer", 1, [5, 5, 5, 5]),
+    row("transformer", 2, [8, 8, 8, 8]),
+    row("two-level", 1, [6, 4, 5, 5]),
+    row("two-level", 2, [8, 8, 8, 8]),
+    row("linformer", 1, [4, 4, 4, 4]),
+    row("sentences", 1, [5, 5, 5, 6], longest=2048),
+]
+
+
+@pytest.fixture
+def found() -> dict[str, Any]:
+    arms = {name: vars(_described(name, 64)) for name in ("transformer", "two-level", "linformer", "sentences")}
+    return {"arms": arms, "rows": ROWS, "differences": _differences(ROWS, {"test": DOCUMENTS})}
+
+
+def test_differences_are_over_the_seeds_that_both_models_have(found: dict[str, Any]) -> None:
+    linformer = difference_of(found, "linformer", WAY)
+    assert (linformer["seeds"], linformer["mean"]) == ([1], pytest.approx(-10))
+    assert linformer["low"] == linformer["high"] == pytest.approx(-10)
+    two_levels = difference_of(found, "two-level", WAY)
+    assert (two_levels["seeds"], two_levels["mean"]) == ([1, 2], pytest.approx(0))
+    # the documents from the shortest: 3, 5, 7 and 9 tokens
+    assert [third["mean"] for third in two_levels["thirds"]] == pytest.approx([-2.5, 0, 5])
+    assert two_levels["low"] < 0 < two_levels["high"]
+    assert difference_of(found, "sentences", WAY)["mean"] == pytest.approx(2.5)
+    assert difference_of(found, "transformer", WAY) is None
+
+
+def test_cells_have_the_mean_of_the_seeds_and_the_difference(found: dict[str, Any]) -> None:
+    assert _cell(found, "transformer", WAY) == "65.00"
+    assert _cell(found, "linformer", WAY) == "40.00 (-10.00 [-10.00, -10.00])"
+    assert _cell(found, "sentences", WAY).startswith("52.50 (+2.50 [")
+    assert _cell(found, "two-level", ("test", 1024, "forced")) == "–"
+    assert list(rows_of(found, WAY)) == list(found["arms"])
+
+
+def test_costs_stand_beside_multiples_of_the_transformers(found: dict[str, Any]) -> None:
+    costs = [
+        {"arm": "transformer", "tokens_per_second": 2000.0, "note": ""},
+        {"arm": "two-level", "tokens_per_second": 5000.0, "note": ""},
+        {"arm": "linformer", "tokens_per_second": None, "note": "did not fit into memory"},
+    ]
+    shown = _cost_table(found, {512: {own["arm"]: own for own in costs}}, "tokens_per_second", 1.0, ",.0f")
+    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in shown.splitlines()]
+    assert cells[0] == ["Model", "512 tokens"]
+    assert cells[2:] == [
+        ["Transformer", "2,000 (1.00)"],
+        ["two levels", "5,000 (2.50)"],
+        ["Linformer", "did not fit into memory"],
+    ]
+
+
+def test_without_the_transformer_there_are_costs_but_nothing_to_compare(found: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "quality-and-speed.png").touch()  # an earlier report's
+    del found["arms"]["transformer"]
+    rows = [
+        {"part": part, "length": 512, "arm": "linformer", "tokens_per_second": 1.0, "seconds": 1.0, "note": ""}
+        for part in ("training", "translation")
+    ]
+    own = [own for own in ROWS if own["arm"] == "linformer"]
+    found |= {"rows": own, "differences": [], "costs": {"rows": rows, "asked": {}}}
+    assert set(write_plots(found, tmp_path).values()) == {path.name for path in tmp_path.iterdir()} == {"costs.png"}
+
+
+def test_flags_of_a_model_say_its_k_where_it_has_one() -> None:
+    assert "--linformer-k 64 " in _described("two-level", 64).flags
+    for name in ("window", "nystromformer", "performer", "longformer"):
+        assert "--linformer-k" not in _described(name, 64).flags
+    assert _described("sentences", 64).flags == ""
+    assert len({arm.label for arm in ARMS.values()}) == len(ARMS)
