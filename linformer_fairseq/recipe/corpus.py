@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from .documents import numbered
 from .texts import Pair
 
 MAX_WORDS = 60
@@ -230,12 +231,12 @@ def _punctuated(words: str) -> str:
 
 
 def make_documents(sizes: dict[str, int], seed: int) -> dict[str, list[list[Pair]]]:
-    """Returns documents of 8 to 120 sentence pairs for every split, whose sentences are independent of each other."""
+    """Returns documents of 8 to 120 numbered sentence pairs for every split, independent of each other otherwise."""
     documents: dict[str, list[list[Pair]]] = {}
     for split, size in sizes.items():
         grammar = Grammar(f"made documents {seed} {split}")
         pairs = grammar.pairs()
-        documents[split] = [[next(pairs) for _ in range(grammar.rng.randint(8, 120))] for _ in range(size)]
+        documents[split] = [numbered([next(pairs) for _ in range(grammar.rng.randint(8, 120))]) for _ in range(size)]
     return documents
 
 

@@ -70,6 +70,14 @@ def _documents(path: Path) -> list[list[str]]:
     return documents
 
 
+def numbered(document: Document) -> Document:
+    """Returns a document whose sentences begin with their numbers, as verses and clauses of laws do.
+
+    Synthetic sentences are so much alike that nothing else would tell which of them a translation has come to.
+    """
+    return [(f"{number} {source}", f"{number} {target}") for number, (source, target) in enumerate(document, 1)]
+
+
 def grouped(sentences: Sequence[Item], sizes: Sequence[int]) -> Iterator[list[Item]]:
     """Yields the sentences of each document; `sizes` are the documents' numbers of sentences."""
     for start, end in pairwise(accumulate(sizes, initial=0)):

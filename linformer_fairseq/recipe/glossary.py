@@ -10,7 +10,7 @@ from itertools import product
 from typing import NamedTuple
 
 from .corpus import Grammar
-from .documents import Document
+from .documents import Document, numbered
 from .texts import Pair
 
 NAMES = tuple(map("".join, product(("Bel", "Dor", "Fim", "Gul", "Kas", "Lem", "Nor", "Tav"), ("kor", "dan", "wix"))))
@@ -28,7 +28,7 @@ TESTED_DOCUMENTS = {"valid": 4, "test": 24}
 MOST_NAMES = 6
 MENTIONING = 0.3
 """The share of clauses whose subject is a name of the glossary."""
-_ENTRY = re.compile(r"(\w+) = (\w+)")
+_ENTRY = re.compile(r"(\d+) (\w+) = (\w+)")
 
 
 class Mention(NamedTuple):
@@ -58,7 +58,7 @@ class _NamingGrammar(Grammar):
         self.entries = list(zip(self.rng.sample(NAMES, count), self.rng.sample(TRANSLATIONS, count), strict=True))
         lines = [" = ".join(entry) for entry in self.entries]
         pairs = self.pairs()
-        return [*((line, line) for line in lines), *(next(pairs) for _ in range(size - count))]
+        return numbered([*((line, line) for line in lines), *(next(pairs) for _ in range(size - count))])
 
     def _subject(self) -> tuple[str, str, bool]:
         if self._chance(MENTIONING):
@@ -79,10 +79,8 @@ def glossary_documents(split: str, training: int, seed: int, source: str = "en")
 
 def _reversed(pair: Pair) -> Pair:
     """Returns a pair for the other direction; the line of a glossary has the name that is translated first."""
-    if pair[0] != pair[1]:
-        return pair[::-1]
-    name, translation = pair[0].split(" = ")
-    return (f"{translation} = {name}",) * 2
+    line = _ENTRY.sub(r"\1 \3 = \2", pair[0])
+    return pair[::-1] if line == pair[0] else (line, line)
 
 
 def _english_to_german(split: str, training: int, seed: int) -> list[Document]:
@@ -98,7 +96,7 @@ def mentions(sources: Sequence[str]) -> Iterator[Mention]:
     entries: dict[str, tuple[int, str]] = {}
     for number, sentence in enumerate(sources):
         if found := _ENTRY.fullmatch(sentence):
-            entries[found[1]] = (number, found[2])
+            entries[found[2]] = (number, found[3])
         else:
             for word in re.findall(r"\w+", sentence):
                 if word in entries:

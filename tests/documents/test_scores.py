@@ -7,7 +7,7 @@ import sacrebleu
 from linformer_fairseq.documents.scores import by_length, glossary_shares, missing, repeated, scores, thirds
 from linformer_fairseq.documents.sets import DocumentSet
 
-SOURCES = ["Gulkor = Amara", "It rains today.", "Gulkor sleeps now.", "He sees a house.", "Gulkor waits."]
+SOURCES = ["1 Gulkor = Amara", "It rains today.", "Gulkor sleeps now.", "He sees a house.", "Gulkor waits."]
 REFERENCES = ["Gulkor = Amara", "Es regnet heute.", "Amara schläft jetzt.", "Er sieht ein Haus.", "Amara wartet."]
 LENGTHS = [4, 90, 5, 600, 6]
 
@@ -64,7 +64,7 @@ def test_names_are_looked_for_in_their_own_sentence_by_the_distance_of_the_gloss
         {"shortest": 65, "longest": 256, "number": 1, "score": 1.0, "chance": 1.0},
         {"shortest": 513, "longest": 1024, "number": 1, "score": 0.0, "chance": 1.0},
     ]
-    two = ["Gulkor = Amara", "Beldan = Obara", "Gulkor sleeps.", "Beldan waits.", "It rains."]
+    two = ["1 Gulkor = Amara", "2 Beldan = Obara", "Gulkor sleeps.", "Beldan waits.", "It rains."]
     both = DocumentSet("glossary", "test", "test", [(0, 5)], two, REFERENCES, [4, 4, 4, 4, 4], "de")
     translated = [["", "", "Obara schläft.", "Obara wartet.", ""]]
     assert glossary_shares(translated, both) == [

@@ -8,7 +8,10 @@ from linformer_fairseq.recipe.glossary import NAMES, SIZES, TRANSLATIONS, glossa
 def test_a_name_is_what_its_glossary_says_everywhere_in_its_document() -> None:
     for document in glossary_documents("train", 30, seed=1):
         assert len(document) in SIZES
-        entries = [source.split(" = ") for source, target in document if source == target]
+        assert [tuple(side.split()[0] for side in pair) for pair in document] == [
+            (str(number), str(number)) for number in range(1, len(document) + 1)
+        ]
+        entries = [source.split(" ", 1)[1].split(" = ") for source, target in document if source == target]
         assert 1 <= len(entries) <= 6
         assert len({name for name, _ in entries}) == len({told for _, told in entries}) == len(entries)
         told = dict(entries)
@@ -35,7 +38,7 @@ def test_translations_are_drawn_anew_for_each_document() -> None:
     for document in glossary_documents("train", 200, seed=1):
         for source, _ in document:
             if " = " in source:
-                name, translation = source.split(" = ")
+                name, translation = source.split(" ", 1)[1].split(" = ")
                 told.setdefault(name, set()).add(translation)
     assert all(len(translations) > 5 for translations in told.values())
 
@@ -49,5 +52,11 @@ def test_splits_and_seeds_have_other_documents() -> None:
 
 
 def test_mentions_are_the_names_of_later_sentences() -> None:
-    sources = ["Gulkor = Amara", "Beldan = Obara", "Beldan sees Gulkor.", "It rains.", "Because Dorwix sleeps, Beldan"]
+    sources = [
+        "1 Gulkor = Amara",
+        "2 Beldan = Obara",
+        "3 Beldan sees Gulkor.",
+        "4 It rains.",
+        "5 If Dorwix naps, Beldan",
+    ]
     assert list(mentions(sources)) == [(2, 2, 1, "Obara"), (2, 2, 0, "Amara"), (2, 4, 1, "Obara")]
