@@ -2,7 +2,9 @@
 
 import shutil
 import sys
+from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
 from linformer_fairseq.average import average, newest
 from linformer_fairseq.checkpoints import check_torch
@@ -14,7 +16,7 @@ from linformer_fairseq.quality.variants import Training
 from linformer_fairseq.recipe.flags import check_flags
 from linformer_fairseq.recipe.launch import Machines
 from linformer_fairseq.recipe.pipeline import make_writable
-from linformer_fairseq.recipe.steps import link_folder, locked
+from linformer_fairseq.recipe.steps import locked, make_link
 from linformer_fairseq.recipe.train import train
 
 from .arguments import Study, checkpoint_of
@@ -69,14 +71,14 @@ def _fix_settings(study: Study) -> None:
     """Stores what decides the trainings, and refuses to go on with anything else."""
     settings, start = study.settings.as_json(), next(iter(study.starts.values())).settings.as_json()
     settings["text"] |= settings["text"].pop("data")
-    now = {
-        **{f"{group} {name}": value for group, own in settings.items() for name, value in own.items()},
-        **{f"start {name}": value for name, value in start["training"].items()},
+    decisive = {
+        **settings,
+        "start": start["training"],
         "resolutions": list(study.resolutions),
         "lengths": list(study.lengths),
         "k": study.k,
     }
-    now = {name: value for name, value in now.items() if not name.endswith(" seed") and name != "start linformer_args"}
+    now = {name: value for name, value in _flat("", decisive) if name not in ("training seed", "start seed")}
     path = study.out / SETTINGS
     if not path.exists():
         if any(not entry.name.startswith(".") for entry in study.out.iterdir()):
@@ -94,6 +96,15 @@ def _fix_settings(study: Study) -> None:
             )
 
 
+def _flat(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """Yields what nested dictionaries hold, by its path of keys."""
+    if not isinstance(value, dict):
+        yield name, value
+        return
+    for key, own in value.items():
+        yield from _flat(f"{name} {key}".strip(), own)
+
+
 def _start(training: Training, study: Study) -> None:
     """Trains a Transformer on sentences."""
     _train_on(training, OF_SENTENCES, study)
@@ -107,7 +118,7 @@ def _train(training: Training, study: Study) -> None:
 def _train_on(training: Training, folder: str, study: Study) -> None:
     """Trains a model on a folder of binary data, and writes the checkpoint that is gone on and translated with."""
     training.out.mkdir(parents=True, exist_ok=True)
-    link_folder(training.out / "bin", study.out / "bin" / folder)
+    make_link(training.out / "bin", study.out / "bin" / folder)
     say(f"{training.variant.label}, seed {training.seed}:")
     train(training.model, training.settings, training.out, Machines(), study.threads, study.jobs)
     chosen = checkpoint_of(training)
@@ -125,7 +136,7 @@ def _make(training: Training, study: Study) -> None:
     training.folder.mkdir(parents=True, exist_ok=True)
     chosen = checkpoint_of(training)
     if training.variant is SENTENCES:
-        link_folder(chosen, checkpoint_of(study.starts[training.seed]))
+        make_link(chosen, checkpoint_of(study.starts[training.seed]))
     elif not chosen.exists():
         (transformer,) = [
             own for own in study.trainings if own.variant.name == TRANSFORMER and own.seed == training.seed

@@ -17,7 +17,7 @@ from linformer_fairseq.recipe.launch import Machines
 from linformer_fairseq.recipe.pipeline import make_writable
 from linformer_fairseq.recipe.prepare import prepare
 from linformer_fairseq.recipe.settings import PREPARED_FOLDERS, store_settings
-from linformer_fairseq.recipe.steps import link_folder, locked
+from linformer_fairseq.recipe.steps import locked, make_link
 from linformer_fairseq.recipe.train import train
 
 from .arguments import Study
@@ -90,7 +90,7 @@ def _link(out: Path, text: Path) -> None:
     """Links the prepared text into `out`, where the recipe's steps look for it."""
     with locked(out):
         for name in PREPARED_FOLDERS:
-            link_folder(out / name, text / name)
+            make_link(out / name, text / name)
 
 
 def _train_and_translate(training: Training, subsets: list[str], study: Study) -> None:

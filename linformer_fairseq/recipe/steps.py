@@ -47,8 +47,8 @@ def build_folder(target: Path, what: str, build: Callable[[Path], None]) -> None
     part.rename(target)
 
 
-def link_folder(link: Path, target: Path) -> None:
-    """Makes `link` a link to the folder `target`, wherever both are moved together; one that is there is kept."""
+def make_link(link: Path, target: Path) -> None:
+    """Makes `link` a relative link to the file or folder `target`; one that is there is kept."""
     relative = Path(os.path.relpath(target, link.parent))
     if not (link.is_symlink() and link.readlink() == relative):  # else a training may be using it
         with replacing(link) as part:
