@@ -14,7 +14,7 @@ from fairseq.data.iterators import EpochBatchIterator
 from fairseq.dataclass import ChoiceEnum
 from fairseq.models import BaseFairseqModel
 from fairseq.search import BeamSearch
-from fairseq.sequence_generator import SequenceGenerator
+from fairseq.sequence_generator import SequenceGenerator, SequenceGeneratorWithAlignment
 from fairseq.sequence_scorer import SequenceScorer
 from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
@@ -265,7 +265,8 @@ class DocumentTranslationTask(TranslationTask):
                         "--prefix-size, or give --sentence-count free"
                     )
                 generator.search = SentenceCountSearch(self.tgt_dict, self.target_separator, limits)
-            leave_attention_out(generator)
+            if not isinstance(generator, SequenceGeneratorWithAlignment):
+                leave_attention_out(generator)
             generator.sentence_limits = limits
             generator.max_len = min(generator.max_len, positions[1])
             if limits.min_len >= generator.max_len:

@@ -57,7 +57,7 @@ class SentenceLimits:
 
 
 def leave_attention_out(generator: SequenceGenerator) -> None:
-    """Lets a generator keep no attention weights, which nothing reads: alignments are made anew from the translations.
+    """Lets a generator keep no attention weights, which nothing reads where no alignments are asked for.
 
     For documents they are beams x source tokens x target tokens, all of which fairseq copies at every step.
     """

@@ -13,7 +13,6 @@ import pytest
 import torch
 
 from linformer_fairseq.cli.errors import UserError
-from linformer_fairseq.cli.files import read_json, write_json
 from linformer_fairseq.recipe import pipeline
 from linformer_fairseq.recipe.__main__ import main
 from linformer_fairseq.recipe.arguments import parse
@@ -153,12 +152,13 @@ def test_fairseq_is_given_the_settings_of_vaswani_et_al(finished: Finished) -> N
 
 
 def test_lines_that_binarising_lost_are_noticed(finished: Finished, tmp_path: Path) -> None:
-    facts = read_json(finished.out / "bpe" / "subwords.json")
-    (tmp_path / "bpe").mkdir()
-    write_json(tmp_path / "bpe" / "subwords.json", {**facts, "test": {**facts["test"], "pairs": 7}})
-    text = parse(["--wmt14", "newstest2013"]).settings.text
+    for lang in ("en", "de"):
+        lines = (finished.out / "bpe" / f"test.{lang}").read_text(encoding="utf-8")
+        (tmp_path / f"test.{lang}").write_text(lines, encoding="utf-8")
+        _check_binarised(finished.out / "bpe" / "test", ("en", "de"), finished.out / "bin", "test")
+        (tmp_path / f"test.{lang}").write_text(lines + "one more\n", encoding="utf-8")
     with pytest.raises(UserError, match=r"has made 6 of the 7 lines of test\.en"):
-        _check_binarised(text, tmp_path, finished.out / "bin")
+        _check_binarised(tmp_path / "test", ("en", "de"), finished.out / "bin", "test")
 
 
 def test_what_the_scripts_ask_for(text_folder: Path, tmp_path: Path) -> None:

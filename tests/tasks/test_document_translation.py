@@ -280,6 +280,24 @@ def test_alignments() -> None:
             assert found["alignment"] == [*alone[0]["alignment"], *moved]
 
 
+@pytest.mark.parametrize("beam", [1, 3])
+def test_a_search_keeps_no_attention(beam: int) -> None:
+    """A matrix for every hypothesis, as large as the document times its translation, would be copied at every step."""
+    model, source = short_model(source=64), document(TASK, [5, 5])
+    ((found, *_),) = translate_documents(TASK, model, [source], beam=beam, **LIMITS)
+    assert not found["attention"].numel()
+
+
+def test_documents_are_cut_shorter_than_the_model() -> None:
+    model, source = short_model(source=64), document(TASK, [5, 5, 5])
+    shorter = document_task(part_tokens=12)
+    ((found,),) = translate_documents(shorter, model, [source], beam=2, **LIMITS)
+    ((in_parts,),) = translate_documents(TASK, short_model(source=12), [source], beam=2, **LIMITS)
+    ((whole, *_),) = translate_documents(TASK, model, [source], beam=2, **LIMITS)
+    assert found["tokens"].tolist() == in_parts["tokens"].tolist() != whole["tokens"].tolist()
+    assert [len(batch) for batch in iterator(shorter, [source] * 2, 12, max_tokens=24)] == [2]
+
+
 def iterator(task: DocumentTranslationTask, sources: list[Tensor], limit: int, **options: Any) -> list[list[int]]:
     """Returns the documents of each batch that fairseq would translate with a model of `limit` positions."""
     dataset = task.build_dataset_for_inference(sources, [len(source) for source in sources])
