@@ -1,6 +1,7 @@
 """The models that are compared, by name, and their trainings."""
 
 import dataclasses
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,6 +22,15 @@ CONVERTED = Variant(
     TWO_LEVEL,
     what="the Transformer that was trained on documents, with all three attentions turned into two levels",
 )
+FUSED = Variant(
+    "fused",
+    "Transformer, all attention fused",
+    ALL_PLACES,
+    TWO_LEVEL,
+    "--linformer-exact-below {longest}",
+    what="the same with torch's fused attention in cross-attention too, where fairseq's own has an explicit softmax",
+)
+"""A Transformer whose time and memory are measured; it computes what the Transformer computes."""
 _TRAINED = (
     Variant(TRANSFORMER, "Transformer", what="full attention"),
     Variant("two-level", "two levels", ENCODER_CROSS, TWO_LEVEL, what="two levels in encoder and cross-attention"),
@@ -68,6 +78,20 @@ def trainings(names: list[str], seeds: tuple[int, ...], k: int, shared: Settings
         for name, arm in ARMS.items():
             if name in names and (seed == seeds[0] or name in SEVERAL_SEEDS):
                 yield training_of(arm, seed, k, shared, runs)
+
+
+def conversion(arm: Variant, transformer: Path, output: Path, k: int, longest: int, threads: int) -> list[str]:
+    """Returns the command that turns a Transformer's checkpoint into that of an arm.
+
+    Args:
+        longest: more tokens than any text has.
+    """
+    return [
+        *(sys.executable, "-m", "linformer_fairseq.convert", str(transformer), str(output), "--linformer-k", str(k)),
+        *("--linformer-attention", arm.attention, "--linformer-projection", arm.projection),
+        *arm.flags.format(longest=longest).split(),
+        *("--texts", "0", "--threads", str(threads)),
+    ]
 
 
 def started_from(training: Training, checkpoint: Path) -> Training:

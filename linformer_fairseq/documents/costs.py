@@ -21,6 +21,7 @@ from linformer_fairseq.benchmark.timing import INPUT_SETS, interleaved, with_pea
 from linformer_fairseq.cli.files import read_json, write_json
 from linformer_fairseq.cli.machine import describe_machine
 from linformer_fairseq.cli.main import quiet_libraries
+from linformer_fairseq.cli.processes import run_command
 from linformer_fairseq.cli.progress import say
 from linformer_fairseq.models.decoder import NO_LAYER
 from linformer_fairseq.quality.variants import Training
@@ -28,6 +29,7 @@ from linformer_fairseq.tasks.sentence_search import leave_attention_out
 from linformer_fairseq.trained import Trained, load_trained
 
 from .arguments import Study, checkpoint_of
+from .arms import FUSED, TRANSFORMER, conversion
 from .prepare import TESTED
 
 FILE_NAME = "costs.json"
@@ -69,8 +71,17 @@ def measure_costs(trainings: Sequence[Training], study: Study) -> None:
                 write_json(path, {"asked": asked, "rows": rows})
 
 
-def _load(training: Training, study: Study) -> Trained:
-    return load_trained(checkpoint_of(training), study.out / "bin" / TESTED)
+def _load(checkpoint: Path, study: Study) -> Trained:
+    return load_trained(checkpoint, study.out / "bin" / TESTED)
+
+
+def _fused(transformer: Path, study: Study) -> Path:
+    """Returns the checkpoint of the Transformer with fused attention everywhere."""
+    fused = transformer.with_name(f"{FUSED.name}.pt")
+    if not fused.exists():
+        command = conversion(FUSED, transformer, fused, study.k, study.lengths[-1] + 1, study.threads)
+        run_command(command, "convert", fused.with_suffix(".log"), study.threads)
+    return fused
 
 
 def _train(length: int, trainings: Sequence[Training], study: Study) -> Iterator[Row]:
@@ -78,7 +89,10 @@ def _train(length: int, trainings: Sequence[Training], study: Study) -> Iterator
     settings = study.settings.training
     device = torch.device("cpu" if settings.on_cpu else "cuda")
     torch.set_num_threads(study.threads)
-    loaded = {training.variant.name: _load(training, study) for training in trainings}
+    loaded = {training.variant.name: _load(checkpoint_of(training), study) for training in trainings}
+    if TRANSFORMER in loaded:
+        transformer = next(checkpoint_of(own) for own in trainings if own.variant.name == TRANSFORMER)
+        loaded[FUSED.name] = _load(_fused(transformer, study), study)
     precision = torch.float32 if settings.on_cpu else PRECISIONS.get(settings.precision, torch.float32)
     trainers = {name: Trainer(own.model.to(device).train(), own.task, precision) for name, own in loaded.items()}
     words = next(iter(loaded.values())).task.source_dictionary
@@ -95,7 +109,7 @@ def _train(length: int, trainings: Sequence[Training], study: Study) -> Iterator
 
 
 def _without_weights(sample: dict[str, Any]) -> dict[str, Any]:
-    """Returns a batch for which no layer returns attention weights, so that all attention of the Transformer is fused.
+    """Returns a batch for which no layer returns attention weights.
 
     fairseq's decoder asks its last layer for them in training, too, though no loss here reads them.
     """

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy
 
-from .arms import SENTENCES, START
+from .arms import FUSED, SENTENCES, START
 from .translate import FORCED
 
 RESULTS = "results.json"
@@ -29,7 +29,8 @@ def is_of(row: Found, way: Way) -> bool:
 
 def label(found: Found, arm: str) -> str:
     """Returns what tables call a model."""
-    return START.label if arm == START.name else found["arms"][arm]["label"]
+    others = {own.name: own.label for own in (START, FUSED)}
+    return others[arm] if arm in others else found["arms"][arm]["label"]
 
 
 def rows_of(found: Found, way: Way) -> dict[str, list[Found]]:

@@ -10,7 +10,7 @@ from linformer_fairseq.benchmark.plots import BASELINE, COLOURS, MARKERS, Panel,
 from linformer_fairseq.cli.figures import save
 from linformer_fairseq.length_buckets import Bucket
 
-from .arms import TRANSFORMER
+from .arms import FUSED, TRANSFORMER
 from .costs import TRAINING, TRANSLATION
 from .found import Found, Way, cost_rows, difference_of, label, rows_of, ways_of
 from .sets import GLOSSARY, TEST
@@ -27,7 +27,7 @@ def write_plots(found: Found, out: Path) -> dict[str, str]:
     if training:
         _costs(found, styles, out / COSTS)
         pictures["Speed of training and time of translation against length"] = COSTS
-    base = {length: rows[TRANSFORMER]["tokens_per_second"] for length, rows in training.items() if TRANSFORMER in rows}
+    base = {length: rows[FUSED.name]["tokens_per_second"] for length, rows in training.items() if FUSED.name in rows}
     if ways := [way for way in ways_of(found, TEST) if base.get(way[1])]:
         _quality_and_speed(found, ways, base, styles, out / QUALITY_AND_SPEED)
         pictures["Quality and speed of training together"] = QUALITY_AND_SPEED
@@ -44,7 +44,8 @@ def _styles(found: Found) -> dict[str, Style]:
         name: {"marker": marker, "color": colour}
         for name, marker, colour in zip(others, cycle(MARKERS), cycle(COLOURS[::2]), strict=False)
     }
-    return {label(found, TRANSFORMER): BASELINE, **styles} if TRANSFORMER in found["arms"] else styles
+    fused = {label(found, FUSED.name): {**BASELINE, "color": "grey"}}
+    return {label(found, TRANSFORMER): BASELINE, **fused, **styles} if TRANSFORMER in found["arms"] else styles
 
 
 def _costs(found: Found, styles: dict[str, Style], path: Path) -> None:
@@ -65,7 +66,7 @@ def _quality_and_speed(
     """Draws, a panel for each length, d-BLEU against the Transformer's over the speed of training against its.
 
     Args:
-        base: tokens per second of the Transformer, by length.
+        base: tokens per second of the Transformer with fused attention, by length.
     """
     figure, grid = plt.subplots(
         1, len(ways), figsize=(4.6 * len(ways), 4.6), layout="constrained", squeeze=False, sharey=True
@@ -82,7 +83,7 @@ def _quality_and_speed(
         axes.axhline(0, color="black", linestyle="--", linewidth=1)
         axes.axvline(1, color="black", linestyle="--", linewidth=1)
         axes.set_title(f"{way[1]:,} tokens", fontsize=11)
-        axes.set(xlabel="training speed, times the Transformer's")
+        axes.set(xlabel="training speed, times the Transformer's, all fused")
         axes.grid(alpha=0.3)
     grid[0][0].set_ylabel("d-BLEU against the Transformer's")
     figure.legend(shown.values(), shown, loc="outside lower center", ncols=4, fontsize="small")

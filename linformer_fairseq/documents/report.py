@@ -13,7 +13,7 @@ from linformer_fairseq.cli.tables import UNKNOWN, table
 from linformer_fairseq.length_buckets import Bucket
 
 from . import plots
-from .arms import TRANSFORMER
+from .arms import FUSED, TRANSFORMER
 from .costs import TRAINING, TRANSLATION
 from .found import RESULTS, Found, Way, cost_rows, difference_of, label, mean, rows_of, ways_of
 from .sets import GLOSSARY, LONG, TEST, VALID
@@ -238,24 +238,26 @@ def _costs(found: Found) -> list[str]:
         "## Time and memory",
         "Of the trained models, on random tokens: all documents have the same length and are translated into as many "
         f"tokens. In {asked['precision']}; {asked['machine']}; threads: {asked['threads']}. Brackets hold multiples of "
-        "the Transformer's.",
+        f"the Transformer's; those of training are of the one with {FUSED.what.partition('with ')[2]}.",
         "Training, target tokens per second:",
-        _cost_table(found, training, "tokens_per_second", 1.0, ",.0f"),
+        _cost_table(found, training, FUSED.name, "tokens_per_second", 1.0, ",.0f"),
         "Peak memory of a training step in MB, as torch allocates it:",
-        _cost_table(found, training, "peak_bytes", 1e-6, ",.0f"),
+        _cost_table(found, training, FUSED.name, "peak_bytes", 1e-6, ",.0f"),
     ]
     if translation:
         counts = [f"{next(iter(rows.values()))['documents']} × {length:,}" for length, rows in translation.items()]
         parts += [
             f"Translation with beam {asked['beam']}, seconds ({', '.join(counts)} tokens):",
-            _cost_table(found, translation, "seconds", 1.0, ",.1f"),
+            _cost_table(found, translation, TRANSFORMER, "seconds", 1.0, ",.1f"),
             "Peak memory of translation in MB, as the process takes it beyond the model:",
-            _cost_table(found, translation, "peak_bytes", 1e-6, ",.0f"),
+            _cost_table(found, translation, TRANSFORMER, "peak_bytes", 1e-6, ",.0f"),
         ]
     return parts
 
 
-def _cost_table(found: Found, rows: dict[int, dict[str, Found]], name: str, unit: float, form: str) -> str:
+def _cost_table(
+    found: Found, rows: dict[int, dict[str, Found]], baseline: str, name: str, unit: float, form: str
+) -> str:
     """Returns a table of a cost, with a column for each length."""
 
     def cell(own: Found, base: Found | None) -> str:
@@ -265,7 +267,7 @@ def _cost_table(found: Found, rows: dict[int, dict[str, Found]], name: str, unit
         return f"{own[name] * unit:{form}}{ratio}"
 
     lines = [
-        [label(found, arm), *(cell(own[arm], own.get(TRANSFORMER)) for own in rows.values())]
+        [label(found, arm), *(cell(own[arm], own.get(baseline)) for own in rows.values())]
         for arm in next(iter(rows.values()))
     ]
     return table(["Model", *(f"{length:,} tokens" for length in rows)], lines)

@@ -1,7 +1,6 @@
 """The order of the study: one text, the trainings on sentences, those on documents, translations, costs, the report."""
 
 import shutil
-import sys
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -20,7 +19,7 @@ from linformer_fairseq.recipe.steps import locked, make_link
 from linformer_fairseq.recipe.train import train
 
 from .arguments import Study, checkpoint_of
-from .arms import CONVERTED, SENTENCES, TRANSFORMER
+from .arms import CONVERTED, SENTENCES, TRANSFORMER, conversion
 from .costs import measure_costs
 from .found import RESULTS
 from .prepare import EXAMPLES, prepare
@@ -141,9 +140,6 @@ def _make(training: Training, study: Study) -> None:
         (transformer,) = [
             own for own in study.trainings if own.variant.name == TRANSFORMER and own.seed == training.seed
         ]
-        log = training.folder / "convert.log"
-        own = training.variant
-        command = [sys.executable, "-m", "linformer_fairseq.convert", str(checkpoint_of(transformer)), str(chosen)]
-        command += ["--linformer-k", str(study.k), "--linformer-attention", own.attention]
-        command += ["--linformer-projection", own.projection, *own.flags.split()]
-        run_command([*command, "--texts", "0", "--threads", str(study.threads)], "convert", log, study.threads)
+        sizes = (study.k, study.lengths[-1] + 1, study.threads)
+        command = conversion(training.variant, checkpoint_of(transformer), chosen, *sizes)
+        run_command(command, "convert", training.folder / "convert.log", study.threads)

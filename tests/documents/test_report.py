@@ -79,7 +79,8 @@ def test_costs_stand_beside_multiples_of_the_transformers(found: dict[str, Any])
         {"arm": "two-level", "tokens_per_second": 5000.0, "note": ""},
         {"arm": "linformer", "tokens_per_second": None, "note": "did not fit into memory"},
     ]
-    shown = _cost_table(found, {512: {own["arm"]: own for own in costs}}, "tokens_per_second", 1.0, ",.0f")
+    rows = {512: {own["arm"]: own for own in costs}}
+    shown = _cost_table(found, rows, "transformer", "tokens_per_second", 1.0, ",.0f")
     cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in shown.splitlines()]
     assert cells[0] == ["Model", "512 tokens"]
     assert cells[2:] == [

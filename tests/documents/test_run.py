@@ -26,6 +26,7 @@ SIZES = (
     "--resolutions 1,2 --seeds 2 --cost-repeats 1 --glossary 2"
 )
 ARMS = "transformer,two-level-all,sentences,converted"
+TIMED = ("transformer", "two-level-all")
 WORDS = {"en": ("a", "man", "dog", "sees", "waits"), "de": ("ein", "Mann", "Hund", "sieht", "wartet")}
 
 
@@ -84,8 +85,8 @@ def test_every_model_translates_every_set(finished: Path) -> None:
     assert [(row["part"], row["length"], row["arm"]) for row in found["costs"]["rows"]] == [
         (part, length, arm)
         for length in (128, 256, 512)
-        for part in ("training", "translation")
-        for arm in ("transformer", "two-level-all")
+        for part, arms in (("training", (*TIMED, "fused")), ("translation", TIMED))
+        for arm in arms
     ]
 
 
