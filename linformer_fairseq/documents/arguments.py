@@ -37,8 +37,10 @@ class Study:
     out: Path
     settings: Settings
     """Shared by all trainings on documents; each has its own seed and flags."""
+    start_resolutions: tuple[int, ...]
+    """Sentences of the examples that the start is trained on."""
     resolutions: tuple[int, ...]
-    """Sentences of the training examples, besides whole documents."""
+    """Sentences of the examples that documents are trained on, besides whole documents."""
     lengths: tuple[int, ...]
     """Tokens at which documents are cut to be translated, and at which time and memory are measured."""
     k: int
@@ -80,8 +82,8 @@ def _arms(text: str) -> list[str]:
 def build_parser() -> Parser:
     parser = Parser(
         prog="documents",
-        description="Train a Transformer on sentences, go on from there on documents with each kind of attention, "
-        "and compare the translations of whole documents.",
+        description="Train a Transformer on a few sentences at a time, go on from there on documents with each kind "
+        "of attention, and compare the translations of whole documents.",
         epilog="All other options are the recipe's (python -m linformer_fairseq.recipe --help); here their defaults "
         f"are {shlex.join(DEFAULTS)}, and --max-subwords is the longest example. What follows -- goes to every "
         "fairseq-train as it is.",
@@ -100,7 +102,14 @@ def build_parser() -> Parser:
         type=ascending,
         default="1,2,4,8,16,32",
         metavar="N[,N]",
-        help="sentences of the training examples, besides whole documents",
+        help="sentences of the examples that documents are trained on, besides whole documents",
+    )
+    parser.add_argument(
+        "--start-resolutions",
+        type=ascending,
+        default="1,2,4,8",
+        metavar="N[,N]",
+        help="sentences of the examples that the first training has",
     )
     parser.add_argument(
         "--lengths",
@@ -109,7 +118,7 @@ def build_parser() -> Parser:
         metavar="N[,N]",
         help="tokens at which documents are cut to be translated, and of the documents that are timed",
     )
-    parser.add_argument("--start-updates", type=count, default=6000, help="updates of the training on sentences")
+    parser.add_argument("--start-updates", type=count, default=6000, help="updates of the first training")
     parser.add_argument("--start-lr", type=_positive, default=1e-3, help="its highest learning rate")
     parser.add_argument("--start-warmup-updates", type=natural, default=1000, help="its updates up to that rate")
     parser.add_argument("--start-dropout", type=_rate, default=0.3, help="its dropout")
@@ -171,6 +180,7 @@ def parse(argv: Sequence[str]) -> Study:
         command=shlex.join(["python", "-m", "linformer_fairseq.documents", *argv]),
         out=run.out,
         settings=settings,
+        start_resolutions=own.start_resolutions,
         resolutions=own.resolutions,
         lengths=own.lengths,
         k=own.k,

@@ -10,7 +10,7 @@ from linformer_fairseq.quality.variants import ENCODER_CROSS, TWO_LEVEL, Trainin
 from linformer_fairseq.recipe.settings import Settings
 
 TRANSFORMER = "transformer"
-START = Variant("start", "Transformer, trained on sentences", what="full attention, trained on single sentences")
+START = Variant("start", "Transformer, before documents", what="full attention, trained on a few sentences at a time")
 """What all others start from."""
 SENTENCES = Variant(
     "sentences", "Transformer, sentence by sentence", what="the start of all others, which translates single sentences"

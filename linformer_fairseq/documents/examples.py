@@ -54,15 +54,15 @@ def cut(document: Document, longest: int, most: int | None = None) -> Iterator[P
         yield joined(document[start:end])
 
 
-def examples(document: Document, resolutions: Sequence[int], longest: int) -> Iterator[Pair]:
-    """Yields a document at every resolution, and as whole as it may be; no part stands there twice.
+def examples(document: Document, resolutions: Sequence[int | None], longest: int) -> Iterator[Pair]:
+    """Yields a document at every resolution; no part stands there twice.
 
     Args:
         document: sentences of subwords.
-        resolutions: numbers of sentences.
+        resolutions: numbers of sentences; None for the document as whole as it may be.
         longest: subwords of a part, at most.
     """
-    ways = [list(cut(document, longest, most)) for most in (*resolutions, None)]
+    ways = [list(cut(document, longest, most)) for most in resolutions]
     yield from dict.fromkeys(pair for way in ways for pair in way)
 
 

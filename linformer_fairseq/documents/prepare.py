@@ -22,27 +22,43 @@ from . import sets
 from .examples import cut, examples, joined, refusal
 
 SENTENCES, EXAMPLES, TESTED = "sentences", "examples", "tested"
-"""Folders of binary data: of sentences alone, of the examples that documents are trained on, and of all that is
-translated."""
+"""Folders of text, and of binary data: the short examples that a start is trained on, with single sentences to validate
+on and to translate; the examples that documents are trained on; and the documents that are translated."""
 
 
-def prepare(text: Text, resolutions: Sequence[int], lengths: Sequence[int], out: Path, threads: int, lock: int) -> None:
+def prepare(
+    text: Text,
+    start_resolutions: Sequence[int],
+    resolutions: Sequence[int],
+    lengths: Sequence[int],
+    out: Path,
+    threads: int,
+    lock: int,
+) -> None:
     """Makes `text` with raw text and subwords in `out`, and in `bin` a folder of binary data for each of the three.
 
     Args:
-        resolutions: sentences of the training examples, besides whole documents.
+        start_resolutions: sentences of the examples that the start is trained on.
+        resolutions: sentences of those that documents are trained on, besides whole documents.
         lengths: tokens at which documents are cut to be translated; those of the long set have the last at most.
         lock: a file descriptor that commands keep open.
     """
     langs = (text.source_lang, text.target_lang)
     prepare_subwords(text, out / "text", threads)
-    build_folder(out / EXAMPLES, "Making examples of documents", lambda to: _write_examples(text, resolutions, out, to))
+    for folder, what, own in (
+        (SENTENCES, "Making short examples", tuple(start_resolutions)),
+        (EXAMPLES, "Making examples of documents", (*resolutions, None)),
+    ):
+        build_folder(out / folder, what, partial(_write_examples, text, own, out))
     build_folder(out / TESTED, "Making sets of documents", lambda to: _write_sets(text, lengths, out, to))
     (out / "bin").mkdir(exist_ok=True)
     dictionary = out / "bin" / EXAMPLES / f"dict.{langs[0]}.txt"
     folders = {
         EXAMPLES: {split: [out / EXAMPLES / split] for split in ("train", "valid")},
-        SENTENCES: {split: [out / "text" / "bpe" / split] for split in texts.SPLITS},
+        SENTENCES: {
+            "train": [out / SENTENCES / "train"],
+            **{split: [out / "text" / "bpe" / split] for split in ("valid", "test")},
+        },
         TESTED: {"test": [out / TESTED / name for name in read_json(out / TESTED / sets.FILE_NAME)]},
     }
     for name, prefixes in folders.items():
@@ -59,8 +75,8 @@ def _subwords(prefix: Path, langs: tuple[str, str]) -> int:
     return sum(len(line.split()) + 1 for path in paths for line in texts.stream_lines(path))
 
 
-def _write_examples(text: Text, resolutions: Sequence[int], out: Path, to: Path) -> None:
-    """Writes the training examples, and the documents that are validated on, cut where they are too long."""
+def _write_examples(text: Text, resolutions: Sequence[int | None], out: Path, to: Path) -> None:
+    """Writes training examples, and the documents that are validated on, cut where they are too long."""
     langs, longest = (text.source_lang, text.target_lang), text.max_subwords
     counts: Counter[str] = Counter()
 
@@ -70,7 +86,7 @@ def _write_examples(text: Text, resolutions: Sequence[int], out: Path, to: Path)
             for number, document in enumerate((*documents, *glossaries), 1):
                 try:
                     if number > len(documents):  # only its first part has the glossary
-                        own = islice(cut(document, longest), 1)
+                        own = islice(cut(document, longest, resolutions[-1]), 1)
                     elif split == "train":
                         own = examples(document, resolutions, longest)
                     else:

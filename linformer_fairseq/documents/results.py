@@ -38,6 +38,7 @@ def findings(study: Study, sets: Sets) -> dict[str, Any]:
         for way in ways_of(training, study, sets)
     ]
     start = next(iter(study.starts.values())).settings.training
+    first = {"resolutions": list(study.start_resolutions), "updates": start.updates, "max_tokens": start.max_tokens}
     return {
         "command": study.command,
         "machine": describe_machine(),
@@ -49,7 +50,7 @@ def findings(study: Study, sets: Sets) -> dict[str, Any]:
         "lengths": list(study.lengths),
         "k": study.k,
         "exact_below": EXACT_BELOW,
-        "start": {"updates": start.updates, "max_tokens": start.max_tokens},
+        "start": first,
         "updates": training.updates,
         "max_tokens": training.max_tokens,
         "precision": training.precision,

@@ -44,7 +44,8 @@ def run(study: Study) -> None:
     with locked(study.out) as lock:
         _fix_settings(study)
         text = study.settings.text
-        prepare(text, study.resolutions, study.lengths, study.out, study.threads * study.jobs, lock)
+        resolutions, threads = (study.start_resolutions, study.resolutions), study.threads * study.jobs
+        prepare(text, *resolutions, study.lengths, study.out, threads, lock)
     sets = read_sets(study.out, text.source_lang, text.target_lang)
     run_in_parallel([partial(_start, start, study) for start in study.starts.values()], study.jobs)
     trained = [training for training in study.trainings if is_trained(training)]
@@ -73,6 +74,7 @@ def _fix_settings(study: Study) -> None:
     decisive = {
         **settings,
         "start": start["training"],
+        "start resolutions": list(study.start_resolutions),
         "resolutions": list(study.resolutions),
         "lengths": list(study.lengths),
         "k": study.k,

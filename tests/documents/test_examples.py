@@ -41,6 +41,7 @@ def test_both_sides_are_cut_at_the_same_sentences() -> None:
 
 
 def test_examples_are_the_document_at_every_resolution_each_once() -> None:
-    found = [source.count("<sep>") + 1 for source, _ in examples(DOCUMENT, (1, 2, 32), 100)]
+    found = [source.count("<sep>") + 1 for source, _ in examples(DOCUMENT, (1, 2, 32, None), 100)]
     assert found == [1, 1, 1, 1, 2, 2, 4]
-    assert len(list(examples(DOCUMENT[:1], (1, 2), 100))) == 1
+    assert [source.count("<sep>") + 1 for source, _ in examples(DOCUMENT, (1, 3), 100)] == [1, 1, 1, 1, 3]
+    assert len(list(examples(DOCUMENT[:1], (1, 2, None), 100))) == 1

@@ -130,7 +130,7 @@ def test_nothing_is_done_twice_and_settings_stay(folder: Path, finished: Path, c
     before = {path: path.stat().st_mtime_ns for path in finished.glob("runs/*/*/models/*/chosen.pt")}
     run(parse(arguments(folder, finished, "--arms", ARMS)))
     said = capsys.readouterr().out
-    assert said.count("already done") == 33
+    assert said.count("already done") == 34
     assert "Measuring" not in said
     assert {path: path.stat().st_mtime_ns for path in before} == before
     for changed, what in ((("--dropout", "0.5"), "training dropout = 0.3, not 0.5"), (("--k", "8"), "k = 4, not 8")):
