@@ -75,9 +75,9 @@ def _introduction(found: Found) -> str:
         f"({found['start']['updates']:,} updates of up to {found['start']['max_tokens']:,} tokens). From there every "
         f"model goes on for {found['updates']:,} updates of up to {found['max_tokens']:,} tokens with examples of "
         f"{resolutions} sentences and of whole documents, up to {found['longest_example']:,} tokens, in "
-        f"{found['precision']}. Linformer and two levels have k = {found['k']}, and two levels attend to texts of fewer "
-        f"than {found['exact_below']:,} tokens in full. Each model translates with {which} and beam {found['beam']}, "
-        "into as many sentences as the source has.\n\n"
+        f"{found['precision']}. Linformer and two levels have k = {found['k']}, and two levels attend to texts of "
+        f"fewer than {found['exact_below']:,} tokens in full. Each model translates with {which} and beam "
+        f"{found['beam']}, into as many sentences as the source has.\n\n"
         f"{told} Differences from the Transformer are over the seeds that both models have. 95 % intervals are from a "
         "paired bootstrap over documents (Koehn, 2004) and do not cover the variation between seeds."
     )
