@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from linformer_fairseq.models.config import ALL_PLACES
-from linformer_fairseq.quality.variants import ENCODER_CROSS, TWO_LEVEL, Training, Variant
+from linformer_fairseq.quality.variants import ENCODER_CROSS, TWO_LEVEL, VARIANTS, Training, Variant
 from linformer_fairseq.recipe.settings import Settings
 
 TRANSFORMER = "transformer"
@@ -17,7 +17,7 @@ SENTENCES = Variant(
 )
 CONVERTED = Variant(
     "converted",
-    "two levels (all), not trained",
+    "two levels (with decoder), not trained",
     ALL_PLACES,
     TWO_LEVEL,
     what="the Transformer that was trained on documents, with all three attentions turned into two levels",
@@ -32,17 +32,13 @@ FUSED = Variant(
 )
 """A Transformer whose time and memory are measured; it computes what the Transformer computes."""
 _TRAINED = (
-    Variant(TRANSFORMER, "Transformer", what="full attention"),
+    VARIANTS[TRANSFORMER],
     Variant("two-level", "two levels", ENCODER_CROSS, TWO_LEVEL, what="two levels in encoder and cross-attention"),
-    Variant("two-level-all", "two levels (all)", ALL_PLACES, TWO_LEVEL, what="two levels in all three attentions"),
-    Variant("linformer", "Linformer", ENCODER_CROSS, what="learned E and F in encoder and cross-attention"),
     Variant(
-        "linformer-all",
-        "Linformer (all)",
-        ALL_PLACES,
-        flags="--linformer-window 0",
-        what="Linformer, and its causal form in the decoder's self-attention",
+        "two-level-all", "two levels (with decoder)", ALL_PLACES, TWO_LEVEL, what="two levels in all three attentions"
     ),
+    VARIANTS["linformer"],
+    VARIANTS["linformer-all"],
     Variant(
         "window",
         "window",
