@@ -11,6 +11,7 @@ from subword_nmt.apply_bpe import BPE
 from subword_nmt.learn_bpe import learn_bpe
 
 from linformer_fairseq import DocumentHubInterface, LinformerTransformerModel
+from linformer_fairseq.trained import plain_encoder, plain_encoder_flags
 from tests.commands.conftest import trained_once
 from tests.conftest import Shared
 from tests.fairseq_commands import (
@@ -109,11 +110,12 @@ def lines(corpus: Path, name: str) -> list[str]:
 
 
 def generated(corpus: Path, checkpoint: Path, *more: object) -> str:
-    return run("generate", *generate_arguments(corpus, checkpoint, *TASK, *encoders(corpus), *more)).ok()
+    flags = generate_arguments(corpus, checkpoint, *TASK, *encoders(corpus), *plain_encoder_flags(), *more)
+    return run("generate", *flags).ok()
 
 
 def interactive(corpus: Path, checkpoint: Path, text: str, *more: object) -> Result:
-    flags = generate_arguments(corpus, checkpoint, *TASK, *encoders(corpus), *more)
+    flags = generate_arguments(corpus, checkpoint, *TASK, *encoders(corpus), *plain_encoder_flags(), *more)
     return run("interactive", *flags, text=text + "\n")
 
 
@@ -166,7 +168,8 @@ def test_interactive_and_python_say_what_generate_says(corpus: Path, checkpoint:
 
 def hub(corpus: Path, checkpoint: Path, **flags: object) -> DocumentHubInterface:
     """Returns the Python interface to a checkpoint of our model or of fairseq's."""
-    flags = {"tokenizer": "moses", "bpe": "subword_nmt", "bpe_codes": str(corpus / "codes"), **flags}
+    codes = str(corpus / "codes")
+    flags = {"tokenizer": "moses", "bpe": "subword_nmt", "bpe_codes": codes, **plain_encoder(), **flags}
     place = (str(checkpoint.parent), checkpoint.name, str(corpus / "bin"))
     if "linformer" in checkpoint.parent.name:
         return LinformerTransformerModel.from_pretrained(*place, **flags)
@@ -185,6 +188,7 @@ def test_python_refuses_what_is_no_document(corpus: Path, linformer: Path) -> No
             model.translate_document(sentences)
 
 
+@pytest.mark.skipif(not hasattr(torch.serialization, "add_safe_globals"), reason="reading checkpoints needs torch 2.4")
 def test_checkpoints_of_other_tasks(corpus: Path, linformer: Path, tmp_path: Path) -> None:
     """A checkpoint of `translation` translates documents once it is told to, if its dictionary has the separator."""
     state = torch.load(linformer, weights_only=True)
@@ -211,7 +215,8 @@ def test_free_is_translation(corpus: Path, checkpoint: Path) -> None:
     """For documents that the model takes whole and whose translations it ends itself."""
     subset = ["--gen-subset", "valid"]
     free = hypotheses(generated(corpus, checkpoint, *subset, "--sentence-count", "free"))
-    plain = hypotheses(run("generate", *generate_arguments(corpus, checkpoint, *subset, "--max-len-b", 200)).ok())
+    arguments = generate_arguments(corpus, checkpoint, *subset, "--max-len-b", 200, *plain_encoder_flags())
+    plain = hypotheses(run("generate", *arguments).ok())
     assert free.keys() == plain.keys() == set(range(20))
     whole = {number: found for number, found in plain.items() if len(found[1].split()) < LONGEST - 1}
     assert len(whole) > 2
@@ -222,9 +227,10 @@ def test_losses(corpus: Path, checkpoint: Path) -> None:
     """BLEU is that of detokenised documents; fairseq-validate finds the loss of the training."""
     log = (checkpoint.parent / "log").read_text()
     assert float(re.findall(r"\| bleu ([\d.]+)", log)[-1]) > 30
-    (loss,) = valid_losses(run("validate", *validate_arguments(corpus, checkpoint)).ok())
+    arguments = [*plain_encoder_flags(), *validate_arguments(corpus, checkpoint)]
+    (loss,) = valid_losses(run("validate", *arguments).ok())
     assert loss == pytest.approx(min(valid_losses(log)), abs=0.002)
-    long = [*validate_arguments(corpus, checkpoint)[:-1], "test"]
+    long = [*arguments[:-1], "test"]
     assert "is invalid" in run("validate", *long).output
 
 
