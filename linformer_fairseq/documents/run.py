@@ -20,6 +20,7 @@ from linformer_fairseq.recipe.train import train
 
 from .arguments import Study, checkpoint_of
 from .arms import CONVERTED, SENTENCES, TRANSFORMER, conversion
+from .costs import FILE_NAME as COSTS
 from .costs import measure_costs
 from .found import RESULTS
 from .prepare import EXAMPLES, prepare
@@ -47,18 +48,19 @@ def run(study: Study) -> None:
         resolutions, threads = (study.start_resolutions, study.resolutions), study.threads * study.jobs
         prepare(text, *resolutions, study.lengths, study.out, threads, lock)
     sets = read_sets(study.out, text.source_lang, text.target_lang)
-    run_in_parallel([partial(_start, start, study) for start in study.starts.values()], study.jobs)
+    run_in_parallel([partial(_train, start, OF_SENTENCES, study) for start in study.starts.values()], study.jobs)
     trained = [training for training in study.trainings if is_trained(training)]
-    run_in_parallel([partial(_train, training, study) for training in trained], study.jobs)
+    run_in_parallel([partial(_train, training, EXAMPLES, study) for training in trained], study.jobs)
     for training in study.trainings:
         if not is_trained(training):
             _make(training, study)
     run_in_parallel([partial(translate, training, study, sets) for training in study.trainings], study.jobs)
-    write_json(study.out / RESULTS, findings(study, sets))
+    found = findings(study, sets)
+    write_json(study.out / RESULTS, found)
     write_report(study.out)
     if study.costs:
         measure_costs([own for own in trained if own.seed == study.first_seed], study)
-        write_json(study.out / RESULTS, findings(study, sets))
+        write_json(study.out / RESULTS, {**found, "costs": read_json(study.out / COSTS)})
         write_report(study.out)
 
 
@@ -106,18 +108,8 @@ def _flat(name: str, value: Any) -> Iterator[tuple[str, Any]]:
         yield from _flat(f"{name} {key}".strip(), own)
 
 
-def _start(training: Training, study: Study) -> None:
-    """Trains a Transformer on sentences."""
-    _train_on(training, OF_SENTENCES, study)
-
-
-def _train(training: Training, study: Study) -> None:
-    """Goes on from there on documents."""
-    _train_on(training, EXAMPLES, study)
-
-
-def _train_on(training: Training, folder: str, study: Study) -> None:
-    """Trains a model on a folder of binary data, and writes the checkpoint that is gone on and translated with."""
+def _train(training: Training, folder: str, study: Study) -> None:
+    """Trains a model on a folder of binary data, and writes the checkpoint that `checkpoint_of` names."""
     training.out.mkdir(parents=True, exist_ok=True)
     make_link(training.out / "bin", study.out / "bin" / folder)
     say(f"{training.variant.label}, seed {training.seed}:")
