@@ -50,6 +50,8 @@ class Study:
     """Of the arms, seed by seed."""
     test: bool
     """Whether to translate the test set too."""
+    batch_tokens: int
+    """Source tokens of a batch in translation; a longer document has one of its own."""
     free: bool
     """Whether to translate without forcing the number of sentences too."""
     costs: bool
@@ -122,6 +124,7 @@ def build_parser() -> Parser:
     parser.add_argument("--start-lr", type=_positive, default=1e-3, help="its highest learning rate")
     parser.add_argument("--start-warmup-updates", type=natural, default=1000, help="its updates up to that rate")
     parser.add_argument("--start-dropout", type=_rate, default=0.3, help="its dropout")
+    parser.add_argument("--batch-tokens", type=count, default=16384, help="source tokens translated at a time")
     parser.add_argument("--test", **switch, default=True, help="translate the test set, too, once all is decided")
     parser.add_argument("--free", **switch, default=True, help="translate without forcing the number of sentences, too")
     parser.add_argument("--costs", **switch, default=True, help="measure time and memory at these lengths")
@@ -187,6 +190,7 @@ def parse(argv: Sequence[str]) -> Study:
         starts=starts,
         trainings=[started_from(training, checkpoint_of(starts[training.seed])) for training in every],
         test=own.test,
+        batch_tokens=own.batch_tokens,
         free=own.free,
         costs=own.costs,
         repeats=own.cost_repeats,

@@ -55,6 +55,7 @@ def measure_costs(trainings: Sequence[Training], study: Study) -> None:
         "arms": names,
         "lengths": list(study.lengths),
         "repeats": study.repeats,
+        "batch_tokens": study.batch_tokens,
         "beam": study.settings.translation.beam,
         "precision": settings.precision,
         "threads": study.threads,
@@ -122,7 +123,7 @@ def _step(trainer: Trainer, samples: Sequence[dict[str, Any]], run: int) -> obje
 
 def _translate(length: int, trainings: Sequence[Training], study: Study) -> Iterator[Row]:
     """Yields seconds and peak memory of a beam search, each model in a process of its own."""
-    documents, settings = max(1, study.settings.training.max_tokens // length), study.settings.training
+    documents, settings = max(1, study.batch_tokens // length), study.settings.training
     options = {
         "beam": study.settings.translation.beam,
         "threads": study.threads,

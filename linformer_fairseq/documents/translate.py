@@ -27,8 +27,6 @@ from .sets import GLOSSARY, LONG, TEST, VALID, DocumentSet
 HYPOTHESES = "hypotheses.txt"
 FACTS = "translation.json"
 FORCED, FREE = "forced", "free"
-BATCH_TOKENS = 16384
-"""Source tokens of a batch, in which documents of about the same length are translated together."""
 LENGTH_LIMITS = ("--max-len-a", "1.5", "--max-len-b", "20")
 """The longest translation of a sentence, in subwords."""
 
@@ -122,7 +120,7 @@ def generation(training: Training, way: Way, study: Study, documents: DocumentSe
         *("--path", str(checkpoint_of(training)), "--sentence-count", way.mode),
         *("--part-tokens", str(way.longest)),
         *("--beam", str(translation.beam), "--lenpen", str(translation.lenpen), *LENGTH_LIMITS),
-        *("--max-tokens", str(max(BATCH_TOKENS, way.longest)), "--required-batch-size-multiple", "1"),
+        *("--max-tokens", str(max(study.batch_tokens, way.longest)), "--required-batch-size-multiple", "1"),
         *("--num-workers", "0", "--log-format", "json"),
         *("--remove-bpe", *([SENTENCEPIECE] if text.bpe == SENTENCEPIECE else [])),
         *(["--cpu"] if settings.on_cpu else []),

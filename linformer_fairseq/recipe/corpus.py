@@ -10,6 +10,7 @@ import random
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 from typing import NamedTuple
 
 from .documents import numbered
@@ -62,6 +63,19 @@ THINGS = (
 )
 COMPOUND_PARTS = (("kitchen", "Küchen"), ("garden", "Garten"), ("school", "Schul"), ("city", "Stadt"), ("toy", "Spiel"))
 ADJECTIVES = (("old", "alt"), ("small", "klein"), ("big", "groß"), ("red", "rot"), ("new", "neu"), ("green", "grün"))
+SURNAMES = tuple(
+    map(
+        "".join,
+        product(
+            ("Am", "Br", "Cl", "Dr", "Ew", "Fl", "Gr", "Har", "Jan", "Kr", "Lar", "Mel", "Nev", "Or", "Pr"),
+            ("ab", "ed", "ig", "ol", "um", "an", "er", "is", "ot"),
+            ("by", "ford", "ham", "sen", "ton", "well"),
+        ),
+    )
+)
+"""Names that are the same in both languages."""
+NAMING = 0.5
+"""The share of clauses in a document whose subject is such a name."""
 PRONOUNS = (("he", "er", False), ("she", "sie", False), ("we", "wir", True), ("they", "sie", True))  # True: plural
 VERBS = (
     Verb("see", "sees", "seen", "sehen", "sieht", "gesehen"),
@@ -220,6 +234,19 @@ class Grammar:
         return en, de, plural
 
 
+class NamingGrammar(Grammar):
+    """Draws sentences that often name somebody, as those of real documents do.
+
+    The other words are so few that nothing else would tell a hundred sentences of a document from each other.
+    """
+
+    def _subject(self) -> tuple[str, str, bool]:
+        if self._chance(NAMING):
+            name = self.rng.choice(SURNAMES)
+            return name, name, False
+        return super()._subject()
+
+
 def _join(*parts: str) -> str:
     return " ".join(part for part in parts if part)
 
@@ -231,10 +258,10 @@ def _punctuated(words: str) -> str:
 
 
 def make_documents(sizes: dict[str, int], seed: int) -> dict[str, list[list[Pair]]]:
-    """Returns documents of 8 to 120 numbered sentence pairs for every split, independent of each other otherwise."""
+    """Returns documents of 8 to 120 sentence pairs for every split, independent of each other but for their numbers."""
     documents: dict[str, list[list[Pair]]] = {}
     for split, size in sizes.items():
-        grammar = Grammar(f"made documents {seed} {split}")
+        grammar = NamingGrammar(f"made documents {seed} {split}")
         pairs = grammar.pairs()
         documents[split] = [numbered([next(pairs) for _ in range(grammar.rng.randint(8, 120))]) for _ in range(size)]
     return documents

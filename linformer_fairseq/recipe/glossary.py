@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import NamedTuple
 
-from .corpus import Grammar
+from .corpus import NamingGrammar
 from .documents import Document, numbered
 from .texts import Pair
 
@@ -45,7 +45,7 @@ class Mention(NamedTuple):
     """What it says."""
 
 
-class _NamingGrammar(Grammar):
+class _GlossaryGrammar(NamingGrammar):
     """Draws sentences whose subjects may be names of a glossary."""
 
     def __init__(self, seed: str) -> None:
@@ -84,7 +84,7 @@ def _reversed(pair: Pair) -> Pair:
 
 
 def _english_to_german(split: str, training: int, seed: int) -> list[Document]:
-    grammar = _NamingGrammar(f"glossaries {seed} {split}")
+    grammar = _GlossaryGrammar(f"glossaries {seed} {split}")
     if split not in TESTED_DOCUMENTS:
         sizes = grammar.rng.choices(SIZES, weights=[1 / size for size in SIZES], k=training)
         return [grammar.document(size) for size in sizes]

@@ -1,10 +1,21 @@
 """The synthetic corpus: repeatable, varied in length, and grammatical where that can be checked from outside."""
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from linformer_fairseq.recipe.corpus import MODALS, PEOPLE, THINGS, VERBS, Grammar, make_corpus
+from linformer_fairseq.recipe.corpus import (
+    MODALS,
+    PEOPLE,
+    SURNAMES,
+    THINGS,
+    VERBS,
+    Grammar,
+    make_corpus,
+    make_documents,
+)
 
 SIZES = {"train": 1500, "valid": 100, "test": 100}
 FINITE = {"hat", "haben"} | {form for _, third, many in MODALS for form in (third, many)}
@@ -79,3 +90,10 @@ def test_compounds_are_one_word_in_german_alone(corpus):
     pairs = [pair for pair in corpus["train"] if " garden " in pair[0]]
     assert len(pairs) > 50
     assert all("Garten" in de and " Garten " not in de for _, de in pairs)
+
+
+def test_documents_name_people_in_both_languages_alike():
+    pairs = [pair for document in make_documents({"train": 10}, 3)["train"] for pair in document]
+    named = [[word for word in re.findall(r"\w+", side) if word in SURNAMES] for pair in pairs for side in pair]
+    assert named[::2] == named[1::2]
+    assert 0.3 < sum(map(bool, named)) / len(named) < 0.8
