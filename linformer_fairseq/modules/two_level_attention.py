@@ -103,7 +103,8 @@ class TwoLevelAttention(SourceAttention[Levels]):
         out = softmax([S̄, S]) [V̄; V]
 
     It costs O(T (n / w + m w)) for T queries. In self-attention a block opens what its own queries attend to most, in
-    cross-attention what its first query and the q - 1 before it do, so that no target token depends on a later one.
+    cross-attention what its first query and the q - 1 before it do, so that no target token depends on a later one;
+    there the windows that follow, as many as q tokens pass, count half.
     Sentences with fewer than `exact_below` tokens, with at most k, and those whose windows are all opened get full
     attention. Which form is computed depends on the length of a sentence alone.
 
@@ -163,12 +164,13 @@ class TwoLevelAttention(SourceAttention[Levels]):
         if form.sizes is None:
             return self._attend_to_tokens(call.query, levels, call)
         query, block = self._queries(call.query), form.sizes.block
-        shares = shares_of_windows(query, levels.keys[:, :, : form.windows()], form.tokens(levels.lengths))
+        tokens = form.tokens(levels.lengths)
+        shares = shares_of_windows(query, levels.keys[:, :, : form.windows()], tokens)
         if self.self_attention:
             mask = None if form.full else call.padding_mask
             ranked = rank_by_own_queries(shares, block, mask)
         else:
-            ranked = rank_by_past_queries(shares, block)
+            ranked = rank_by_past_queries(shares, form.sizes, tokens)
         return self._attend_to_levels(query, ranked[..., : form.sizes.opened], block, form, levels, call)
 
     def _attend_in_search(self, call: Call, state: IncrementalState) -> tuple[Tensor, Tensor | None]:
@@ -213,9 +215,11 @@ class TwoLevelAttention(SourceAttention[Levels]):
         queries = row if past is None else torch.cat([past.queries, row], 1)[:, -form.sizes.block :]
         hypotheses = len(queries) // len(levels.keys)
         rows = fold_beams(queries.transpose(0, 1).flatten(2), hypotheses).unflatten(2, query.shape[2:])
-        shares = shares_of_windows(rows, levels.keys[:, :, : form.windows()], form.tokens(levels.lengths))
+        tokens = form.tokens(levels.lengths)
+        shares = shares_of_windows(rows, levels.keys[:, :, : form.windows()], tokens)
         shares = shares.unflatten(2, (-1, hypotheses)).permute(0, 3, 1, 2, 4).flatten(0, 1)  # (B h, H, t, s)
-        return Past(row, rank_by_sums(shares)[..., : form.sizes.opened])
+        tokens = None if tokens is None else tokens.repeat_interleave(hypotheses, 0)
+        return Past(row, rank_by_sums(shares, form.sizes.ahead, tokens)[..., : form.sizes.opened])
 
     def reorder_incremental_state(self, incremental_state: IncrementalState, new_order: Tensor) -> IncrementalState:
         """Keeps the rows of the hypotheses that stay, in their new order."""

@@ -6,6 +6,7 @@ Shapes: T queries, n tokens, d features of a head, k slots. Every attention take
 `value` (n, d), and returns the output (T, d) and the weights over tokens (T, n).
 """
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -41,7 +42,8 @@ def two_level_attention(
     Args:
         sizes: w tokens of a window, m windows that a block opens, and q queries of a block; None for full attention.
         choosing: in an encoder, where a block opens what its own queries attend to most, how many of the queries count;
-            None in a decoder, where a block's first query and the q - 1 before it choose.
+            None in a decoder, where a block's first query and the q - 1 before it choose, and where a window is worth
+            half as much as the best of those before it, as many as q tokens pass.
     """
     if sizes is None:
         return full_attention(query, key, value)
@@ -51,7 +53,11 @@ def two_level_attention(
     rows = []
     for start in range(0, len(query), block):
         own, past = slice(start, start + block), slice(max(0, start - block + 1), start + 1)
-        worth = shares[past] if choosing is None else shares[:choosing][own]
+        worth = (shares[past] if choosing is None else shares[:choosing][own]).sum(0)
+        if choosing is None:
+            ahead = math.ceil((block - 1) / width)
+            before = [worth[max(0, i - ahead) : i] for i in range(len(windows))]
+            worth = torch.stack([max([x, *others / 2]) for x, others in zip(worth, before, strict=True)])
         rows.append(_two_level_weights(query[own], key, windows, _best(worth, opened), 1.0))
     weights = torch.cat(rows)
     return weights @ value, weights
@@ -77,7 +83,7 @@ def causal_two_level_attention(
             weights = torch.softmax(_scores(query[[i]], seen), 1)
         else:
             windows = torch.arange(past * width).split(width)
-            worth = _shares_of_windows(query[start - block + 1 : start + 1], key[: past * width], windows)
+            worth = _shares_of_windows(query[start - block + 1 : start + 1], key[: past * width], windows).sum(0)
             near = torch.arange(past * width, i + 1)
             weights = _two_level_weights(query[[i]], seen, [*windows, near], {*_best(worth, opened), past}, 0.5)
         rows.append(torch.cat([weights[0], key.new_zeros(len(key) - i - 1)]))
@@ -93,8 +99,8 @@ def _shares_of_windows(query: Tensor, key: Tensor, windows: Sequence[Tensor]) ->
 
 
 def _best(worth: Tensor, opened: int) -> set[int]:
-    """The windows worth most to some queries, (T, s), together; the first ones of several worth the same."""
-    return {*worth.sum(0).sort(descending=True, stable=True).indices[:opened].tolist()}
+    """The windows worth most, of (s,); the first ones of several worth the same."""
+    return {*worth.sort(descending=True, stable=True).indices[:opened].tolist()}
 
 
 def _two_level_weights(query: Tensor, key: Tensor, windows: Sequence[Tensor], opened: set[int], power: float) -> Tensor:

@@ -9,7 +9,8 @@ log w. Blocks of q neighbouring queries open the same m windows, and attend to t
 
 A block opens the windows that are worth most, by the sum of P̄ = softmax(Q K̄ᵀ / √d + log w) over queries: in an encoder
 over all its own; in a decoder over as many up to its first one, all of them known when the block begins, as a later
-query would tell an earlier one what comes. The choice has no gradient.
+query would tell an earlier one what comes. As a translation moves on through its source, the windows that follow
+are worth something there, too. The choice has no gradient.
 
 Keys and values are tables: the means of all windows, and then the tokens. The rows that a block attends to are gathered
 in groups of neighbours, and one call of torch's fused attention does the rest, with a bias that hides the means of
@@ -49,6 +50,11 @@ class LevelSizes(NamedTuple):
     def group(self) -> int:
         """Neighbouring rows of a table that are gathered together; windows are whole groups."""
         return math.gcd(self.width, LARGEST_GROUP)
+
+    @property
+    def ahead(self) -> int:
+        """Windows that a translation may pass from the first query of a block to its last, about."""
+        return -(-(self.block - 1) // self.width)
 
     def windows(self, n: int) -> int:
         """The number of windows of n tokens, s; the last may have fewer than w."""
@@ -107,22 +113,36 @@ def rank_by_own_queries(shares: Tensor, block: int, padding: Tensor | None) -> T
     return ranked(_by_blocks(shares, block, 2).sum(3))
 
 
-def rank_by_past_queries(shares: Tensor, block: int) -> Tensor:
+def rank_by_past_queries(shares: Tensor, sizes: LevelSizes, tokens: Tensor | None) -> Tensor:
     """Each block's windows, those worth most to its first query and to the q - 1 before it first: (B, H, Y, s).
 
     Args:
         shares: P̄, (B, H, T, s).
+        tokens: those of each window (B, s); None where none is empty.
     """
-    return ranked(F.pad(shares, (0, 0, block - 1, 0)).unfold(2, block, block).sum(4))
+    block = sizes.block
+    return ranked(_followed(F.pad(shares, (0, 0, block - 1, 0)).unfold(2, block, block).sum(4), sizes.ahead, tokens))
 
 
-def rank_by_sums(shares: Tensor) -> Tensor:
+def rank_by_sums(shares: Tensor, ahead: int = 0, tokens: Tensor | None = None) -> Tensor:
     """The windows of one block, those worth most to all of these queries first: (B, H, 1, s).
 
     Args:
         shares: P̄ of its first query and of those before it that count, (B, H, up to q, s).
+        ahead: windows that a translation may pass in a block.
+        tokens: those of each window (B, s); None where none is empty.
     """
-    return ranked(shares.sum(2, keepdim=True))
+    return ranked(_followed(shares.sum(2, keepdim=True), ahead, tokens))
+
+
+def _followed(worth: Tensor, ahead: int, tokens: Tensor | None) -> Tensor:
+    """What windows (B, H, Y, s) are worth: at least half as much as the best of the `ahead` windows before them, but
+    empty ones nothing."""
+    if not ahead:
+        return worth
+    before = F.pad(worth, (ahead, -1)).unfold(3, ahead, 1).amax(4)
+    worth = torch.maximum(worth, before / 2)
+    return worth if tokens is None else worth.masked_fill((tokens == 0)[:, None, None], 0.0)
 
 
 def ranked(worth: Tensor) -> Tensor:

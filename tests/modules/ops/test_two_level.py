@@ -44,16 +44,22 @@ def test_a_table_holds_means_and_then_tokens(lengths: list[int], sizes: LevelSiz
         torch.testing.assert_close(token_table(x, sizes, None), table)
 
 
-@given(length=st.integers(1, 30), block=st.integers(1, 8), windows=st.integers(1, 6))
-def test_blocks_choose_by_their_own_or_by_past_queries(length: int, block: int, windows: int) -> None:
+@given(length=st.integers(1, 30), block=st.integers(1, 8), windows=st.integers(1, 6), width=st.integers(1, 9))
+def test_blocks_choose_by_their_own_or_by_past_queries(length: int, block: int, windows: int, width: int) -> None:
     shares = torch.rand(2, 3, length, windows, dtype=torch.float64)
     counted = torch.randint(length + 1, (2,))
     padding = torch.arange(length) >= counted[:, None]
-    own, past = rank_by_own_queries(shares, block, padding), rank_by_past_queries(shares, block)
+    sizes = LevelSizes(width, 1, block)
+    own, past = rank_by_own_queries(shares, block, padding), rank_by_past_queries(shares, sizes, None)
     for number, start in enumerate(range(0, length, block)):
         choosing = shares[:, :, max(0, start - block + 1) : start + 1]
-        assert torch.equal(past[:, :, number], choosing.sum(2).argsort(dim=2, descending=True))
-        assert torch.equal(past[:, :, number : number + 1], rank_by_sums(choosing))
+        worth = choosing.sum(2)
+        for i in reversed(range(1, windows)):
+            passed = worth[..., max(0, i - sizes.ahead) : i]
+            if sizes.ahead:
+                worth[..., i] = worth[..., i].maximum(passed.amax(2) / 2)
+        assert torch.equal(past[:, :, number], worth.argsort(dim=2, descending=True))
+        assert torch.equal(past[:, :, number : number + 1], rank_by_sums(choosing, sizes.ahead))
         for sentence, count in enumerate(counted.tolist()):
             worth = shares[sentence, :, start : min(start + block, max(start, count))].sum(1)
             assert torch.equal(own[sentence, :, number], worth.argsort(dim=1, descending=True, stable=True))
@@ -61,6 +67,16 @@ def test_blocks_choose_by_their_own_or_by_past_queries(length: int, block: int, 
 
 def test_of_windows_worth_the_same_the_first_is_opened() -> None:
     assert rank_by_sums(torch.ones(1, 1, 3, 40)).flatten().tolist() == [*range(40)]
+
+
+def test_the_windows_after_those_attended_to_are_opened_but_none_beyond_the_end() -> None:
+    shares = torch.tensor([0.1, 0.7, 0.0, 0.2, 0.0, 0.0]).expand(1, 1, 8, 6)
+    sizes, tokens = LevelSizes(4, 3, 8), torch.tensor([[4, 4, 4, 2, 0, 0]])
+    assert sizes.ahead == 2
+    for ranked in (rank_by_past_queries(shares, sizes, tokens)[:, :, :1], rank_by_sums(shares, 2, tokens)):
+        assert ranked[..., :4].flatten().tolist() == [1, 2, 3, 0]
+        assert {*ranked[..., -2:].flatten().tolist()} == {4, 5}
+    assert LevelSizes(4, 3, 1).ahead == 0
 
 
 def test_means_know_how_many_tokens_they_stand_for() -> None:
@@ -72,7 +88,7 @@ def test_means_know_how_many_tokens_they_stand_for() -> None:
     sizes = LevelSizes(width, 2, 5)
     counts = window_sizes(torch.tensor(lengths), 6, width)
     table = token_table(keys, sizes, counts)
-    opened = rank_by_past_queries(shares_of_windows(query, table[:, :, :6], counts), 5)[..., :2]
+    opened = rank_by_past_queries(shares_of_windows(query, table[:, :, :6], counts), sizes, counts)[..., :2]
     source = open_windows(table, table, opened, sizes, 6, counts)
     out = attend_by_blocks(query, source, 5, 0.0)
     weights = weights_by_blocks(query, source, opened, 5, width, 6, counts)
