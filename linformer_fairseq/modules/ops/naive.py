@@ -42,8 +42,8 @@ def two_level_attention(
     Args:
         sizes: w tokens of a window, m windows that a block opens, and q queries of a block; None for full attention.
         choosing: in an encoder, where a block opens what its own queries attend to most, how many of the queries count;
-            None in a decoder, where a block's first query and the q - 1 before it choose, and where a window is worth
-            half as much as the best of those before it, as many as q tokens pass.
+            None in a decoder, where a block's first query and the q - 1 before it choose, and where half of
+            what the best of the windows before it is worth, as many as q tokens pass, counts for a window.
     """
     if sizes is None:
         return full_attention(query, key, value)
@@ -57,7 +57,7 @@ def two_level_attention(
         if choosing is None:
             ahead = math.ceil((block - 1) / width)
             before = [worth[max(0, i - ahead) : i] for i in range(len(windows))]
-            worth = torch.stack([max([x, *others / 2]) for x, others in zip(worth, before, strict=True)])
+            worth = torch.stack([x + max([*others / 2], default=0) for x, others in zip(worth, before, strict=True)])
         rows.append(_two_level_weights(query[own], key, windows, _best(worth, opened), 1.0))
     weights = torch.cat(rows)
     return weights @ value, weights

@@ -120,8 +120,8 @@ def rank_by_past_queries(shares: Tensor, sizes: LevelSizes, tokens: Tensor | Non
         shares: P̄, (B, H, T, s).
         tokens: those of each window (B, s); None where none is empty.
     """
-    block = sizes.block
-    return ranked(_followed(F.pad(shares, (0, 0, block - 1, 0)).unfold(2, block, block).sum(4), sizes.ahead, tokens))
+    past = F.pad(shares, (sizes.ahead, 0, sizes.block - 1, 0)).unfold(2, sizes.block, sizes.block)
+    return ranked(_with_those_before(past.sum(4), sizes.ahead, tokens))
 
 
 def rank_by_sums(shares: Tensor, ahead: int = 0, tokens: Tensor | None = None) -> Tensor:
@@ -132,16 +132,19 @@ def rank_by_sums(shares: Tensor, ahead: int = 0, tokens: Tensor | None = None) -
         ahead: windows that a translation may pass in a block.
         tokens: those of each window (B, s); None where none is empty.
     """
-    return ranked(_followed(shares.sum(2, keepdim=True), ahead, tokens))
+    shares = F.pad(shares, (ahead, 0)) if ahead else shares
+    return ranked(_with_those_before(shares.sum(2, keepdim=True), ahead, tokens))
 
 
-def _followed(worth: Tensor, ahead: int, tokens: Tensor | None) -> Tensor:
-    """What windows (B, H, Y, s) are worth: at least half as much as the best of the `ahead` windows before them, but
-    empty ones nothing."""
+def _with_those_before(worth: Tensor, ahead: int, tokens: Tensor | None) -> Tensor:
+    """What windows are worth with half of what the best of the `ahead` windows before them is: (B, H, Y, s).
+
+    Args:
+        worth: what they are worth without, after `ahead` columns that count as windows worth nothing.
+    """
     if not ahead:
         return worth
-    before = F.pad(worth, (ahead, -1)).unfold(3, ahead, 1).amax(4)
-    worth = torch.maximum(worth, before / 2)
+    worth = torch.add(worth[..., ahead:], worth[..., :-1].unfold(3, ahead, 1).amax(4), alpha=0.5)
     return worth if tokens is None else worth.masked_fill((tokens == 0)[:, None, None], 0.0)
 
 

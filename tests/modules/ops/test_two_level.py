@@ -57,7 +57,7 @@ def test_blocks_choose_by_their_own_or_by_past_queries(length: int, block: int, 
         for i in reversed(range(1, windows)):
             passed = worth[..., max(0, i - sizes.ahead) : i]
             if sizes.ahead:
-                worth[..., i] = worth[..., i].maximum(passed.amax(2) / 2)
+                worth[..., i] += passed.amax(2) / 2
         assert torch.equal(past[:, :, number], worth.argsort(dim=2, descending=True))
         assert torch.equal(past[:, :, number : number + 1], rank_by_sums(choosing, sizes.ahead))
         for sentence, count in enumerate(counted.tolist()):
@@ -74,7 +74,7 @@ def test_the_windows_after_those_attended_to_are_opened_but_none_beyond_the_end(
     sizes, tokens = LevelSizes(4, 3, 8), torch.tensor([[4, 4, 4, 2, 0, 0]])
     assert sizes.ahead == 2
     for ranked in (rank_by_past_queries(shares, sizes, tokens)[:, :, :1], rank_by_sums(shares, 2, tokens)):
-        assert ranked[..., :4].flatten().tolist() == [1, 2, 3, 0]
+        assert ranked[..., :4].flatten().tolist() == [1, 3, 2, 0]
         assert {*ranked[..., -2:].flatten().tolist()} == {4, 5}
     assert LevelSizes(4, 3, 1).ahead == 0
 
