@@ -25,10 +25,10 @@ class CausalTwoLevelAttention(ProjectedAttention):
     r"""Causal attention in two levels: in a decoder a drop-in for fairseq's `MultiheadAttention`, with its parameters.
 
     A block of q queries attends one by one to its own tokens, as far as they are past, and to the window of w tokens
-    before it. The windows that end before that one it sees by their means, each of which counts as √w tokens; m of
-    them, which its first query and the q - 1 before it attend to most, it opens, to attend to their tokens one by one
-    as well, all in one softmax. No later token enters anything of this. The first `exact_below` tokens get full
-    attention, and so do as many as it takes to have m windows.
+    before it. The windows that end before that one it sees by their means; m of them, which its first query and the
+    q - 1 before it attend to most, it opens, to attend to their tokens one by one as well, all in one softmax. No later
+    token enters anything of this. The first `exact_below` tokens get full attention, and so do as many as it takes to
+    have m windows.
 
     It costs O(T (N / w + m w + q)), and a step of a search O(N / w + m w + q) at any position: keys and values stay
     where they are, and those attended to are gathered (`linformer_fairseq.modules.ops.causal_two_level_steps`).

@@ -247,11 +247,10 @@ class TwoLevelAttention(SourceAttention[Levels]):
             ranges = [(first, last, sizes) for first, last, sizes in ranges if any(first <= x <= last for x in known)]
         forms = []
         at_least_one = lengths.clamp(min=1) if len(ranges) > 1 else lengths
+        everyone = self.length_cache.get("every sentence", lengths, lambda x: torch.ones_like(x, dtype=torch.bool))
         for first, last, sizes in ranges:
             full = source.padding_mask is None and sizes is not None and n % sizes.width == 0
-            chosen = torch.ones_like(lengths, dtype=torch.bool)
-            if len(ranges) > 1:
-                chosen = (first <= at_least_one) & (at_least_one <= last)
+            chosen = everyone if len(ranges) == 1 else (first <= at_least_one) & (at_least_one <= last)
             forms.append((Form(sizes, n, full), chosen))
         return forms
 

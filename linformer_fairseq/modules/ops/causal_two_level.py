@@ -4,12 +4,11 @@ A block of q queries, from token t on, attends to its own tokens causally, to th
 that end before that one in two levels (`linformer_fairseq.modules.ops.two_level`). A window enters only when all its
 tokens are past, so that its mean knows nothing of what comes:
 
-    out = softmax([Q K̄ᵀ / √d + ½ log w, Q K_oᵀ / √d]) [V̄; V_o]    o: tokens of the m opened windows, of the window
+    out = softmax([Q K̄ᵀ / √d + log w, Q K_oᵀ / √d]) [V̄; V_o]    o: tokens of the m opened windows, of the window
                                                                     before, and of the block up to the query
 
-A closed window counts as √w tokens here, and not as w: what matters to a decoder far back is opened, and the mean of
-the rest is worth less than each of its tokens. A block opens what its first query and the q - 1 before it attend to
-most. The first tokens get full attention, at least so many that every later block has m windows to open.
+A block opens what its first query and the q - 1 before it attend to most. The first tokens get full attention, at least
+so many that every later block has m windows to open.
 
 The means of closed windows are gathered in the order of their worth, and those of windows that are not yet past come
 last: what is hidden is then the same for all heads and sentences. Blocks may be computed in portions, so that early
@@ -27,11 +26,6 @@ from torch import Tensor
 from linformer_fairseq.modules.ops.precision import scores
 from linformer_fairseq.modules.ops.thresholds import thresholds
 from linformer_fairseq.modules.ops.two_level import LevelSizes, ranked
-
-
-def bias_of_closed(width: int) -> float:
-    """What is added to the score of a closed window of `width` tokens."""
-    return 0.5 * math.log(width)
 
 
 def exact_tokens(sizes: LevelSizes, exact_below: int) -> int:
@@ -119,7 +113,7 @@ class _Portions:
         """What is added to scores, (Y, 1, q, L): 0 for tokens, and -inf for what is not past."""
         device, dtype, block, columns = closed.device, self.queries.dtype, self.sizes.block, closed.size(2)
         ahead = torch.arange(columns, device=device) >= (self.past[these] - self.sizes.opened)[:, None]
-        means = torch.full_like(ahead, bias_of_closed(self.sizes.width), dtype=dtype).masked_fill(ahead, -torch.inf)
+        means = torch.full_like(ahead, math.log(self.sizes.width), dtype=dtype).masked_fill(ahead, -torch.inf)
         future = torch.ones(block, block, dtype=torch.bool, device=device).triu(1)
         own = torch.zeros(block, block, dtype=dtype, device=device).masked_fill(future, -torch.inf)
         tokens = F.pad(own, (self.near.size(2) * self.sizes.width - block, 0))

@@ -8,6 +8,7 @@ Shapes: B hypotheses, P places of hypotheses, W windows that there is room for, 
 of a window.
 """
 
+import math
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -15,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from linformer_fairseq.modules.ops.causal_two_level import bias_of_closed, shares_over_tokens
+from linformer_fairseq.modules.ops.causal_two_level import shares_over_tokens
 from linformer_fairseq.modules.ops.precision import scores
 from linformer_fairseq.modules.ops.thresholds import thresholds
 from linformer_fairseq.modules.ops.two_level import LevelSizes, rank_by_sums, shares_of_windows
@@ -177,7 +178,7 @@ def _attend(
         parts.insert(0, (k, v, 0.0))
     if seen.closed.size(2):
         k, v = (_gather(x, seen.places, seen.closed) for x in (history.mean_keys, history.mean_values))
-        parts.insert(0, (k, v, bias_of_closed(width)))
+        parts.insert(0, (k, v, math.log(width)))
     shares = torch.softmax(torch.cat([scores(query, k) + bias for k, _, bias in parts], 3), 3)
     dropped = F.dropout(shares, dropout).to(query.dtype).split([v.size(2) for _, v, _ in parts], 3)
     out = sum((part @ v for part, (_, v, _) in zip(dropped, parts, strict=True)), start=query.new_zeros(()))

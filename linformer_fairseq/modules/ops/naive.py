@@ -58,7 +58,7 @@ def two_level_attention(
             ahead = math.ceil((block - 1) / width)
             before = [worth[max(0, i - ahead) : i] for i in range(len(windows))]
             worth = torch.stack([x + max([*others / 2], default=0) for x, others in zip(worth, before, strict=True)])
-        rows.append(_two_level_weights(query[own], key, windows, _best(worth, opened), 1.0))
+        rows.append(_two_level_weights(query[own], key, windows, _best(worth, opened)))
     weights = torch.cat(rows)
     return weights @ value, weights
 
@@ -67,8 +67,6 @@ def causal_two_level_attention(
     query: Tensor, key: Tensor, value: Tensor, width: int, opened: int, block: int, exact: int
 ) -> Result:
     """Attends to the last tokens one by one, and to the windows before them as `two_level_attention` does.
-
-    A window of w tokens that is not opened counts as √w of them.
 
     Args:
         width, opened, block: the sizes as there.
@@ -85,7 +83,7 @@ def causal_two_level_attention(
             windows = torch.arange(past * width).split(width)
             worth = _shares_of_windows(query[start - block + 1 : start + 1], key[: past * width], windows).sum(0)
             near = torch.arange(past * width, i + 1)
-            weights = _two_level_weights(query[[i]], seen, [*windows, near], {*_best(worth, opened), past}, 0.5)
+            weights = _two_level_weights(query[[i]], seen, [*windows, near], {*_best(worth, opened), past})
         rows.append(torch.cat([weights[0], key.new_zeros(len(key) - i - 1)]))
     weights = torch.stack(rows)
     return weights @ value, weights
@@ -103,18 +101,14 @@ def _best(worth: Tensor, opened: int) -> set[int]:
     return {*worth.sort(descending=True, stable=True).indices[:opened].tolist()}
 
 
-def _two_level_weights(query: Tensor, key: Tensor, windows: Sequence[Tensor], opened: set[int], power: float) -> Tensor:
-    """The weights over tokens, (T, n), where the tokens of a window that is not opened share its weight evenly.
-
-    Args:
-        power: such a window counts as often as it has tokens, to this power.
-    """
+def _two_level_weights(query: Tensor, key: Tensor, windows: Sequence[Tensor], opened: set[int]) -> Tensor:
+    """The weights over tokens, (T, n), where the tokens of a window that is not opened share its weight evenly."""
     each, rows, counts = torch.eye(len(key)).to(key), [], []
     for number, window in enumerate(windows):
         rows += [each[token] for token in window] if number in opened else [each[window].mean(0)]
         counts += [1] * len(window) if number in opened else [len(window)]
     matrix = torch.stack(rows)
-    return torch.softmax(_scores(query, matrix @ key) + power * torch.tensor(counts).to(key).log(), 1) @ matrix
+    return torch.softmax(_scores(query, matrix @ key) + torch.tensor(counts).to(key).log(), 1) @ matrix
 
 
 def window_attention(query: Tensor, key: Tensor, value: Tensor, window_size: int, place: str, ratio: float) -> Result:
