@@ -48,9 +48,13 @@ def run(study: Study) -> None:
         resolutions, threads = (study.start_resolutions, study.resolutions), study.threads * study.jobs
         prepare(text, *resolutions, study.lengths, study.out, threads, lock)
     sets = read_sets(study.out, text.source_lang, text.target_lang)
-    run_in_parallel([partial(_train, start, OF_SENTENCES, study) for start in study.starts.values()], study.jobs)
+    at_once = min(study.jobs, len(study.starts))
+    free = study.threads * study.jobs // at_once  # as the start is not compared with anything, it may take all of them
+    starts = [partial(_train, start, OF_SENTENCES, study, free, at_once) for start in study.starts.values()]
+    run_in_parallel(starts, at_once)
     trained = [training for training in study.trainings if is_trained(training)]
-    run_in_parallel([partial(_train, training, EXAMPLES, study) for training in trained], study.jobs)
+    on_documents = [partial(_train, own, EXAMPLES, study, study.threads, study.jobs) for own in trained]
+    run_in_parallel(on_documents, study.jobs)
     for training in study.trainings:
         if not is_trained(training):
             _make(training, study)
@@ -108,12 +112,13 @@ def _flat(name: str, value: Any) -> Iterator[tuple[str, Any]]:
         yield from _flat(f"{name} {key}".strip(), own)
 
 
-def _train(training: Training, folder: str, study: Study) -> None:
-    """Trains a model on a folder of binary data, and writes the checkpoint that `checkpoint_of` names."""
+def _train(training: Training, folder: str, study: Study, threads: int, jobs: int) -> None:
+    """Trains a model on a folder of binary data, as one of `jobs` at a time, and writes the checkpoint that
+    `checkpoint_of` names."""
     training.out.mkdir(parents=True, exist_ok=True)
     make_link(training.out / "bin", study.out / "bin" / folder)
     say(f"{training.variant.label}, seed {training.seed}:")
-    train(training.model, training.settings, training.out, Machines(), study.threads, study.jobs)
+    train(training.model, training.settings, training.out, Machines(), threads, jobs)
     chosen = checkpoint_of(training)
     if not chosen.exists():
         checkpoints, count = training.folder / "checkpoints", training.settings.translation.average

@@ -23,8 +23,10 @@ SIZES = (4, 8, 16, 32, 64, 128)
 """Sentences of a document in the training text; all sizes have about as many sentences in all."""
 TESTED_SIZE = 110
 """Sentences of a document in the validation and test sets."""
-TESTED_DOCUMENTS = {"valid": 4, "test": 24}
-"""Documents in these sets, but no more than in the training text."""
+MOST_TESTED = {"valid": 4, "test": 24}
+"""Documents in these sets, at most."""
+TRAINED_FOR_TESTED = 50
+"""Documents in the training text for each one in a set, unless that leaves fewer than two."""
 MOST_NAMES = 6
 MENTIONING = 0.3
 """The share of clauses whose subject is a name of the glossary."""
@@ -85,10 +87,11 @@ def _reversed(pair: Pair) -> Pair:
 
 def _english_to_german(split: str, training: int, seed: int) -> list[Document]:
     grammar = _GlossaryGrammar(f"glossaries {seed} {split}")
-    if split not in TESTED_DOCUMENTS:
+    if split not in MOST_TESTED:
         sizes = grammar.rng.choices(SIZES, weights=[1 / size for size in SIZES], k=training)
         return [grammar.document(size) for size in sizes]
-    return [grammar.document(TESTED_SIZE) for _ in range(min(TESTED_DOCUMENTS[split], training))]
+    count = min(MOST_TESTED[split], max(training // TRAINED_FOR_TESTED, min(training, 2)))
+    return [grammar.document(TESTED_SIZE) for _ in range(count)]
 
 
 def mentions(sources: Sequence[str]) -> Iterator[Mention]:

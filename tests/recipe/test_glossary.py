@@ -23,7 +23,7 @@ def test_a_name_is_what_its_glossary_says_everywhere_in_its_document() -> None:
 
 
 def test_the_other_direction_has_the_other_names() -> None:
-    there, back = (glossary_documents("test", 3, 1, lang) for lang in ("en", "de"))
+    there, back = (glossary_documents("test", 150, 1, lang) for lang in ("en", "de"))
     for ours, theirs in zip(there, back, strict=True):
         english, german = zip(*ours, strict=True)
         found = list(mentions([source for source, _ in theirs]))
@@ -45,8 +45,9 @@ def test_translations_are_drawn_anew_for_each_document() -> None:
 
 def test_splits_and_seeds_have_other_documents() -> None:
     assert glossary_documents("train", 0, 1) == glossary_documents("test", 0, 1) == []
-    assert len(glossary_documents("train", 9, 1)) == len(glossary_documents("test", 9, 1)) == 9
-    assert len(glossary_documents("test", 1000, 1)) == 24
+    for training, valid, test in ((1, 1, 1), (9, 2, 2), (250, 4, 5), (10_000, 4, 24)):
+        sizes = [len(glossary_documents(split, training, 1)) for split in ("train", "valid", "test")]
+        assert sizes == [training, valid, test]
     assert glossary_documents("test", 9, 1) == glossary_documents("test", 9, 1) != glossary_documents("test", 9, 2)
     assert glossary_documents("valid", 4, 1) != glossary_documents("test", 4, 1)
 
