@@ -309,7 +309,7 @@ def _flags(found: Found) -> list[str]:
 
 
 def _commands(found: Found) -> list[str]:
-    parts = ["## Commands", f"```\n{found['command']}\n```"]
+    parts = ["## Commands", f"```\n{found['command']}\n```", "From its folder, this trains the same models:"]
     for row in found["trainings"]:
         if "command" in row and row["seed"] == min(own["seed"] for own in found["trainings"]):
             parts.append(f"{label(found, row['arm'])}:\n\n```\n{shlex.join(row['command'])}\n```")

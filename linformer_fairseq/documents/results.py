@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import numpy
@@ -57,7 +58,7 @@ def findings(study: Study, sets: Sets) -> dict[str, Any]:
         "average": settings.translation.average,
         "beam": settings.translation.beam,
         "arms": {name: asdict(_described(name, study.k)) for name in dict.fromkeys(row["arm"] for row in rows)},
-        "trainings": [_training(own) for own in (*study.starts.values(), *study.trainings)],
+        "trainings": [_training(own, study.out) for own in (*study.starts.values(), *study.trainings)],
         "costs": read_json(study.out / COSTS) if (study.out / COSTS).exists() else None,
         "rows": rows,
         "differences": _differences(rows, sets),
@@ -73,13 +74,14 @@ def _described(name: str, k: int) -> Description:
     return Description(arm.label, arm.what, flags.strip())
 
 
-def _training(training: Training) -> dict[str, Any]:
-    """Returns the facts of a training; only its name where there was none."""
+def _training(training: Training, out: Path) -> dict[str, Any]:
+    """Returns the facts of a training, with its command as typed in the folder `out`; its name alone where none was."""
     own = {"arm": training.variant.name, "seed": training.seed}
     path = training.folder / LOG
     if not path.exists():
         return own
     log = logs.read_training(path.read_text(encoding="utf-8"))
+    facts = read_json(training.folder / "train.json")
     return {
         **own,
         "parameters": log.parameters,
@@ -87,8 +89,8 @@ def _training(training: Training) -> dict[str, Any]:
         "seconds": log.seconds,
         "tokens": log.tokens,
         "validation_curve": log.curve,
-        "command": read_json(training.folder / "train.json")["command"],
-        "jobs": read_json(training.folder / "train.json")["jobs"],
+        "command": ["python", *(part.removeprefix(f"{out}/") for part in facts["command"][1:])],
+        "jobs": facts["jobs"],
     }
 
 

@@ -96,10 +96,12 @@ def test_the_training_on_documents_begins_with_the_sentences(finished: Path) -> 
     assert set(by_arm) == {"start", "transformer", "two-level-all"}
     for arm in ("transformer", "two-level-all"):
         command = by_arm[arm]["command"]
-        assert command[command.index("--finetune-from-model") + 1] == str(
-            finished / "runs/start/seed-2/models/transformer/chosen.pt"
-        )
+        start = command[command.index("--finetune-from-model") + 1]
+        assert start == "runs/start/seed-2/models/transformer/chosen.pt"
+        assert (finished / start).is_file()
         assert command[command.index("--task") + 1] == "document_translation"
+        assert command[0] == "python"
+        assert not any(Path(part).is_absolute() for part in command)
 
 
 def test_the_report_has_all_of_it(finished: Path) -> None:
