@@ -4,6 +4,7 @@ All models are given the same random tokens and translate into as many: a transl
 """
 
 import multiprocessing
+import os
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
@@ -21,7 +22,7 @@ from linformer_fairseq.benchmark.timing import INPUT_SETS, interleaved, with_pea
 from linformer_fairseq.cli.files import read_json, write_json
 from linformer_fairseq.cli.machine import describe_machine
 from linformer_fairseq.cli.main import quiet_libraries
-from linformer_fairseq.cli.processes import run_command
+from linformer_fairseq.cli.processes import die_with_parent, run_command
 from linformer_fairseq.cli.progress import say
 from linformer_fairseq.models.decoder import NO_LAYER
 from linformer_fairseq.quality.variants import Training
@@ -57,7 +58,7 @@ def measure_costs(trainings: Sequence[Training], study: Study) -> None:
         "repeats": study.repeats,
         "batch_tokens": study.batch_tokens,
         "beam": study.settings.translation.beam,
-        "precision": settings.precision,
+        "precision": "fp32" if settings.on_cpu else settings.precision,
         "threads": study.threads,
         "machine": describe_machine(),
     }
@@ -70,6 +71,15 @@ def measure_costs(trainings: Sequence[Training], study: Study) -> None:
                 say(f"Measuring {part}, documents of {length:,} tokens ...")
                 rows = [*rows, *({"part": part, "length": length, **row} for row in measure(length, trainings, study))]
                 write_json(path, {"asked": asked, "rows": rows})
+
+
+def read_costs(out: Path, arms: Sequence[str]) -> dict[str, Any] | None:
+    """Returns what costs.json in a folder says of these models; None where nothing has been measured."""
+    path = out / FILE_NAME
+    if not path.exists():
+        return None
+    costs = read_json(path)
+    return {**costs, "rows": [row for row in costs["rows"] if row["arm"] in (*arms, FUSED.name)]}
 
 
 def _load(checkpoint: Path, study: Study) -> Trained:
@@ -139,7 +149,7 @@ def _translate(length: int, trainings: Sequence[Training], study: Study) -> Iter
             "peak_bytes": None,
             "note": "",
         }
-        with ProcessPoolExecutor(1, mp_context=context) as pool:
+        with ProcessPoolExecutor(1, mp_context=context, initializer=die_with_parent, initargs=(os.getpid(),)) as pool:
             found = pool.submit(
                 search, checkpoint_of(training), study.out / "bin" / TESTED, length, documents, **options
             )

@@ -101,7 +101,7 @@ def _glossaries(found: Found, way: Way, styles: dict[str, Style], path: Path) ->
     chance = [100 * own["chance"] for own in first]
     axes.plot(range(len(ranges)), chance, label="any name of the glossary", color="grey", linestyle=":")
     axes.set_xticks(range(len(ranges)), ranges, fontsize="small")
-    axes.set(xlabel="from the glossary to the sentence", ylabel="names translated as it says, %", ylim=(0, 103))
+    axes.set(xlabel="since the name was last there", ylabel="names translated as it says, %", ylim=(0, 103))
     axes.grid(alpha=0.3)
     axes.legend(fontsize="small", ncols=2)
     save(figure, path)

@@ -113,9 +113,11 @@ def _documents(out: Path, split: str, langs: tuple[str, str]) -> tuple[list[Docu
 def _write_sets(text: Text, cuts: Sequence[int], out: Path, to: Path) -> None:
     """Writes the documents of every set, one a line, and which sentences they have."""
     langs, bpe = (text.source_lang, text.target_lang), out / "text" / "bpe"
-    lengths = {split: sets.subwords(bpe, split, langs[0]) for split in texts.SPLITS}
+    lengths = {
+        split: list(zip(*(sets.subwords(bpe, split, lang) for lang in langs), strict=True)) for split in texts.SPLITS
+    }
     for split in ("valid", "test"):
-        for number, length in enumerate(lengths[split], 1):
+        for number, (length, _) in enumerate(lengths[split], 1):
             if length > cuts[0]:
                 raise UserError(
                     f"Sentence {number:,} of the {split} set has {length:,} subwords, its end included, more than the "

@@ -11,6 +11,7 @@ from linformer_fairseq.cli.files import read_json, write_text
 from linformer_fairseq.cli.progress import say
 from linformer_fairseq.cli.tables import UNKNOWN, table
 from linformer_fairseq.length_buckets import Bucket
+from linformer_fairseq.recipe.datasets.documents import GLOSSARIES
 
 from . import plots
 from .arms import FUSED, TRANSFORMER
@@ -68,8 +69,10 @@ def _introduction(found: Found) -> str:
             "differences."
         )
     )
+    made = corpus.get(GLOSSARIES, {}).get("train")
+    among = f", those of {made:,} documents with glossaries among them" if made else ""
     return (
-        f"{found['text']}: {corpus['train']:,} sentence pairs to train on; documents: "
+        f"{found['text']}: {corpus['train']:,} sentence pairs to train on{among}; documents to translate: "
         f"{', '.join(f'{count:,} in the {name} set' for name, count in sets.items())}. {found['machine']}.\n\n"
         f"A Transformer is trained on {', '.join(map(str, found['start']['resolutions']))} sentences at a time "
         f"({found['start']['updates']:,} updates of up to {found['start']['max_tokens']:,} tokens). From there every "
@@ -108,7 +111,11 @@ def _quality(found: Found) -> list[str]:
     parts = ["## Quality"]
     for name, what in (
         (TEST, "the test set, its documents cut where they have more tokens than that"),
-        (LONG, "the test set with documents that follow each other as one, up to that length"),
+        (
+            LONG,
+            f"the test set with documents in a row as one, up to {found['lengths'][-1]:,} tokens, and cut where they "
+            "have more tokens than that",
+        ),
         (VALID, "the validation set"),
     ):
         if ways := ways_of(found, name):
@@ -130,8 +137,8 @@ def _quality(found: Found) -> list[str]:
             row[name] for row in found["rows"] for name in ("d_bleu_signature", "chrf_signature")
         )
         parts += [
-            f"The test set, cut at {way[1]:,} tokens; the thirds of the documents by length have d-BLEU's difference "
-            "from the Transformer's:",
+            f"The test set, cut at {way[1]:,} tokens; Δ is the difference in d-BLEU from the Transformer in each third "
+            "of the documents by length:",
             table(headers, lines),
             f"Signatures: {', '.join(f'`{signature}`' for signature in signatures)}.",
         ]
@@ -191,10 +198,11 @@ def _completeness(found: Found) -> list[str]:
                 _number(mean(rows, "length_ratio"), ".3f"),
                 _number(_percent(mean(rows, "missing")), ".1f"),
                 _number(_percent(mean(rows, "repeated")), ".1f"),
+                _number(mean(rows, "halved"), ".0f"),
             ]
             for arm, rows in rows_of(found, ways[-1]).items()
         ]
-        headers = ["Model", "d-BLEU", "Length ratio", "Missing, %", "Repeated, %"]
+        headers = ["Model", "d-BLEU", "Length ratio", "Missing, %", "Repeated, %", "In halves"]
         parts += [f"Translated {what}, documents cut at {ways[-1][1]:,} tokens:", table(headers, lines)]
     if not parts:
         return []
@@ -202,7 +210,8 @@ def _completeness(found: Found) -> list[str]:
         "## Missing and repeated sentences",
         *parts,
         "Missing: the share of source sentences without a translation. Repeated: the share of sentences that have "
-        "already occurred in their document, beyond that of the references.",
+        "already occurred in their document, beyond that of the references. In halves: how often a translation reached "
+        "the longest target that the models are made for before its end, and was made again in two parts.",
     ]
 
 
@@ -224,8 +233,9 @@ def _glossary(found: Found) -> list[str]:
     return [
         "## Glossaries",
         "Synthetic documents whose first lines say how made-up names are to be translated, drawn anew for each "
-        "document. The share of names, in per cent, that are translated so, by the tokens between that line and the "
-        "sentence; the first row is what any name of the same glossary would give:",
+        "document. The share of names, in per cent, that are translated so, by the tokens since the name was last "
+        "there, in its line or in a later sentence; the first row is what a name drawn from the same glossary would "
+        "give:",
         table(["Model", *headers, "d-BLEU"], lines),
     ]
 
@@ -239,10 +249,11 @@ def _costs(found: Found) -> list[str]:
         "## Time and memory",
         "Of the trained models, on random tokens: all documents have the same length and are translated into as many "
         f"tokens. In {asked['precision']}; {asked['machine']}; threads: {asked['threads']}. Brackets hold multiples of "
-        f"the Transformer's; those of training are of the one with {FUSED.what.partition('with ')[2]}.",
+        f"the Transformer's; those of training are of the one with torch's fused attention in cross-attention too, "
+        "where fairseq's own has an explicit softmax. The models take turns in training; each translates once.",
         "Training, target tokens per second:",
         _cost_table(found, training, FUSED.name, "tokens_per_second", 1.0, ",.0f"),
-        "Peak memory of a training step in MB, as torch allocates it:",
+        "Peak memory of a training step in MB, as torch allocates it beyond weights and Adam's means:",
         _cost_table(found, training, FUSED.name, "peak_bytes", 1e-6, ",.0f"),
     ]
     if translation:

@@ -20,7 +20,7 @@ from linformer_fairseq.recipe.train import LOG
 
 from .arguments import Study
 from .arms import ARMS, SENTENCES, TRANSFORMER
-from .costs import FILE_NAME as COSTS
+from .costs import read_costs
 from .found import is_of, way_of
 from .scores import by_length, glossary_shares, scores, thirds
 from .sets import GLOSSARY, DocumentSet
@@ -38,6 +38,7 @@ def findings(study: Study, sets: Sets) -> dict[str, Any]:
         for training in study.trainings
         for way in ways_of(training, study, sets)
     ]
+    names = list(dict.fromkeys(row["arm"] for row in rows))
     start = next(iter(study.starts.values())).settings.training
     first = {"resolutions": list(study.start_resolutions), "updates": start.updates, "max_tokens": start.max_tokens}
     return {
@@ -57,9 +58,9 @@ def findings(study: Study, sets: Sets) -> dict[str, Any]:
         "precision": training.precision,
         "average": settings.translation.average,
         "beam": settings.translation.beam,
-        "arms": {name: asdict(_described(name, study.k)) for name in dict.fromkeys(row["arm"] for row in rows)},
+        "arms": {name: asdict(_described(name, study.k)) for name in names},
         "trainings": [_training(own, study.out) for own in (*study.starts.values(), *study.trainings)],
-        "costs": read_json(study.out / COSTS) if (study.out / COSTS).exists() else None,
+        "costs": read_costs(study.out, names),
         "rows": rows,
         "differences": _differences(rows, sets),
     }
@@ -107,6 +108,7 @@ def _row(training: Training, way: Way, study: Study, documents: DocumentSet) -> 
         **found,
         "by_length": by_length(numpy.array(found["counts"]), documents, study.lengths),
         "seconds": facts["seconds"],
+        "halved": facts["halved"],
     }
     if way.set_name == GLOSSARY and way.mode == FORCED:
         row["glossary"] = glossary_shares(hypotheses, documents)

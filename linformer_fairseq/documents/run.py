@@ -20,8 +20,7 @@ from linformer_fairseq.recipe.train import train
 
 from .arguments import Study, checkpoint_of
 from .arms import CONVERTED, SENTENCES, TRANSFORMER, conversion
-from .costs import FILE_NAME as COSTS
-from .costs import measure_costs
+from .costs import measure_costs, read_costs
 from .found import RESULTS
 from .prepare import EXAMPLES, prepare
 from .prepare import SENTENCES as OF_SENTENCES
@@ -63,8 +62,9 @@ def run(study: Study) -> None:
     write_json(study.out / RESULTS, found)
     write_report(study.out)
     if study.costs:
-        measure_costs([own for own in trained if own.seed == study.first_seed], study)
-        write_json(study.out / RESULTS, {**found, "costs": read_json(study.out / COSTS)})
+        with locked(study.out):
+            measure_costs([own for own in trained if own.seed == study.first_seed], study)
+        write_json(study.out / RESULTS, {**found, "costs": read_costs(study.out, list(found["arms"]))})
         write_report(study.out)
 
 

@@ -17,7 +17,9 @@ from .sets import DocumentSet
 POSITIONS = buckets((8, 16, 32, 64))
 """Ranges of sentences in a document, counted from 1."""
 DISTANCES = buckets((64, 256, 512, 1024))
-"""Ranges of tokens from a line of a glossary to a sentence with its name."""
+"""Ranges of tokens from the last sentence with a name, or its line in the glossary, to the next one."""
+
+_NUMBER = re.compile(r"^\d+\W+")
 
 Translation = list[list[str]]
 """The sentences of each document."""
@@ -72,14 +74,15 @@ def missing(hypotheses: Translation, references: Translation) -> float:
 
 
 def repeated(documents: Translation) -> float:
-    """Returns the share of sentences that have already occurred in their document."""
-    again = sum(sum(count - 1 for count in Counter(filter(None, own)).values()) for own in documents)
+    """Returns the share of sentences that have already occurred in their document, whatever their numbers."""
+    unnumbered = [[_NUMBER.sub("", sentence) for sentence in own] for own in documents]
+    again = sum(sum(count - 1 for count in Counter(filter(None, own)).values()) for own in unnumbered)
     return again / sum(map(len, documents))
 
 
 def glossary_shares(hypotheses: Translation, documents: DocumentSet) -> list[dict[str, Any]]:
-    """Returns the share of names that are translated as their glossary says, by how far it is, and the `chance` that
-    any of its names is the right one.
+    """Returns the share of names that are translated as their glossary says, by how far back the name was last, in the
+    glossary or after it, and the `chance` that any of its names is the right one.
 
     Args:
         hypotheses: with as many sentences as the sources.
@@ -88,7 +91,7 @@ def glossary_shares(hypotheses: Translation, documents: DocumentSet) -> list[dic
     sources, lengths = documents.sentences(documents.sources), documents.sentences(documents.lengths)
     for own, source, tokens in zip(hypotheses, sources, lengths, strict=True):
         for mention in mentions(source):
-            distances.append(sum(tokens[mention.entry : mention.sentence]))
+            distances.append(sum(tokens[mention.last : mention.sentence]))
             found.append(mention.translation in re.findall(r"\w+", own[mention.sentence]))
             chances.append(1 / mention.names)
     rows = _in_buckets(DISTANCES, distances, lambda chosen: float(numpy.array(found)[chosen].mean()))

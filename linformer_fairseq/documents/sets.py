@@ -49,25 +49,27 @@ class DocumentSet:
 
 
 def spans_of(
-    facts: dict[str, Any], lengths: dict[str, list[int]], longest: int, trained: int
+    facts: dict[str, Any], lengths: dict[str, list[tuple[int, int]]], longest: int, trained: int
 ) -> dict[str, tuple[str, list[Span]]]:
     """Returns the split and the documents of every set that has any.
 
     Args:
         facts: those of the collected text.
-        lengths: subwords of each source sentence of a split, with the symbol after it.
-        longest: subwords that documents of the long set have at most.
+        lengths: subwords of each sentence of a split on both sides, with the symbol after it.
+        longest: subwords that documents of the long set have at most on either side. They leave a sixteenth of it free,
+            as a translation may be longer than its reference.
         trained: subwords that those with a glossary have at most: they end where they would be cut, as only the first
             part has the glossary.
     """
     spans = {split: list(pairwise(accumulate(sizes, initial=0))) for split, sizes in facts[SIZES].items()}
     made = facts[GLOSSARIES]
     own = {split: spans[split][: len(spans[split]) - made[split]] for split in spans}
+    sources, longer = [source for source, _ in lengths[TEST]], list(map(max, lengths[TEST]))
     sets = {
         VALID: (VALID, own[VALID]),
         TEST: (TEST, own[TEST]),
-        LONG: (TEST, list(_in_a_row(own[TEST], lengths[TEST], longest))),
-        GLOSSARY: (TEST, [_first_part(span, lengths[TEST], trained) for span in spans[TEST][len(own[TEST]) :]]),
+        LONG: (TEST, list(_in_a_row(own[TEST], longer, longest - longest // 16))),
+        GLOSSARY: (TEST, [_first_part(span, sources, trained) for span in spans[TEST][len(own[TEST]) :]]),
     }
     return {name: found for name, found in sets.items() if found[1]}
 

@@ -15,6 +15,7 @@ from linformer_fairseq.recipe.fairseq_command import command_line
 from linformer_fairseq.recipe.settings import SENTENCEPIECE
 from linformer_fairseq.recipe.steps import build_folder, locked
 from linformer_fairseq.recipe.train import DOCUMENT_TASK
+from linformer_fairseq.tasks.document_translation import HALVED
 from linformer_fairseq.tasks.sentences import join_sentences, split_sentences
 from linformer_fairseq.trained import plain_encoder_flags
 
@@ -47,8 +48,10 @@ def ways(study: Study) -> list[Way]:
     trained = study.settings.text.max_subwords
     found = [Way(VALID, trained)]
     if study.test:
-        found += [Way(TEST, length) for length in study.lengths if length <= trained]
-        found += [Way(LONG, length) for length in study.lengths if length > trained]
+        shorter = [length for length in study.lengths if length < trained]
+        longer = [length for length in study.lengths if length > trained]
+        found += [Way(TEST, length) for length in (*shorter, trained)]
+        found += [Way(LONG, length) for length in (trained, *longer)] if longer else []
         found.append(Way(GLOSSARY, trained))
         if study.free:
             found.append(Way(TEST, trained, FREE))
@@ -94,12 +97,14 @@ def _translate(training: Training, way: Way, study: Study, documents: DocumentSe
     command = command_line("generate", generation(training, way, study, documents))
     on_line = translated_progress(name, expected)
     run_command(command, "fairseq-generate", log, study.threads, lock, on_line, name)
-    found = logs.read_translation(log.read_text(encoding="utf-8"))
+    printed = log.read_text(encoding="utf-8")
+    found = logs.read_translation(printed)
     lines = in_order(found.hypotheses, expected, name)
     divided = [detokenise(split_sentences(line, SEPARATOR), study.settings.text) for line in lines]
     texts.write_lines(to / HYPOTHESES, (join_sentences(own, SEPARATOR) for own in divided))
     facts = {
         "seconds": found.seconds,
+        "halved": printed.count(HALVED),
         "tokens_per_second": found.tokens_per_second,
         "beam": study.settings.translation.beam,
         "threads": study.threads,

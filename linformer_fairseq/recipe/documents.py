@@ -35,8 +35,8 @@ def read_documents(folder: Path, split: str, source: str, target: str) -> list[D
     for number, (ours, theirs) in enumerate(zip(left, right, strict=True), 1):
         if len(ours) != len(theirs):
             raise UserError(
-                f"Document {number:,} has {len(ours):,} lines in {paths[0]} but {len(theirs):,} in {paths[1].name}: "
-                "line n of one must translate line n of the other."
+                f"Document {number:,} has a different number of lines in {paths[0]} ({len(ours):,}) and in "
+                f"{paths[1].name} ({len(theirs):,}): line n of one must translate line n of the other."
             )
     return [list(zip(*sides, strict=True)) for sides in zip(left, right, strict=True)]
 

@@ -28,42 +28,50 @@ MOST_TESTED = {"valid": 4, "test": 24}
 TRAINED_FOR_TESTED = 50
 """Documents in the training text for each one in a set, unless that leaves fewer than two."""
 MOST_NAMES = 6
-MENTIONING = 0.3
-"""The share of clauses whose subject is a name of the glossary."""
+MENTIONING, RARELY_MENTIONING = 0.3, 0.08
+"""The share of clauses whose subject is a name of the glossary, and that share in the test set: there names come again
+so far apart that nobody can learn a translation from the last time alone."""
 _ENTRY = re.compile(r"(\d+) (\w+) = (\w+)")
 
 
 class Mention(NamedTuple):
-    """A name in a later sentence of a document."""
+    """A name in a later sentence of a document, which has not been there in the same sentence."""
 
     names: int
     """How many names the document has: whoever takes one of them at random is right once in so many times."""
 
     sentence: int
     """The number of the sentence, from 0 on."""
-    entry: int
-    """That of the glossary's line that says what the name is in the target."""
+    last: int
+    """That of the sentence before it, or of the glossary's line, where the name was last."""
     translation: str
     """What it says."""
 
 
 class _GlossaryGrammar(NamingGrammar):
-    """Draws sentences whose subjects may be names of a glossary."""
+    """Draws sentences whose subjects may be names of a glossary.
 
-    def __init__(self, seed: str) -> None:
+    Args:
+        mentioning: the share of clauses whose subject is one.
+    """
+
+    def __init__(self, seed: str, mentioning: float) -> None:
         super().__init__(seed)
+        self.mentioning = mentioning
         self.entries: list[Pair] = []
 
-    def document(self, size: int) -> Document:
-        """Draws a document of `size` sentences, English to German, the first one to six of which are a glossary."""
-        count = self.rng.randint(1, min(MOST_NAMES, size // 2))
+    def document(self, size: int, fewest: int = 1) -> Document:
+        """Draws a document of `size` sentences, English to German, the first ones of which are a glossary: `fewest` to
+        six names, in no more than half of the sentences."""
+        most = min(MOST_NAMES, size // 2)
+        count = self.rng.randint(min(fewest, most), most)
         self.entries = list(zip(self.rng.sample(NAMES, count), self.rng.sample(TRANSLATIONS, count), strict=True))
         lines = [" = ".join(entry) for entry in self.entries]
         pairs = self.pairs()
         return numbered([*((line, line) for line in lines), *(next(pairs) for _ in range(size - count))])
 
     def _subject(self) -> tuple[str, str, bool]:
-        if self._chance(MENTIONING):
+        if self._chance(self.mentioning):
             return (*self.rng.choice(self.entries), False)
         return super()._subject()
 
@@ -86,21 +94,24 @@ def _reversed(pair: Pair) -> Pair:
 
 
 def _english_to_german(split: str, training: int, seed: int) -> list[Document]:
-    grammar = _GlossaryGrammar(f"glossaries {seed} {split}")
+    grammar = _GlossaryGrammar(f"glossaries {seed} {split}", RARELY_MENTIONING if split == "test" else MENTIONING)
     if split not in MOST_TESTED:
         sizes = grammar.rng.choices(SIZES, weights=[1 / size for size in SIZES], k=training)
         return [grammar.document(size) for size in sizes]
     count = min(MOST_TESTED[split], max(training // TRAINED_FOR_TESTED, min(training, 2)))
-    return [grammar.document(TESTED_SIZE) for _ in range(count)]
+    fewest = MOST_NAMES if split == "test" else 1
+    return [grammar.document(TESTED_SIZE, fewest) for _ in range(count)]
 
 
 def mentions(sources: Sequence[str]) -> Iterator[Mention]:
     """Yields the names of a document's glossary wherever they come again in its source sentences."""
-    entries: dict[str, tuple[int, str]] = {}
+    entries: dict[str, str] = {}
+    last: dict[str, int] = {}
     for number, sentence in enumerate(sources):
         if found := _ENTRY.fullmatch(sentence):
-            entries[found[2]] = (number, found[3])
+            entries[found[2]], last[found[2]] = found[3], number
         else:
-            for word in re.findall(r"\w+", sentence):
+            for word in dict.fromkeys(re.findall(r"\w+", sentence)):
                 if word in entries:
-                    yield Mention(len(entries), number, *entries[word])
+                    yield Mention(len(entries), number, last[word], entries[word])
+                    last[word] = number

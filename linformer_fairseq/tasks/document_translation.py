@@ -34,6 +34,8 @@ logger = logging.getLogger(__name__)
 
 SentenceCount: Any = ChoiceEnum(["forced", "free"])
 DEFAULT_POSITIONS = (TranslationConfig.max_source_positions, TranslationConfig.max_target_positions)
+HALVED = "reaches the longest target before its end, and is made again in two parts"
+"""What the log says of such a translation."""
 WHOLE_ONLY = ("--score-reference", "--prefix-size", "--constraints")
 """Flags of fairseq that a document in parts cannot be translated with."""
 
@@ -320,6 +322,7 @@ class DocumentTranslationTask(TranslationTask):
             for row, part, (hypotheses, complete) in zip(rows, parts, found, strict=True):
                 lengths = sentence_lengths(part, self.source_separator)
                 if not complete and may_cut and len(lengths) > 1:
+                    logger.info(f"the translation of {self._name(part, numbers[row])} {HALVED}")
                     waiting[row].extendleft(reversed(cut(part, self.source_separator, halves(lengths))))
                     continue
                 if not complete:

@@ -38,8 +38,11 @@ def test_ways_to_translate(tmp_path: Path) -> None:
     found = ways(study)
     assert Way("valid", 2048) in found
     assert [way.longest for way in found if way.set_name == "test" and way.mode != FREE] == [512, 1024, 2048]
-    assert [way.longest for way in found if way.set_name == "long"] == [4096]
+    assert [way.longest for way in found if way.set_name == "long"] == [2048, 4096]
     assert Way("test", 2048, FREE) in found
+    between = ways(parse(["--out", str(tmp_path), "--max-subwords", "1500"]))
+    assert [way.longest for way in between if way.set_name == "test" and way.mode != FREE] == [512, 1024, 1500]
+    assert [way.longest for way in between if way.set_name == "long"] == [1500, 2048, 4096]
     decided = parse(["--out", str(tmp_path), "--no-test"])
     assert ways(decided) == [Way("valid", 2048)]
     by_name = {training.variant.name: training for training in study.trainings}

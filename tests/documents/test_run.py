@@ -5,12 +5,15 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from fairseq.sequence_generator import SequenceGenerator
 
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.documents.arguments import parse
+from linformer_fairseq.documents.costs import search
 from linformer_fairseq.documents.report import write_report
 from linformer_fairseq.documents.run import run
 from linformer_fairseq.recipe import glossary
@@ -59,8 +62,13 @@ def finished(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(glossary, "TESTED_SIZE", 4)
         patched.setattr(glossary, "SIZES", (4,))
+        patched.setattr(glossary, "RARELY_MENTIONING", 0.9)
         run(parse(arguments(folder, out, "--arms", "transformer", "--no-test", "--no-costs")))
         assert {path.name for path in out.glob("runs/*/*/models/*/translations/*")} == {"valid-256-forced"}
+        run(parse(arguments(folder, out, "--arms", ARMS, "--jobs", "2")))
+        run(parse(arguments(folder, out, "--arms", "transformer", "--no-costs")))
+        costs = json.loads((out / "results.json").read_text())["costs"]["rows"]
+        assert {row["arm"] for row in costs} == {"transformer", "fused"}
         run(parse(arguments(folder, out, "--arms", ARMS, "--jobs", "2")))
     return out
 
@@ -68,7 +76,7 @@ def finished(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_every_model_translates_every_set(finished: Path) -> None:
     found = json.loads((finished / "results.json").read_text())
     ways = {(row["arm"], row["set"], row["longest"], row["mode"]) for row in found["rows"]}
-    lengths = [("valid", 256), ("test", 128), ("test", 256), ("long", 512), ("glossary", 256)]
+    lengths = [("valid", 256), ("test", 128), ("test", 256), ("long", 256), ("long", 512), ("glossary", 256)]
     trained = {(arm, *way, "forced") for arm in ("transformer", "two-level-all", "converted") for way in lengths}
     trained |= {(arm, "test", 256, "free") for arm in ("transformer", "two-level-all", "converted")}
     by_sentence = {("sentences", name, length, "forced") for name, length in dict(lengths).items()}
@@ -88,6 +96,31 @@ def test_every_model_translates_every_set(finished: Path) -> None:
         for part, arms in (("training", (*TIMED, "fused")), ("translation", TIMED))
         for arm in arms
     ]
+
+
+def test_documents_are_translated_as_the_results_say(finished: Path) -> None:
+    for path in finished.glob("runs/*/*/models/*/translations/*-*-*/translation.json"):
+        if path.parent.name.endswith("by-sentence"):
+            continue
+        command = json.loads(path.read_text())["command"]
+        _, longest, mode = path.parent.name.rsplit("-", 2)
+        for flag, value in (("--part-tokens", longest), ("--sentence-count", mode)):
+            assert command[command.index(flag) + 1] == value
+        assert command[command.index("--path") + 1] == str(path.parents[2] / "chosen.pt")
+
+
+def test_timed_translations_are_as_long_as_their_documents(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    generate, found = SequenceGenerator.generate, []
+
+    def spy(*arguments: Any, **more: Any) -> Any:
+        found.append(generate(*arguments, **more))
+        return found[-1]
+
+    monkeypatch.setattr(SequenceGenerator, "generate", spy)
+    checkpoint = finished / "runs/transformer/seed-2/models/transformer/chosen.pt"
+    seconds, _ = search(checkpoint, finished / "bin" / "tested", 100, 3, beam=2, threads=1, device="cpu", half=False)
+    assert seconds > 0
+    assert [[len(own["tokens"]) for own in hypotheses] for hypotheses in found[-1]] == [[100, 100]] * 3
 
 
 def test_the_training_on_documents_begins_with_the_sentences(finished: Path) -> None:
@@ -132,7 +165,7 @@ def test_nothing_is_done_twice_and_settings_stay(folder: Path, finished: Path, c
     before = {path: path.stat().st_mtime_ns for path in finished.glob("runs/*/*/models/*/chosen.pt")}
     run(parse(arguments(folder, finished, "--arms", ARMS)))
     said = capsys.readouterr().out
-    assert said.count("already done") == 34
+    assert said.count("already done") == 37
     assert "Measuring" not in said
     assert {path: path.stat().st_mtime_ns for path in before} == before
     for changed, what in ((("--dropout", "0.5"), "training dropout = 0.3, not 0.5"), (("--k", "8"), "k = 4, not 8")):

@@ -26,6 +26,18 @@ def test_a_perfect_translation() -> None:
     assert found["by_position"] == [{"shortest": 1, "longest": 8, "number": 5, "score": pytest.approx(100)}]
 
 
+def test_positions_are_counted_from_one_in_each_document() -> None:
+    references = [f"{number} Sätze sind hier ." for number in range(19)]
+    two = DocumentSet("test", "test", "test1", [(0, 10), (10, 19)], references, references, [1] * 19, "de")
+    translated = two.sentences(
+        ["Etwas ganz anderes" if number in (8, 18) else x for number, x in enumerate(references)]
+    )
+    first, second = scores(translated, two)["by_position"]
+    assert (first["number"], first["score"]) == (16, pytest.approx(100))
+    assert second["number"] == 3
+    assert second["score"] < 60
+
+
 def test_scores_are_sacrebleus() -> None:
     translated = [["Gulkor = Amara", "Heute regnet es.", "Er schläft jetzt."], ["Er sieht Haus.", "Amara wartet."]]
     found = scores(translated, TWO)
@@ -52,11 +64,12 @@ def test_missing_and_repeated_sentences() -> None:
     assert repeated([["a", "b"]]) == 0
     assert missing([["a", ""], ["b"]], [["a", "b"], ["b"]]) == pytest.approx(1 / 3)
     assert repeated([["a", "", "", ""]]) == 0
+    assert repeated([["1 a", "2 a", "3", "4 4"], ["1 a"]]) == pytest.approx(1 / 5)
     found = scores([["Es regnet heute."] * 3, ["Er sieht ein Haus.", "Amara wartet."]], TWO)
     assert found["repeated"] == pytest.approx(2 / 5)
 
 
-def test_names_are_looked_for_in_their_own_sentence_by_the_distance_of_the_glossary() -> None:
+def test_names_are_looked_for_in_their_own_sentence_by_how_far_back_they_were_last() -> None:
     one = documents((0, 5))
     translated = ["Gulkor = Amara", "Amara", "Amara schläft.", "Amara", "Er wartet."]
     found = glossary_shares([translated], one)
@@ -64,6 +77,9 @@ def test_names_are_looked_for_in_their_own_sentence_by_the_distance_of_the_gloss
         {"shortest": 65, "longest": 256, "number": 1, "score": 1.0, "chance": 1.0},
         {"shortest": 513, "longest": 1024, "number": 1, "score": 0.0, "chance": 1.0},
     ]
+    for gap, bucket in ((59, "64"), (60, "256")):  # with the five tokens of the sentence where the name was last
+        near = DocumentSet("glossary", "test", "test", [(0, 5)], SOURCES, REFERENCES, [9, 9, 5, gap, 9], "de")
+        assert str(glossary_shares([translated], near)[-1]["longest"]) == bucket
     two = ["1 Gulkor = Amara", "2 Beldan = Obara", "Gulkor sleeps.", "Beldan waits.", "It rains."]
     both = DocumentSet("glossary", "test", "test", [(0, 5)], two, REFERENCES, [4, 4, 4, 4, 4], "de")
     translated = [["", "", "Obara schläft.", "Obara wartet.", ""]]

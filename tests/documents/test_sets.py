@@ -13,7 +13,7 @@ def test_made_documents_are_a_set_of_their_own() -> None:
         "documents": {"train": [3], "valid": [2, 1, 4], "test": [2, 3, 4]},
         "glossaries": {"train": 0, "valid": 1, "test": 1},
     }
-    lengths = {split: [5] * 9 for split in facts["documents"]}
+    lengths = {split: [(4, 5)] * 9 for split in facts["documents"]}
     found = spans_of(facts, lengths, 20, 99)
     assert found == {
         "valid": ("valid", [(0, 2), (2, 3)]),
@@ -21,8 +21,9 @@ def test_made_documents_are_a_set_of_their_own() -> None:
         "long": ("test", [(0, 2), (2, 5)]),
         "glossary": ("test", [(5, 9)]),
     }
-    assert spans_of(facts, lengths, 25, 99)["long"] == ("test", [(0, 5)])
-    assert spans_of(facts, lengths, 25, 14)["glossary"] == ("test", [(5, 7)])  # only its first part has the glossary
+    assert spans_of(facts, lengths, 25, 99)["long"] == ("test", [(0, 2), (2, 5)])  # a sixteenth of 25 stays free
+    assert spans_of(facts, lengths, 27, 99)["long"] == ("test", [(0, 5)])
+    assert spans_of(facts, lengths, 25, 11)["glossary"] == ("test", [(5, 7)])  # only its first part has the glossary
     facts["glossaries"] = dict.fromkeys(facts["glossaries"], 0)
     assert "glossary" not in spans_of(facts, lengths, 20, 99)
 

@@ -41,8 +41,11 @@ def test_documents_are_divided_by_empty_lines(tmp_path: Path) -> None:
         ("A man waits.\nIt rains.\n", "has no empty line, so that it would be a single document"),
         ("A man waits.\nIt rains.\n\n", "has no empty line, so that it would be a single document"),
         ("A.\n\nB.\n\nC.\n", r"train.en has 3 documents but train.de has 2: an empty line must divide them"),
-        ("A.\n\nB.\n", r"Document 1 has 1 lines in .*train.en but 2 in train.de: line n of one must translate"),
-        ("A.\nB.\n\nC.\nD.\n", r"Document 2 has 2 lines in .*train.en but 1 in train.de"),
+        (
+            "A.\n\nB.\n",
+            r"Document 1 has a different number of lines in .*train.en \(1\) and in train.de \(2\): line n of one must",
+        ),
+        ("A.\nB.\n\nC.\nD.\n", r"Document 2 has a different number of lines in .*train.en \(2\) and in train.de \(1\)"),
         ("A.\nB.\n\n\nC.\n", "Document 2 of .*train.en is empty: let one empty line alone stand"),
         ("\nA.\nB.\n\nC.\n", "Document 1 of .*train.en is empty: .* and none at the beginning"),
         ("A.\nB <sep> C.\n\nD.\n", "Line 2 of .*train.en holds <sep>, which stands between sentences: remove it"),

@@ -58,6 +58,19 @@ def test_mentions_are_the_names_of_later_sentences() -> None:
         "2 Beldan = Obara",
         "3 Beldan sees Gulkor.",
         "4 It rains.",
-        "5 If Dorwix naps, Beldan",
+        "5 If Dorwix naps, Beldan and Beldan wait.",
     ]
-    assert list(mentions(sources)) == [(2, 2, 1, "Obara"), (2, 2, 0, "Amara"), (2, 4, 1, "Obara")]
+    assert list(mentions(sources)) == [(2, 2, 1, "Obara"), (2, 2, 0, "Amara"), (2, 4, 2, "Obara")]
+
+
+def test_names_are_far_from_each_other_in_the_test_set() -> None:
+    test, valid = (
+        [
+            mention.sentence - mention.last
+            for document in glossary_documents(split, 1200, 1)
+            for mention in mentions([source for source, _ in document])
+        ]
+        for split in ("test", "valid")
+    )
+    assert sum(distance > 16 for distance in test) > len(test) / 2
+    assert sum(distance > 16 for distance in valid) < len(valid) / 4
