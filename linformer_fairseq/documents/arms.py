@@ -92,7 +92,21 @@ def conversion(arm: Variant, transformer: Path, output: Path, k: int, longest: i
 
 def started_from(training: Training, checkpoint: Path) -> Training:
     """Returns the training that begins with the weights of a checkpoint."""
+    return _with(training, "--finetune-from-model", str(checkpoint))
+
+
+def following(training: Training, ratio: float) -> Training:
+    """Returns the training with a window, if it has one, that follows the diagonal of a text.
+
+    Args:
+        ratio: source tokens for each target token.
+    """
+    if training.variant.projection != "window":
+        return training
+    return _with(training, "--linformer-window-ratio", f"{ratio:.3f}")
+
+
+def _with(training: Training, *arguments: str) -> Training:
     settings = training.settings
-    arguments = [*settings.training.train_args, "--finetune-from-model", str(checkpoint)]
-    changed = dataclasses.replace(settings.training, train_args=arguments)
+    changed = dataclasses.replace(settings.training, train_args=[*settings.training.train_args, *arguments])
     return dataclasses.replace(training, settings=dataclasses.replace(settings, training=changed))

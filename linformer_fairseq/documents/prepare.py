@@ -9,7 +9,7 @@ from pathlib import Path
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.cli.files import read_json, write_json
 from linformer_fairseq.cli.progress import say
-from linformer_fairseq.recipe import texts
+from linformer_fairseq.recipe import subwords, texts
 from linformer_fairseq.recipe.datasets.documents import GLOSSARIES, SIZES
 from linformer_fairseq.recipe.documents import Document, grouped
 from linformer_fairseq.recipe.prepare import binarise, prepare_subwords
@@ -67,6 +67,12 @@ def prepare(
         log = out / "bin" / f"{name}.log"
         make = partial(binarise, prefixes, langs, log=log, total=total, threads=threads, lock=lock, dictionary=words)
         build_folder(out / "bin" / name, f"Binarising the {name}", make)
+
+
+def source_tokens_per_target_token(out: Path) -> float:
+    """Returns how many subwords the prepared training text in `out` has in the source for each one in the target."""
+    train = read_json(out / "text" / "bpe" / subwords.FACTS)["train"]
+    return train["source_subwords"] / train["target_subwords"]
 
 
 def _subwords(prefix: Path, langs: tuple[str, str]) -> int:

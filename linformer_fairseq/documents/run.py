@@ -1,5 +1,6 @@
 """The order of the study: one text, the trainings on sentences, those on documents, translations, costs, the report."""
 
+import dataclasses
 import shutil
 from collections.abc import Iterator
 from functools import partial
@@ -19,10 +20,10 @@ from linformer_fairseq.recipe.steps import locked, make_link
 from linformer_fairseq.recipe.train import train
 
 from .arguments import Study, checkpoint_of
-from .arms import CONVERTED, SENTENCES, TRANSFORMER, conversion
+from .arms import CONVERTED, SENTENCES, TRANSFORMER, conversion, following
 from .costs import measure_costs, read_costs
 from .found import RESULTS
-from .prepare import EXAMPLES, prepare
+from .prepare import EXAMPLES, prepare, source_tokens_per_target_token
 from .prepare import SENTENCES as OF_SENTENCES
 from .report import write_report
 from .results import findings
@@ -46,6 +47,8 @@ def run(study: Study) -> None:
         text = study.settings.text
         resolutions, threads = (study.start_resolutions, study.resolutions), study.threads * study.jobs
         prepare(text, *resolutions, study.lengths, study.out, threads, lock)
+    ratio = source_tokens_per_target_token(study.out)
+    study = dataclasses.replace(study, trainings=[following(training, ratio) for training in study.trainings])
     sets = read_sets(study.out, text.source_lang, text.target_lang)
     at_once = min(study.jobs, len(study.starts))
     free = study.threads * study.jobs // at_once  # as the start is not compared with anything, it may take all of them

@@ -28,8 +28,8 @@ SIZES = (
     "--validate-updates 1 --average 1 --keep-checkpoints 2 --beam 2 --max-subwords 256 --lengths 128,256,512 --k 4 "
     "--resolutions 1,2 --seeds 2 --cost-repeats 1 --glossary 2"
 )
-ARMS = "transformer,two-level-all,sentences,converted"
-TIMED = ("transformer", "two-level-all")
+ARMS = "transformer,two-level-all,window,sentences,converted"
+TIMED = ("transformer", "two-level-all", "window")
 WORDS = {"en": ("a", "man", "dog", "sees", "waits"), "de": ("ein", "Mann", "Hund", "sieht", "wartet")}
 
 
@@ -66,10 +66,6 @@ def finished(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         run(parse(arguments(folder, out, "--arms", "transformer", "--no-test", "--no-costs")))
         assert {path.name for path in out.glob("runs/*/*/models/*/translations/*")} == {"valid-256-forced"}
         run(parse(arguments(folder, out, "--arms", ARMS, "--jobs", "2")))
-        run(parse(arguments(folder, out, "--arms", "transformer", "--no-costs")))
-        costs = json.loads((out / "results.json").read_text())["costs"]["rows"]
-        assert {row["arm"] for row in costs} == {"transformer", "fused"}
-        run(parse(arguments(folder, out, "--arms", ARMS, "--jobs", "2")))
     return out
 
 
@@ -77,8 +73,8 @@ def test_every_model_translates_every_set(finished: Path) -> None:
     found = json.loads((finished / "results.json").read_text())
     ways = {(row["arm"], row["set"], row["longest"], row["mode"]) for row in found["rows"]}
     lengths = [("valid", 256), ("test", 128), ("test", 256), ("long", 256), ("long", 512), ("glossary", 256)]
-    trained = {(arm, *way, "forced") for arm in ("transformer", "two-level-all", "converted") for way in lengths}
-    trained |= {(arm, "test", 256, "free") for arm in ("transformer", "two-level-all", "converted")}
+    trained = {(arm, *way, "forced") for arm in (*TIMED, "converted") for way in lengths}
+    trained |= {(arm, "test", 256, "free") for arm in (*TIMED, "converted")}
     by_sentence = {("sentences", name, length, "forced") for name, length in dict(lengths).items()}
     assert ways == trained | by_sentence
     for row in found["rows"]:
@@ -126,8 +122,8 @@ def test_timed_translations_are_as_long_as_their_documents(finished: Path, monke
 def test_the_training_on_documents_begins_with_the_sentences(finished: Path) -> None:
     found = json.loads((finished / "results.json").read_text())
     by_arm = {row["arm"]: row for row in found["trainings"] if "command" in row}
-    assert set(by_arm) == {"start", "transformer", "two-level-all"}
-    for arm in ("transformer", "two-level-all"):
+    assert set(by_arm) == {"start", *TIMED}
+    for arm in TIMED:
         command = by_arm[arm]["command"]
         start = command[command.index("--finetune-from-model") + 1]
         assert start == "runs/start/seed-2/models/transformer/chosen.pt"
@@ -135,6 +131,14 @@ def test_the_training_on_documents_begins_with_the_sentences(finished: Path) -> 
         assert command[command.index("--task") + 1] == "document_translation"
         assert command[0] == "python"
         assert not any(Path(part).is_absolute() for part in command)
+
+
+def test_a_window_follows_the_diagonal_of_the_text(finished: Path) -> None:
+    found = json.loads((finished / "results.json").read_text())
+    command = next(row["command"] for row in found["trainings"] if row["arm"] == "window")
+    train = json.loads((finished / "text" / "bpe" / "subwords.json").read_text())["train"]
+    ratio = float(command[command.index("--linformer-window-ratio") + 1])
+    assert ratio == pytest.approx(train["source_subwords"] / train["target_subwords"], abs=1e-3) != 1
 
 
 def test_the_report_has_all_of_it(finished: Path) -> None:
@@ -165,7 +169,7 @@ def test_nothing_is_done_twice_and_settings_stay(folder: Path, finished: Path, c
     before = {path: path.stat().st_mtime_ns for path in finished.glob("runs/*/*/models/*/chosen.pt")}
     run(parse(arguments(folder, finished, "--arms", ARMS)))
     said = capsys.readouterr().out
-    assert said.count("already done") == 37
+    assert said.count("already done") == 45
     assert "Measuring" not in said
     assert {path: path.stat().st_mtime_ns for path in before} == before
     for changed, what in ((("--dropout", "0.5"), "training dropout = 0.3, not 0.5"), (("--k", "8"), "k = 4, not 8")):
