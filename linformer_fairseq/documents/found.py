@@ -6,24 +6,22 @@ from typing import Any
 import numpy
 
 from .arms import FUSED, SENTENCES, START
-from .translate import FORCED
+from .translate import FORCED, Way
 
 RESULTS = "results.json"
 Found = dict[str, Any]
 """What results.json holds, or an entry of it."""
-Way = tuple[str, int, str]
-"""A set, the tokens at which its documents were cut, and the mode."""
 
 
 def way_of(row: Found) -> Way:
     """Returns the way in which the translation of a row was made."""
-    return row["set"], row["longest"], row["mode"]
+    return Way(row["set"], row["longest"], row["mode"])
 
 
 def is_of(row: Found, way: Way) -> bool:
     """Returns whether a row belongs to a way; what is translated sentence by sentence is the same at every length."""
     if row["arm"] == SENTENCES.name:
-        return row["set"] == way[0] and way[2] == FORCED
+        return row["set"] == way.set_name and way.mode == FORCED
     return way_of(row) == way
 
 
@@ -42,10 +40,10 @@ def rows_of(found: Found, way: Way) -> dict[str, list[Found]]:
     return {arm: by_arm[arm] for arm in found["arms"] if arm in by_arm}
 
 
-def ways_of(found: Found, set_name: str, mode: str = FORCED) -> list[Way]:
+def ways_in(found: Found, set_name: str, mode: str = FORCED) -> list[Way]:
     """Returns the ways in which a set was translated, by length."""
     lengths = {row["longest"] for row in found["rows"] if (row["set"], row["mode"]) == (set_name, mode)}
-    return [(set_name, length, mode) for length in sorted(lengths)]
+    return [Way(set_name, length, mode) for length in sorted(lengths)]
 
 
 def difference_of(found: Found, arm: str, way: Way) -> Found | None:

@@ -12,8 +12,9 @@ from linformer_fairseq.length_buckets import Bucket
 
 from .arms import FUSED, TRANSFORMER
 from .costs import TRAINING, TRANSLATION
-from .found import Found, Way, cost_rows, difference_of, label, rows_of, ways_of
+from .found import Found, cost_rows, difference_of, label, rows_of, ways_in
 from .sets import GLOSSARY, TEST
+from .translate import Way
 
 QUALITY_AND_SPEED, COSTS, GLOSSARIES = "quality-and-speed.png", "costs.png", "glossaries.png"
 
@@ -28,10 +29,10 @@ def write_plots(found: Found, out: Path) -> dict[str, str]:
         _costs(found, styles, out / COSTS)
         pictures["Speed of training and time of translation against length"] = COSTS
     base = {length: rows[FUSED.name]["tokens_per_second"] for length, rows in training.items() if FUSED.name in rows}
-    if ways := [way for way in ways_of(found, TEST) if base.get(way[1])]:
+    if ways := [way for way in ways_in(found, TEST) if base.get(way.longest)]:
         _quality_and_speed(found, ways, base, styles, out / QUALITY_AND_SPEED)
         pictures["Quality and speed of training together"] = QUALITY_AND_SPEED
-    if ways := ways_of(found, GLOSSARY):
+    if ways := ways_in(found, GLOSSARY):
         _glossaries(found, ways[-1], styles, out / GLOSSARIES)
         pictures["Names translated as their glossary says"] = GLOSSARIES
     return pictures
@@ -73,16 +74,18 @@ def _quality_and_speed(
     )
     shown = {}
     for axes, way in zip(grid[0], ways, strict=True):
-        for arm, row in cost_rows(found, TRAINING)[way[1]].items():
+        for arm, row in cost_rows(found, TRAINING)[way.longest].items():
             difference, speed = difference_of(found, arm, way), row["tokens_per_second"]
             if difference and speed:
                 spread = [[difference["mean"] - difference["low"]], [difference["high"] - difference["mean"]]]
                 name = label(found, arm)
                 style = {**styles[name], "linestyle": "none", "capsize": 3}
-                shown[name] = axes.errorbar([speed / base[way[1]]], [difference["mean"]], numpy.abs(spread), **style)
+                shown[name] = axes.errorbar(
+                    [speed / base[way.longest]], [difference["mean"]], numpy.abs(spread), **style
+                )
         axes.axhline(0, color="black", linestyle="--", linewidth=1)
         axes.axvline(1, color="black", linestyle="--", linewidth=1)
-        axes.set_title(f"{way[1]:,} tokens", fontsize=11)
+        axes.set_title(f"{way.longest:,} tokens", fontsize=11)
         axes.set(xlabel="training speed, times the Transformer's, all fused")
         axes.grid(alpha=0.3)
     grid[0][0].set_ylabel("d-BLEU against the Transformer's")

@@ -16,9 +16,9 @@ from linformer_fairseq.recipe.datasets.documents import GLOSSARIES
 from . import plots
 from .arms import FUSED, TRANSFORMER
 from .costs import TRAINING, TRANSLATION
-from .found import RESULTS, Found, Way, cost_rows, difference_of, label, mean, rows_of, ways_of
+from .found import RESULTS, Found, cost_rows, difference_of, label, mean, rows_of, ways_in
 from .sets import GLOSSARY, LONG, TEST, VALID
-from .translate import FORCED, FREE
+from .translate import FORCED, FREE, Way
 
 
 def write_report(out: Path) -> None:
@@ -118,12 +118,12 @@ def _quality(found: Found) -> list[str]:
         ),
         (VALID, "the validation set"),
     ):
-        if ways := ways_of(found, name):
+        if ways := ways_in(found, name):
             lines = [[label(found, arm), *(_cell(found, arm, way) for way in ways)] for arm in rows_of(found, ways[-1])]
-            headers = ["Model", *(f"{length:,} tokens" for _, length, _ in ways)]
+            headers = ["Model", *(f"{way.longest:,} tokens" for way in ways)]
             parts += [f"d-BLEU (a document is a segment) on {what}; in brackets the difference from the Transformer:"]
             parts += [table(headers, lines)]
-    if ways := ways_of(found, TEST):
+    if ways := ways_in(found, TEST):
         way = ways[-1]
         lines = []
         for arm, rows in rows_of(found, way).items():
@@ -137,8 +137,8 @@ def _quality(found: Found) -> list[str]:
             row[name] for row in found["rows"] for name in ("d_bleu_signature", "chrf_signature")
         )
         parts += [
-            f"The test set, cut at {way[1]:,} tokens; Δ is the difference in d-BLEU from the Transformer in each third "
-            "of the documents by length:",
+            f"The test set, cut at {way.longest:,} tokens; Δ is the difference in d-BLEU from the Transformer in each "
+            "third of the documents by length:",
             table(headers, lines),
             f"Signatures: {', '.join(f'`{signature}`' for signature in signatures)}.",
         ]
@@ -152,8 +152,8 @@ def _number(value: float | None, form: str) -> str:
 def _by_length(found: Found) -> list[str]:
     parts = []
     for name, what in ((TEST, "The test set"), (LONG, "The test set with documents that follow each other as one")):
-        if ways := ways_of(found, name):
-            parts += [f"{what}, cut at {ways[-1][1]:,} tokens:", _bucket_table(found, ways[-1], "by_length", str)]
+        if ways := ways_in(found, name):
+            parts += [f"{what}, cut at {ways[-1].longest:,} tokens:", _bucket_table(found, ways[-1], "by_length", str)]
     return ["## d-BLEU by the length of the document", *parts] if parts else []
 
 
@@ -173,7 +173,7 @@ def _bucket_table(found: Found, way: Way, name: str, shown: Callable[[Bucket], s
 
 
 def _by_position(found: Found) -> list[str]:
-    ways = ways_of(found, TEST)
+    ways = ways_in(found, TEST)
     shown = _bucket_table(found, ways[-1], "by_position", _sentences) if ways else ""
     return ["## BLEU by the place of the sentence in its document", shown] if shown else []
 
@@ -188,7 +188,7 @@ def _completeness(found: Found) -> list[str]:
         (FORCED, "with as many sentences as the source has"),
         (FREE, "with no number of sentences forced"),
     ):
-        ways = ways_of(found, TEST, mode)
+        ways = ways_in(found, TEST, mode)
         if not ways:
             continue
         lines = [
@@ -203,7 +203,7 @@ def _completeness(found: Found) -> list[str]:
             for arm, rows in rows_of(found, ways[-1]).items()
         ]
         headers = ["Model", "d-BLEU", "Length ratio", "Missing, %", "Repeated, %", "In halves"]
-        parts += [f"Translated {what}, documents cut at {ways[-1][1]:,} tokens:", table(headers, lines)]
+        parts += [f"Translated {what}, documents cut at {ways[-1].longest:,} tokens:", table(headers, lines)]
     if not parts:
         return []
     return [
@@ -220,7 +220,7 @@ def _percent(value: float | None) -> float | None:
 
 
 def _glossary(found: Found) -> list[str]:
-    ways = ways_of(found, GLOSSARY)
+    ways = ways_in(found, GLOSSARY)
     if not ways:
         return []
     by_arm = {arm: rows for arm, rows in rows_of(found, ways[-1]).items() if all("glossary" in row for row in rows)}

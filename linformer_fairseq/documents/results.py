@@ -127,8 +127,10 @@ def _differences(rows: Sequence[dict[str, Any]], sets: Sets) -> list[dict[str, A
         baseline = by_arm.pop(TRANSFORMER, {})
         for arm, own in by_arm.items():
             if shared := sorted(own.keys() & baseline.keys()):
-                found = _difference(sets[way[0]], [baseline[seed] for seed in shared], [own[seed] for seed in shared])
-                names = dict(zip(("set", "longest", "mode"), way, strict=True))
+                found = _difference(
+                    sets[way.set_name], [baseline[seed] for seed in shared], [own[seed] for seed in shared]
+                )
+                names = {"set": way.set_name, "longest": way.longest, "mode": way.mode}
                 differences.append({"arm": arm, **names, "seeds": shared, **found})
     return differences
 

@@ -1,8 +1,8 @@
 """Translating whole documents with a trained model."""
 
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from linformer_fairseq.cli.files import write_json
 from linformer_fairseq.cli.machine import describe_machine
@@ -32,8 +32,7 @@ LENGTH_LIMITS = ("--max-len-a", "1.5", "--max-len-b", "20")
 """The longest translation of a sentence, in subwords."""
 
 
-@dataclass(frozen=True)
-class Way:
+class Way(NamedTuple):
     """How a set is translated."""
 
     set_name: str

@@ -13,12 +13,13 @@ from linformer_fairseq.documents.plots import write_plots
 from linformer_fairseq.documents.report import _cell, _cost_table
 from linformer_fairseq.documents.results import _described, _differences
 from linformer_fairseq.documents.sets import DocumentSet
+from linformer_fairseq.documents.translate import Way
 from linformer_fairseq.recipe.scores import bleu_of_counts
 
 DOCUMENTS = DocumentSet(
     "test", "test", "test1", [(0, 1), (1, 2), (2, 3), (3, 4)], ["a"] * 4, ["b"] * 4, [9, 5, 7, 3], "de"
 )
-WAY = ("test", 512, "forced")
+WAY = Way("test", 512)
 
 
 def row(arm: str, seed: int, matches: list[int], longest: int = 512) -> dict[str, Any]:
@@ -69,7 +70,7 @@ def test_cells_have_the_mean_of_the_seeds_and_the_difference(found: dict[str, An
     assert _cell(found, "transformer", WAY) == "65.00"
     assert _cell(found, "linformer", WAY) == "40.00 (-10.00 [-10.00, -10.00])"
     assert _cell(found, "sentences", WAY).startswith("52.50 (+2.50 [")
-    assert _cell(found, "two-level", ("test", 1024, "forced")) == "–"
+    assert _cell(found, "two-level", Way("test", 1024)) == "–"
     assert list(rows_of(found, WAY)) == list(found["arms"])
 
 
