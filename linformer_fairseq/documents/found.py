@@ -57,6 +57,11 @@ def mean(rows: Sequence[Found], name: str) -> float | None:
     return None if None in values else float(numpy.mean(values))
 
 
+def glossary_means(rows: Sequence[Found]) -> list[float]:
+    """Returns the share of names that are translated as their glossary says, by distance, as a mean over the seeds."""
+    return numpy.mean([[own["score"] for own in row["glossary"]] for row in rows], axis=0).tolist()
+
+
 def cost_rows(found: Found, part: str) -> dict[int, dict[str, Found]]:
     """Returns what was measured of training or translation, by length and model."""
     rows: dict[int, dict[str, Found]] = {}

@@ -12,7 +12,7 @@ from linformer_fairseq.length_buckets import Bucket
 
 from .arms import FUSED, TRANSFORMER
 from .costs import TRAINING, TRANSLATION
-from .found import Found, cost_rows, difference_of, label, rows_of, ways_in
+from .found import Found, cost_rows, difference_of, glossary_means, label, rows_of, ways_in
 from .sets import GLOSSARY, TEST
 from .translate import Way
 
@@ -99,8 +99,12 @@ def _glossaries(found: Found, way: Way, styles: dict[str, Style], path: Path) ->
     first = next(iter(by_arm.values()))[0]["glossary"]
     ranges = [str(Bucket(own["shortest"], own["longest"])) for own in first]
     for arm, rows in by_arm.items():
-        shares = 100 * numpy.mean([[own["score"] for own in row["glossary"]] for row in rows], axis=0)
-        axes.plot(range(len(ranges)), shares, label=label(found, arm), **styles[label(found, arm)])
+        axes.plot(
+            range(len(ranges)),
+            [100 * share for share in glossary_means(rows)],
+            label=label(found, arm),
+            **styles[label(found, arm)],
+        )
     chance = [100 * own["chance"] for own in first]
     axes.plot(range(len(ranges)), chance, label="any name of the glossary", color="grey", linestyle=":")
     axes.set_xticks(range(len(ranges)), ranges, fontsize="small")

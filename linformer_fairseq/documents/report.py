@@ -16,7 +16,7 @@ from linformer_fairseq.recipe.datasets.documents import GLOSSARIES
 from . import plots
 from .arms import FUSED, TRANSFORMER
 from .costs import TRAINING, TRANSLATION
-from .found import RESULTS, Found, cost_rows, difference_of, label, mean, rows_of, ways_in
+from .found import RESULTS, Found, cost_rows, difference_of, glossary_means, label, mean, rows_of, ways_in
 from .sets import GLOSSARY, LONG, TEST, VALID
 from .translate import FORCED, FREE, Way
 
@@ -101,6 +101,11 @@ def _cell(found: Found, arm: str, way: Way) -> str:
     difference = difference_of(found, arm, way)
     score = f"{mean(rows, 'd_bleu'):.2f}"
     return score if difference is None else f"{score} ({_difference(difference)})"
+
+
+def _points(found: Found) -> str:
+    """Returns a difference of shares, in points of 100."""
+    return f"{100 * found['mean']:+.1f} [{100 * found['low']:+.1f}, {100 * found['high']:+.1f}]"
 
 
 def _difference(found: Found) -> str:
@@ -228,14 +233,16 @@ def _glossary(found: Found) -> list[str]:
     headers = [f"{Bucket(own['shortest'], own['longest'])} ({own['number']:,})" for own in first]
     lines = [["any name of the glossary", *(f"{100 * own['chance']:.1f}" for own in first), UNKNOWN]]
     for arm, rows in by_arm.items():
-        means = 100 * numpy.mean([[own["score"] for own in row["glossary"]] for row in rows], axis=0)
-        lines.append([label(found, arm), *(f"{value:.1f}" for value in means), _number(mean(rows, "d_bleu"), ".2f")])
+        cells = [f"{100 * share:.1f}" for share in glossary_means(rows)]
+        if difference := difference_of(found, arm, ways[-1]):
+            cells = [f"{cell} ({_points(own)})" for cell, own in zip(cells, difference["glossary"], strict=True)]
+        lines.append([label(found, arm), *cells, _number(mean(rows, "d_bleu"), ".2f")])
     return [
         "## Glossaries",
         "Synthetic documents whose first lines say how made-up names are to be translated, drawn anew for each "
         "document. The share of names, in per cent, that are translated so, by the tokens since the name was last "
         "there, in its line or in a later sentence; the first row is what a name drawn from the same glossary would "
-        "give:",
+        "give. In brackets the difference from the Transformer in points, with the same kind of interval:",
         table(["Model", *headers, "d-BLEU"], lines),
     ]
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +16,14 @@ from linformer_fairseq.modules.level_sizes import EXACT_BELOW
 from linformer_fairseq.quality.variants import Description, Training
 from linformer_fairseq.recipe import logs
 from linformer_fairseq.recipe.prepare import corpus_facts
-from linformer_fairseq.recipe.scores import difference_of_means
+from linformer_fairseq.recipe.scores import bleu_of_counts, difference_of_means
 from linformer_fairseq.recipe.train import LOG
 
 from .arguments import Study
 from .arms import ARMS, SENTENCES, TRANSFORMER
 from .costs import read_costs
 from .found import is_of, way_of
-from .scores import by_length, glossary_shares, scores, thirds
+from .scores import by_length, glossary_shares, scores, share_of, thirds
 from .sets import GLOSSARY, DocumentSet
 from .translate import FACTS, FORCED, Way, read_hypotheses, translation_folder, ways_of
 
@@ -120,10 +121,10 @@ def _differences(rows: Sequence[dict[str, Any]], sets: Sets) -> list[dict[str, A
     ways = dict.fromkeys(way_of(row) for row in rows if row["arm"] != SENTENCES.name)
     differences = []
     for way in ways:
-        by_arm: dict[str, dict[int, numpy.ndarray]] = {}
+        by_arm: dict[str, dict[int, dict[str, Any]]] = {}
         for row in rows:
             if is_of(row, way):
-                by_arm.setdefault(row["arm"], {})[row["seed"]] = numpy.array(row["counts"])
+                by_arm.setdefault(row["arm"], {})[row["seed"]] = row
         baseline = by_arm.pop(TRANSFORMER, {})
         for arm, own in by_arm.items():
             if shared := sorted(own.keys() & baseline.keys()):
@@ -136,11 +137,26 @@ def _differences(rows: Sequence[dict[str, Any]], sets: Sets) -> list[dict[str, A
 
 
 def _difference(
-    documents: DocumentSet, baseline: Sequence[numpy.ndarray], system: Sequence[numpy.ndarray]
+    documents: DocumentSet, baseline: Sequence[dict[str, Any]], system: Sequence[dict[str, Any]]
 ) -> dict[str, Any]:
-    bleu = BLEU(trg_lang=documents.language, force=True)
-    by_third = [
-        difference_of_means(bleu, [own[third] for own in baseline], [own[third] for own in system])
-        for third in thirds(documents)
-    ]
-    return {**difference_of_means(bleu, baseline, system), "thirds": by_third}
+    """Returns the difference in d-BLEU between the rows of two models, that of each third of the documents by length,
+    and, where there are glossaries, that of the share of names by distance."""
+    score = partial(bleu_of_counts, BLEU(trg_lang=documents.language, force=True))
+    before, after = ([numpy.array(row["counts"]) for row in side] for side in (baseline, system))
+    found = {
+        **difference_of_means(score, before, after),
+        "thirds": [
+            difference_of_means(score, [own[third] for own in before], [own[third] for own in after])
+            for third in thirds(documents)
+        ],
+    }
+    if "glossary" in baseline[0] and "glossary" in system[0]:
+        found["glossary"] = [
+            difference_of_means(share_of, *([numpy.array(own["counts"]) for own in side] for side in (theirs, ours)))
+            for theirs, ours in zip(
+                zip(*(row["glossary"] for row in baseline), strict=True),
+                zip(*(row["glossary"] for row in system), strict=True),
+                strict=True,
+            )
+        ]
+    return found

@@ -82,21 +82,40 @@ def repeated(documents: Translation) -> float:
 
 def glossary_shares(hypotheses: Translation, documents: DocumentSet) -> list[dict[str, Any]]:
     """Returns the share of names that are translated as their glossary says, by how far back the name was last, in the
-    glossary or after it, and the `chance` that any of its names is the right one.
+    glossary or after it; the `chance` that any of its names is the right one; and of each document, in `counts`, how
+    many are translated so and how many there are.
 
     Args:
         hypotheses: with as many sentences as the sources.
     """
-    distances, found, chances = [], [], []
+    distances, numbers, found, chances = [], [], [], []
     sources, lengths = documents.sentences(documents.sources), documents.sentences(documents.lengths)
-    for own, source, tokens in zip(hypotheses, sources, lengths, strict=True):
+    for number, (own, source, tokens) in enumerate(zip(hypotheses, sources, lengths, strict=True)):
         for mention in mentions(source):
             distances.append(sum(tokens[mention.last : mention.sentence]))
+            numbers.append(number)
             found.append(mention.translation in re.findall(r"\w+", own[mention.sentence]))
             chances.append(1 / mention.names)
-    rows = _in_buckets(DISTANCES, distances, lambda chosen: float(numpy.array(found)[chosen].mean()))
+
+    def counts(chosen: numpy.ndarray) -> numpy.ndarray:
+        right, every = (
+            numpy.bincount(numpy.array(numbers)[which], minlength=len(hypotheses))
+            for which in (chosen & numpy.array(found), chosen)
+        )
+        return numpy.stack([right, every], 1)
+
+    by_document = _in_buckets(DISTANCES, distances, counts)
     by_chance = _in_buckets(DISTANCES, distances, lambda chosen: float(numpy.array(chances)[chosen].mean()))
-    return [{**row, "chance": chance["score"]} for row, chance in zip(rows, by_chance, strict=True)]
+    return [
+        {**row, "score": share_of(row["score"].sum(0)), "counts": row["score"].tolist(), "chance": chance["score"]}
+        for row, chance in zip(by_document, by_chance, strict=True)
+    ]
+
+
+def share_of(counts: numpy.ndarray) -> float:
+    """Returns the share of names that are translated as their glossary says, of how many are and how many there are."""
+    right, every = counts.tolist()
+    return right / max(1, every)
 
 
 def by_length(counts: numpy.ndarray, documents: DocumentSet, lengths: Sequence[int]) -> list[dict[str, Any]]:
@@ -114,7 +133,7 @@ def thirds(documents: DocumentSet) -> list[list[int]]:
 
 
 def _in_buckets(
-    ranges: Sequence[Bucket], values: Sequence[int], score: Callable[[numpy.ndarray], float]
+    ranges: Sequence[Bucket], values: Sequence[int], score: Callable[[numpy.ndarray], Any]
 ) -> list[dict[str, Any]]:
     """Returns the score of what has a value in each range that is not empty."""
     rows = []

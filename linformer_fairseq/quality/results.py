@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +94,7 @@ def difference(baseline: Sequence[Result], system: Sequence[Result]) -> dict[str
     """Returns how much higher the mean BLEU over a system's seeds is than over the baseline's, as
     `recipe.scores.difference_of_means` does."""
     before, after = ([own.counts for own in results] for results in (baseline, system))
-    return difference_of_means(baseline[0].subset.bleu, before, after)
+    return difference_of_means(partial(bleu_of_counts, baseline[0].subset.bleu), before, after)
 
 
 def by_k(k: int) -> list[Bucket]:

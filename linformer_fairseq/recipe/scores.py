@@ -3,8 +3,9 @@
 import logging
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy
@@ -19,6 +20,8 @@ SAMPLES = 1000
 SEED = 12345
 """Seed of the bootstrap."""
 Counts = Sequence[numpy.ndarray]
+Score = Callable[[numpy.ndarray], float]
+"""Of the sum of the counts of some rows."""
 
 
 def score(hypotheses: list[str], references: list[str], language: str) -> dict[str, Any]:
@@ -94,7 +97,8 @@ def compare(baseline: list[str], system: list[str], references: list[str], langu
         _, results = PairedTest(systems, {"BLEU": bleu}, [references], test_type="bs", n_samples=SAMPLES)()
     before, after = results["BLEU"]
     difference = after.score - before.score
-    resamples = [resampled(bleu, sentence_counts(bleu, side, references)) for side in (baseline, system)]
+    of_counts = partial(bleu_of_counts, bleu)
+    resamples = [resampled(of_counts, sentence_counts(bleu, side, references)) for side in (baseline, system)]
     low, high = middle(resamples[1] - resamples[0])
     return {
         "difference": round(difference, 2),
@@ -104,28 +108,30 @@ def compare(baseline: list[str], system: list[str], references: list[str], langu
     }
 
 
-def resampled(bleu: BLEU, counts: numpy.ndarray) -> numpy.ndarray:
-    """Returns BLEU of resamples of the sentences that have these counts, (samples,).
+def resampled(score: Score, counts: numpy.ndarray) -> numpy.ndarray:
+    """Returns the score of resamples of the sentences or documents that have these counts, (samples,).
 
-    The sentences drawn are those that sacreBLEU draws for its p-value.
+    Those drawn are those that sacreBLEU draws for its p-value.
     """
     draws = numpy.random.default_rng(SEED).choice(len(counts), size=(SAMPLES, len(counts)), replace=True)
-    return numpy.array([bleu_of_counts(bleu, counts[draw].sum(0)) for draw in draws])
+    return numpy.array([score(counts[draw].sum(0)) for draw in draws])
 
 
-def difference_of_means(bleu: BLEU, baseline: Counts, system: Counts) -> dict[str, float]:
-    """Returns how much higher the mean BLEU over a system's trainings is than over the baseline's.
+def difference_of_means(score: Score, baseline: Counts, system: Counts) -> dict[str, float]:
+    """Returns how much higher the mean score over a system's trainings is than over the baseline's.
 
     Args:
-        baseline, system: of each training, what `sentence_counts` returns; row by row of the same sources.
+        score: as `bleu_of_counts`.
+        baseline, system: of each training, what `sentence_counts` returns, or whatever `score` is of, row by row of the
+            same sources.
 
     Returns:
         `mean`: the difference. `low` and `high`: its middle 95 % in the paired bootstrap of Koehn (2004), where each
         resample of the rows scores all trainings of both.
     """
-    before, after = (numpy.mean([bleu_of_counts(bleu, own.sum(0)) for own in side]) for side in (baseline, system))
+    before, after = (numpy.mean([score(own.sum(0)) for own in side]) for side in (baseline, system))
     redrawn_before, redrawn_after = (
-        numpy.mean([resampled(bleu, own) for own in side], axis=0) for side in (baseline, system)
+        numpy.mean([resampled(score, own) for own in side], axis=0) for side in (baseline, system)
     )
     low, high = middle(redrawn_after - redrawn_before)
     return {"mean": float(after - before), "low": low, "high": high}

@@ -86,6 +86,8 @@ def test_every_model_translates_every_set(finished: Path) -> None:
     assert differences == {way for way in trained if way[0] != "transformer"} | {
         ("sentences", *way, "forced") for way in lengths
     }
+    for row in found["differences"]:
+        assert bool(row.get("glossary")) == (row["set"] == "glossary")
     assert [(row["part"], row["length"], row["arm"]) for row in found["costs"]["rows"]] == [
         (part, length, arm)
         for length in (128, 256, 512)

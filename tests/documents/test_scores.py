@@ -74,8 +74,8 @@ def test_names_are_looked_for_in_their_own_sentence_by_how_far_back_they_were_la
     translated = ["Gulkor = Amara", "Amara", "Amara schläft.", "Amara", "Er wartet."]
     found = glossary_shares([translated], one)
     assert found == [
-        {"shortest": 65, "longest": 256, "number": 1, "score": 1.0, "chance": 1.0},
-        {"shortest": 513, "longest": 1024, "number": 1, "score": 0.0, "chance": 1.0},
+        {"shortest": 65, "longest": 256, "number": 1, "score": 1.0, "counts": [[1, 1]], "chance": 1.0},
+        {"shortest": 513, "longest": 1024, "number": 1, "score": 0.0, "counts": [[0, 1]], "chance": 1.0},
     ]
     for gap, bucket in ((59, "64"), (60, "256")):  # with the five tokens of the sentence where the name was last
         near = DocumentSet("glossary", "test", "test", [(0, 5)], SOURCES, REFERENCES, [9, 9, 5, gap, 9], "de")
@@ -84,7 +84,7 @@ def test_names_are_looked_for_in_their_own_sentence_by_how_far_back_they_were_la
     both = DocumentSet("glossary", "test", "test", [(0, 5)], two, REFERENCES, [4, 4, 4, 4, 4], "de")
     translated = [["", "", "Obara schläft.", "Obara wartet.", ""]]
     assert glossary_shares(translated, both) == [
-        {"shortest": 1, "longest": 64, "number": 2, "score": 0.5, "chance": 0.5}
+        {"shortest": 1, "longest": 64, "number": 2, "score": 0.5, "counts": [[1, 2]], "chance": 0.5}
     ]
 
 
