@@ -58,6 +58,8 @@ class Study:
     """Whether to measure time and memory."""
     repeats: int
     """Training steps that count for a time."""
+    merge: tuple[Path, ...]
+    """The results.json of the same study on other machines."""
     report_only: bool
     """Whether to do nothing but write the report of the results that are stored in `out`."""
     threads: int
@@ -79,6 +81,10 @@ def _arms(text: str) -> list[str]:
             f"{CONVERTED.name} is made of the Transformer: name {TRANSFORMER}, too, among --arms"
         )
     return names
+
+
+def _paths(text: str) -> tuple[Path, ...]:
+    return tuple(Path(name).expanduser() for name in text.split(","))
 
 
 def build_parser() -> Parser:
@@ -129,6 +135,13 @@ def build_parser() -> Parser:
     parser.add_argument("--free", **switch, default=True, help="translate without forcing the number of sentences, too")
     parser.add_argument("--costs", **switch, default=True, help="measure time and memory at these lengths")
     parser.add_argument("--cost-repeats", type=count, default=5, help="training steps that count for a time")
+    parser.add_argument(
+        "--merge",
+        type=_paths,
+        default=(),
+        metavar="FILE[,FILE]",
+        help="results.json of the same study with other models or seeds, from other machines, to put into this one",
+    )
     parser.add_argument(
         "--report-only", action="store_true", help="write the report from DIR/results.json, train nothing"
     )
@@ -194,6 +207,7 @@ def parse(argv: Sequence[str]) -> Study:
         free=own.free,
         costs=own.costs,
         repeats=own.cost_repeats,
+        merge=own.merge,
         report_only=own.report_only,
         threads=run.threads,
         jobs=run.jobs,

@@ -56,7 +56,7 @@ def report_text(found: Found, pictures: dict[str, str]) -> str:
 
 
 def _introduction(found: Found) -> str:
-    corpus, sets = found["corpus"], found["documents"]
+    corpus, sets, machines = found["corpus"], found["documents"], "; ".join(found["machines"])
     seeds = sorted({row["seed"] for row in found["rows"]})
     several = [label(found, arm) for arm, own in _seeds(found).items() if len(own) > 1]
     resolutions = ", ".join(map(str, found["resolutions"]))
@@ -73,7 +73,7 @@ def _introduction(found: Found) -> str:
     among = f", those of {made:,} documents with glossaries among them" if made else ""
     return (
         f"{found['text']}: {corpus['train']:,} sentence pairs to train on{among}; documents to translate: "
-        f"{', '.join(f'{count:,} in the {name} set' for name, count in sets.items())}. {found['machine']}.\n\n"
+        f"{', '.join(f'{count:,} in the {name} set' for name, count in sets.items())}. {machines}.\n\n"
         f"A Transformer is trained on {', '.join(map(str, found['start']['resolutions']))} sentences at a time "
         f"({found['start']['updates']:,} updates of up to {found['start']['max_tokens']:,} tokens). From there every "
         f"model goes on for {found['updates']:,} updates of up to {found['max_tokens']:,} tokens with examples of "
@@ -327,8 +327,11 @@ def _flags(found: Found) -> list[str]:
 
 
 def _commands(found: Found) -> list[str]:
-    parts = ["## Commands", f"```\n{found['command']}\n```", "From its folder, this trains the same models:"]
+    lines = "\n".join(found["commands"])
+    parts = ["## Commands", f"```\n{lines}\n```", "From its folder, this trains the same models:"]
+    shown = set()
     for row in found["trainings"]:
-        if "command" in row and row["seed"] == min(own["seed"] for own in found["trainings"]):
+        if "command" in row and row["arm"] not in shown:
+            shown.add(row["arm"])
             parts.append(f"{label(found, row['arm'])}:\n\n```\n{shlex.join(row['command'])}\n```")
     return parts

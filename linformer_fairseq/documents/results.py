@@ -22,7 +22,8 @@ from linformer_fairseq.recipe.train import LOG
 from .arguments import Study
 from .arms import ARMS, SENTENCES, TRANSFORMER
 from .costs import read_costs
-from .found import is_of, way_of
+from .found import Found, is_of, way_of
+from .merge import merged
 from .scores import by_length, glossary_shares, scores, share_of, thirds
 from .sets import GLOSSARY, DocumentSet
 from .translate import FACTS, FORCED, Way, read_hypotheses, translation_folder, ways_of
@@ -30,8 +31,13 @@ from .translate import FACTS, FORCED, Way, read_hypotheses, translation_folder, 
 Sets = Mapping[str, DocumentSet]
 
 
-def findings(study: Study, sets: Sets) -> dict[str, Any]:
-    """Returns all that the report says, as results.json holds it."""
+def findings(study: Study, sets: Sets, others: Sequence[tuple[Path, Found]] = ()) -> Found:
+    """Returns all that the report says, as results.json holds it, with the results of `others`, from these files."""
+    found = merged(_own_findings(study, sets), others)
+    return {**found, "differences": _differences(found["rows"], sets)}
+
+
+def _own_findings(study: Study, sets: Sets) -> Found:
     settings = study.settings
     text, training = settings.text, settings.training
     rows = [
@@ -43,8 +49,8 @@ def findings(study: Study, sets: Sets) -> dict[str, Any]:
     start = next(iter(study.starts.values())).settings.training
     first = {"resolutions": list(study.start_resolutions), "updates": start.updates, "max_tokens": start.max_tokens}
     return {
-        "command": study.command,
-        "machine": describe_machine(),
+        "commands": [study.command],
+        "machines": [describe_machine()],
         "text": f"{text.dataset.name}, {text.source_lang} to {text.target_lang}",
         "corpus": {name: value for name, value in corpus_facts(study.out / "text").items() if name != "documents"},
         "documents": {name: len(own.spans) for name, own in sets.items()},
@@ -63,7 +69,7 @@ def findings(study: Study, sets: Sets) -> dict[str, Any]:
         "trainings": [_training(own, study.out) for own in (*study.starts.values(), *study.trainings)],
         "costs": read_costs(study.out, names),
         "rows": rows,
-        "differences": _differences(rows, sets),
+        "differences": [],
     }
 
 

@@ -23,6 +23,7 @@ from .arguments import Study, checkpoint_of
 from .arms import CONVERTED, SENTENCES, TRANSFORMER, conversion, following
 from .costs import measure_costs, read_costs
 from .found import RESULTS
+from .merge import read_results
 from .prepare import EXAMPLES, prepare, source_tokens_per_target_token
 from .prepare import SENTENCES as OF_SENTENCES
 from .report import write_report
@@ -38,6 +39,7 @@ def run(study: Study) -> None:
     if study.report_only:
         write_report(study.out)
         return
+    others = [(path, read_results(path)) for path in study.merge]
     check_torch("Averaging")
     for training in (*study.starts.values(), *filter(is_trained, study.trainings)):
         check_flags(training.model, training.settings, training.out)
@@ -61,7 +63,7 @@ def run(study: Study) -> None:
         if not is_trained(training):
             _make(training, study)
     run_in_parallel([partial(translate, training, study, sets) for training in study.trainings], study.jobs)
-    found = findings(study, sets)
+    found = findings(study, sets, others)
     write_json(study.out / RESULTS, found)
     write_report(study.out)
     if study.costs:

@@ -159,6 +159,12 @@ def build_parser(known: Sequence[type[Dataset]] | None = None) -> argparse.Argum
     option("--precision", choices=(AUTO, *PRECISIONS), default=AUTO, help="auto: as before, else fp16 on a GPU or fp32")
     option("--lr", type=_positive, default=3e-3, help="highest learning rate")
     option("--warmup-updates", type=natural, default=100, help="updates up to the highest learning rate")
+    option(
+        "--linear-decay",
+        action="store_const",
+        const=True,
+        help="let the learning rate fall linearly to 0 at the last of --updates, not with the inverse square root",
+    )
     option("--dropout", type=_rate, default=0.1, help="dropout")
     option("--label-smoothing", type=_rate, default=0.1, help="label smoothing")
     option("--validate-updates", type=count, default=200, help="updates between validations, each saved")
@@ -225,6 +231,8 @@ def _check(args: argparse.Namespace) -> None:
         raise UserError(f"--dim {args.dim} is not divisible by --heads {args.heads}: change one of them.")
     if not args.epochs and not args.updates:
         raise UserError("--epochs and --updates are both 0, so a training would never end: set one of them.")
+    if args.linear_decay and not args.updates:
+        raise UserError("--linear-decay ends with the last of --updates: give their number, and --epochs 0.")
     if args.average > args.keep_checkpoints:
         raise UserError(
             f"--average {args.average} asks for more checkpoints than --keep-checkpoints {args.keep_checkpoints} keeps."

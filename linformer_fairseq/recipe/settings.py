@@ -73,6 +73,9 @@ class Training:
     """One of PRECISIONS."""
     lr: float
     warmup_updates: int
+    linear_decay: bool | None
+    """Whether the learning rate then falls linearly to 0 at the last update, rather than with the inverse square root
+    of updates; None as False."""
     dropout: float
     label_smoothing: float
     validate_updates: int

@@ -35,7 +35,7 @@ def training_arguments(model: Model, settings: Settings, out: Path, folder: Path
         *("--share-all-embeddings", "--dropout", str(training.dropout)),
         *("--criterion", "label_smoothed_cross_entropy", "--label-smoothing", str(training.label_smoothing)),
         *("--optimizer", "adam", "--adam-betas", "(0.9, 0.98)"),
-        *("--lr", str(training.lr), "--lr-scheduler", "inverse_sqrt"),
+        *("--lr", str(training.lr), *_schedule(training)),
         *("--warmup-updates", str(training.warmup_updates)),
         *("--max-tokens", str(training.max_tokens), "--update-freq", str(freq)),
         *("--required-batch-size-multiple", "1", "--num-workers", "0"),
@@ -47,6 +47,13 @@ def training_arguments(model: Model, settings: Settings, out: Path, folder: Path
         *(["--cpu"] if training.on_cpu and "--cpu" not in training.train_args else []),
         *training.train_args,
     ]
+
+
+def _schedule(training: Training) -> list[str]:
+    """Returns the flags of what the learning rate does after its warm-up."""
+    if training.linear_decay:
+        return ["--lr-scheduler", "polynomial_decay", "--total-num-update", str(training.updates)]
+    return ["--lr-scheduler", "inverse_sqrt"]
 
 
 def trained(model: Model, out: Path) -> bool:

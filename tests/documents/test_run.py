@@ -179,6 +179,21 @@ def test_nothing_is_done_twice_and_settings_stay(folder: Path, finished: Path, c
             run(parse(arguments(folder, finished, "--arms", ARMS, *changed)))
 
 
+def test_seeds_of_another_machine_are_put_into_the_results(folder: Path, finished: Path, tmp_path: Path) -> None:
+    before = json.loads((finished / "results.json").read_text())
+    other = json.loads((finished / "results.json").read_text())
+    for row in (*other["rows"], *other["trainings"]):
+        row["seed"] = 5
+    (tmp_path / "other.json").write_text(json.dumps(other))
+    run(parse(arguments(folder, finished, "--arms", ARMS, "--no-costs", "--merge", str(tmp_path / "other.json"))))
+    found = json.loads((finished / "results.json").read_text())
+    assert found["rows"] == before["rows"] + other["rows"]
+    assert {tuple(row["seeds"]) for row in found["differences"]} == {(2, 5)}
+    assert [row["mean"] for row in found["differences"]] == [row["mean"] for row in before["differences"]]
+    assert found["costs"] == before["costs"]
+    assert "Seeds 2, 5 for Transformer, " in (finished / "report.md").read_text()
+
+
 def test_a_folder_of_something_else_is_refused(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "letters.txt").write_text("private")
     with pytest.raises(UserError, match="holds other files than this study's"):

@@ -1,0 +1,78 @@
+"""Putting the results of one study on several machines together."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from linformer_fairseq.cli.errors import UserError
+from linformer_fairseq.cli.files import read_json
+
+from .found import RESULTS, Found, way_of
+
+OWN = ("commands", "machines", "arms", "trainings", "costs", "rows", "differences")
+"""What each machine's results have of their own; all else has to be the same."""
+REFERENCE_LENGTH = 1
+"""Where the counts of BLEU have the length of the reference."""
+
+
+def read_results(path: Path) -> Found:
+    """Returns the content of a results.json.
+
+    Raises:
+        UserError: there is none at this path, or it is of something else.
+    """
+    if not path.is_file():
+        raise UserError(f"{path} is missing: name the {RESULTS} of a study of documents.")
+    found = read_json(path)
+    if not isinstance(found, dict) or not {*OWN, "corpus", "documents"} <= found.keys():
+        raise UserError(f"{path} does not hold the results of a study of documents: name the {RESULTS} of one.")
+    return found
+
+
+def merged(own: Found, others: Sequence[tuple[Path, Found]]) -> Found:
+    """Returns results with the models and seeds that others have beside them; the differences between models are left
+    to be made.
+
+    Costs are those of the first that measured any: the times of two machines cannot be compared.
+
+    Raises:
+        UserError: results are of another study, or have a model with a seed that is there already.
+    """
+    found = {**own, **{name: [*own[name]] for name in ("commands", "machines", "trainings", "rows")}}
+    found["arms"] = {**own["arms"]}
+    for path, other in others:
+        _check_same(path, found, other)
+        found["costs"] = found["costs"] or other["costs"]
+        for name in ("commands", "machines"):
+            found[name] += [value for value in other[name] if value not in found[name]]
+        for name in ("trainings", "rows"):
+            found[name] += other[name]
+        found["arms"] |= other["arms"]
+    return found
+
+
+def _check_same(path: Path, found: Found, other: Found) -> None:
+    for name in sorted((found.keys() | other.keys()) - set(OWN)):
+        if found.get(name) != other.get(name):
+            raise UserError(
+                f"{path} is of another study, its {name.replace('_', ' ')} {other.get(name)!r} and not "
+                f"{found.get(name)!r}: leave it out."
+            )
+    references = {way_of(row): _reference_lengths(row) for row in found["rows"]}
+    models = {_model_of(row) for row in found["trainings"]}
+    for row in other["rows"]:
+        if references.get(way_of(row), _reference_lengths(row)) != _reference_lengths(row):
+            raise UserError(f"{path} is of other documents: prepare both studies with the same text and settings.")
+    for training in other["trainings"]:
+        if _model_of(training) in models:
+            raise UserError(
+                f"{path} has {training['arm']} with seed {training['seed']}, which is there already: leave one out."
+            )
+
+
+def _reference_lengths(row: Found) -> list[Any]:
+    return [counts[REFERENCE_LENGTH] for counts in row["counts"]]
+
+
+def _model_of(row: Found) -> tuple[str, int]:
+    return row["arm"], row["seed"]

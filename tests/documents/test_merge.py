@@ -1,0 +1,74 @@
+"""Results of several machines in one."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from linformer_fairseq.cli.errors import UserError
+from linformer_fairseq.documents.merge import merged, read_results
+
+
+def results(arm: str, seed: int, *, reference: int = 9, **changed: Any) -> dict[str, Any]:
+    """Results of a study of two documents with one model, on the machine of that seed."""
+    counts = [[8, reference, *[5] * 8], [7, 6, *[4] * 8]]
+    return {
+        "commands": [f"python --seeds {seed}"],
+        "machines": [f"machine {seed}"],
+        "corpus": {"train": 100},
+        "documents": {"test": 2},
+        "updates": 30,
+        "arms": {arm: {"label": arm}},
+        "trainings": [{"arm": "start", "seed": seed}, {"arm": arm, "seed": seed}],
+        "costs": None,
+        "rows": [{"arm": arm, "seed": seed, "set": "test", "longest": 64, "mode": "forced", "counts": counts}],
+        "differences": [],
+        **changed,
+    }
+
+
+def test_models_and_seeds_of_all_machines_stand_beside_each_other() -> None:
+    own, other = results("transformer", 1), results("two-level", 2)
+    found = merged(own, [(Path("b.json"), other)])
+    assert [(row["arm"], row["seed"]) for row in found["rows"]] == [("transformer", 1), ("two-level", 2)]
+    assert [row["seed"] for row in found["trainings"]] == [1, 1, 2, 2]
+    assert list(found["arms"]) == ["transformer", "two-level"]
+    assert found["machines"] == ["machine 1", "machine 2"]
+    assert found["commands"] == ["python --seeds 1", "python --seeds 2"]
+    assert found["updates"] == 30
+    assert own == results("transformer", 1)  # what is given stays as it was
+    assert merged(own, []) == own
+
+
+def test_costs_are_of_one_machine() -> None:
+    own, second, third = (results("transformer", seed, costs=costs) for seed, costs in ((1, None), (2, "b"), (3, "c")))
+    assert merged(own, [(Path("b"), second), (Path("c"), third)])["costs"] == "b"
+    assert merged(second, [(Path("a"), own), (Path("c"), third)])["costs"] == "b"
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        (results("two-level", 2, updates=40), "b.json is of another study, its updates 40 and not 30: leave it out."),
+        (results("two-level", 2, reference=10), "b.json is of other documents: prepare both studies with the same"),
+        (results("two-level", 1), "b.json has start with seed 1, which is there already: leave one out."),
+    ],
+    ids=["settings", "documents", "seed"],
+)
+def test_what_cannot_be_compared_is_refused(other: dict[str, Any], said: str) -> None:
+    with pytest.raises(UserError) as refused:
+        merged(results("transformer", 1), [(Path("b.json"), other)])
+    assert str(refused.value).startswith(said)
+
+
+def test_only_results_of_a_study_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "results.json"
+    with pytest.raises(UserError, match=r"is missing: name the results\.json of a study of documents"):
+        read_results(path)
+    for content in ([], {"rows": []}):
+        path.write_text(json.dumps(content))
+        with pytest.raises(UserError, match="does not hold the results of a study of documents"):
+            read_results(path)
+    path.write_text(json.dumps(results("transformer", 1)))
+    assert read_results(path) == results("transformer", 1)
