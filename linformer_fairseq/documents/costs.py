@@ -35,6 +35,8 @@ from .prepare import TESTED
 
 FILE_NAME = "costs.json"
 TRAINING, TRANSLATION = "training", "translation"
+BASELINES = {TRAINING: FUSED.name, TRANSLATION: TRANSFORMER}
+"""What the others are compared with."""
 WARM_UP = 1
 WARM_UP_TOKENS = 8
 SEED = 1
@@ -74,12 +76,20 @@ def measure_costs(trainings: Sequence[Training], study: Study) -> None:
 
 
 def read_costs(out: Path, arms: Sequence[str]) -> dict[str, Any] | None:
-    """Returns what costs.json in a folder says of these models; None where nothing has been measured."""
+    """Returns what costs.json in a folder says of these models, each row with `base`, that of the Transformer it is
+    compared with (empty where it was not measured); None where nothing has been measured."""
     path = out / FILE_NAME
     if not path.exists():
         return None
     costs = read_json(path)
-    return {**costs, "rows": [row for row in costs["rows"] if row["arm"] in (*arms, FUSED.name)]}
+    bases = {(row["part"], row["length"]): row for row in costs["rows"] if row["arm"] == BASELINES[row["part"]]}
+    rows = [row for row in costs["rows"] if row["arm"] in (*arms, FUSED.name)]
+    asked = {name: value for name, value in costs["asked"].items() if name not in ("arms", "machine")}
+    return {
+        "asked": asked,
+        "machines": [costs["asked"]["machine"]],
+        "rows": [{**row, "base": bases.get((row["part"], row["length"]), {})} for row in rows],
+    }
 
 
 def _load(checkpoint: Path, study: Study) -> Trained:

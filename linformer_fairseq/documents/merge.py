@@ -7,6 +7,7 @@ from typing import Any
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.cli.files import read_json
 
+from .arms import ARMS
 from .found import RESULTS, Found, way_of
 
 OWN = ("commands", "machines", "arms", "trainings", "costs", "rows", "differences")
@@ -33,8 +34,6 @@ def merged(own: Found, others: Sequence[tuple[Path, Found]]) -> Found:
     """Returns results with the models and seeds that others have beside them; the differences between models are left
     to be made.
 
-    Costs are those of the first that measured any: the times of two machines cannot be compared.
-
     Raises:
         UserError: results are of another study, or have a model with a seed that is there already.
     """
@@ -42,13 +41,32 @@ def merged(own: Found, others: Sequence[tuple[Path, Found]]) -> Found:
     found["arms"] = {**own["arms"]}
     for path, other in others:
         _check_same(path, found, other)
-        found["costs"] = found["costs"] or other["costs"]
+        found["costs"] = _merged_costs(path, found["costs"], other["costs"])
         for name in ("commands", "machines"):
             found[name] += [value for value in other[name] if value not in found[name]]
         for name in ("trainings", "rows"):
             found[name] += other[name]
         found["arms"] |= other["arms"]
-    return found
+    return {**found, "arms": {name: found["arms"][name] for name in ARMS if name in found["arms"]}}
+
+
+def _merged_costs(path: Path, own: Found | None, other: Found | None) -> Found | None:
+    """Returns the costs of both; of what both measured, those of the first."""
+    if not own or not other:
+        return own or other
+    if own["asked"] != other["asked"]:
+        raise UserError(
+            f"{path} has costs that were measured in another way, {other['asked']!r} and not {own['asked']!r}: leave "
+            "it out."
+        )
+    measured = {_cost_of(row) for row in own["rows"]}
+    rows = [*own["rows"], *(row for row in other["rows"] if _cost_of(row) not in measured)]
+    machines = [*own["machines"], *(name for name in other["machines"] if name not in own["machines"])]
+    return {**own, "machines": machines, "rows": rows}
+
+
+def _cost_of(row: Found) -> tuple[str, int, str]:
+    return row["part"], row["length"], row["arm"]
 
 
 def _check_same(path: Path, found: Found, other: Found) -> None:

@@ -28,9 +28,9 @@ def write_plots(found: Found, out: Path) -> dict[str, str]:
     if training:
         _costs(found, styles, out / COSTS)
         pictures["Speed of training and time of translation against length"] = COSTS
-    base = {length: rows[FUSED.name]["tokens_per_second"] for length, rows in training.items() if FUSED.name in rows}
-    if ways := [way for way in ways_in(found, TEST) if base.get(way.longest)]:
-        _quality_and_speed(found, ways, base, styles, out / QUALITY_AND_SPEED)
+    compared = {length for length, rows in training.items() if any(row["base"] for row in rows.values())}
+    if ways := [way for way in ways_in(found, TEST) if way.longest in compared]:
+        _quality_and_speed(found, ways, styles, out / QUALITY_AND_SPEED)
         pictures["Quality and speed of training together"] = QUALITY_AND_SPEED
     if ways := ways_in(found, GLOSSARY):
         _glossaries(found, ways[-1], styles, out / GLOSSARIES)
@@ -61,28 +61,22 @@ def _costs(found: Found, styles: dict[str, Style], path: Path) -> None:
     draw(path, panels, styles, (10.5, 4.8), columns=4)
 
 
-def _quality_and_speed(
-    found: Found, ways: list[Way], base: dict[int, float], styles: dict[str, Style], path: Path
-) -> None:
-    """Draws, a panel for each length, d-BLEU against the Transformer's over the speed of training against its.
-
-    Args:
-        base: tokens per second of the Transformer with fused attention, by length.
-    """
+def _quality_and_speed(found: Found, ways: list[Way], styles: dict[str, Style], path: Path) -> None:
+    """Draws, a panel for each length, d-BLEU against the Transformer's over the speed of training against its, with
+    fused attention."""
     figure, grid = plt.subplots(
         1, len(ways), figsize=(4.6 * len(ways), 4.6), layout="constrained", squeeze=False, sharey=True
     )
     shown = {}
     for axes, way in zip(grid[0], ways, strict=True):
         for arm, row in cost_rows(found, TRAINING)[way.longest].items():
-            difference, speed = difference_of(found, arm, way), row["tokens_per_second"]
-            if difference and speed:
+            difference = difference_of(found, arm, way)
+            speed, base = row["tokens_per_second"], row["base"].get("tokens_per_second")
+            if difference and speed and base:
                 spread = [[difference["mean"] - difference["low"]], [difference["high"] - difference["mean"]]]
                 name = label(found, arm)
                 style = {**styles[name], "linestyle": "none", "capsize": 3}
-                shown[name] = axes.errorbar(
-                    [speed / base[way.longest]], [difference["mean"]], numpy.abs(spread), **style
-                )
+                shown[name] = axes.errorbar([speed / base], [difference["mean"]], numpy.abs(spread), **style)
         axes.axhline(0, color="black", linestyle="--", linewidth=1)
         axes.axvline(1, color="black", linestyle="--", linewidth=1)
         axes.set_title(f"{way.longest:,} tokens", fontsize=11)

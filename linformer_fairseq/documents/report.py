@@ -14,7 +14,6 @@ from linformer_fairseq.length_buckets import Bucket
 from linformer_fairseq.recipe.datasets.documents import GLOSSARIES
 
 from . import plots
-from .arms import FUSED, TRANSFORMER
 from .costs import TRAINING, TRANSLATION
 from .found import RESULTS, Found, cost_rows, difference_of, glossary_means, label, mean, rows_of, ways_in
 from .sets import GLOSSARY, LONG, TEST, VALID
@@ -251,44 +250,43 @@ def _costs(found: Found) -> list[str]:
     training, translation = cost_rows(found, TRAINING), cost_rows(found, TRANSLATION)
     if not training:
         return []
-    asked = found["costs"]["asked"]
+    asked, machines = found["costs"]["asked"], found["costs"]["machines"]
     parts = [
         "## Time and memory",
         "Of the trained models, on random tokens: all documents have the same length and are translated into as many "
-        f"tokens. In {asked['precision']}; {asked['machine']}; threads: {asked['threads']}. Brackets hold multiples of "
-        f"the Transformer's; those of training are of the one with torch's fused attention in cross-attention too, "
-        "where fairseq's own has an explicit softmax. The models take turns in training; each translates once.",
+        f"tokens. In {asked['precision']}; {'; '.join(machines)}; threads: {asked['threads']}. Brackets hold "
+        "multiples of the Transformer's in the same run; those of training are of the one with torch's fused "
+        "attention in cross-attention too, where fairseq's own has an explicit softmax. The models take turns in "
+        "training; each translates once.",
         "Training, target tokens per second:",
-        _cost_table(found, training, FUSED.name, "tokens_per_second", 1.0, ",.0f"),
+        _cost_table(found, training, "tokens_per_second", 1.0, ",.0f"),
         "Peak memory of a training step in MB, as torch allocates it beyond weights and Adam's means:",
-        _cost_table(found, training, FUSED.name, "peak_bytes", 1e-6, ",.0f"),
+        _cost_table(found, training, "peak_bytes", 1e-6, ",.0f"),
     ]
     if translation:
         counts = [f"{next(iter(rows.values()))['documents']} × {length:,}" for length, rows in translation.items()]
         parts += [
             f"Translation with beam {asked['beam']}, seconds ({', '.join(counts)} tokens):",
-            _cost_table(found, translation, TRANSFORMER, "seconds", 1.0, ",.1f"),
+            _cost_table(found, translation, "seconds", 1.0, ",.1f"),
             "Peak memory of translation in MB, as the process takes it beyond the model:",
-            _cost_table(found, translation, TRANSFORMER, "peak_bytes", 1e-6, ",.0f"),
+            _cost_table(found, translation, "peak_bytes", 1e-6, ",.0f"),
         ]
     return parts
 
 
-def _cost_table(
-    found: Found, rows: dict[int, dict[str, Found]], baseline: str, name: str, unit: float, form: str
-) -> str:
+def _cost_table(found: Found, rows: dict[int, dict[str, Found]], name: str, unit: float, form: str) -> str:
     """Returns a table of a cost, with a column for each length."""
 
-    def cell(own: Found, base: Found | None) -> str:
+    def cell(own: Found | None) -> str:
+        if own is None:
+            return UNKNOWN
         if own[name] is None:
             return own["note"] or UNKNOWN
-        ratio = f" ({own[name] / base[name]:.2f})" if base and base[name] else ""
-        return f"{own[name] * unit:{form}}{ratio}"
+        base = own["base"].get(name)
+        return f"{own[name] * unit:{form}}" + (f" ({own[name] / base:.2f})" if base else "")
 
-    lines = [
-        [label(found, arm), *(cell(own[arm], own.get(baseline)) for own in rows.values())]
-        for arm in next(iter(rows.values()))
-    ]
+    arms = dict.fromkeys(arm for own in rows.values() for arm in own)
+    lines = [[label(found, arm), *(cell(own.get(arm)) for own in rows.values())] for arm in arms]
     return table(["Model", *(f"{length:,} tokens" for length in rows)], lines)
 
 

@@ -8,6 +8,16 @@ from linformer_fairseq.documents.costs import FILE_NAME, read_costs
 
 def test_costs_are_those_of_the_models_that_are_asked_for(tmp_path: Path) -> None:
     assert read_costs(tmp_path, ["transformer"]) is None
-    rows = [{"arm": arm} for arm in ("transformer", "window", "fused")]
-    (tmp_path / FILE_NAME).write_text(json.dumps({"asked": {"beam": 2}, "rows": rows}))
-    assert read_costs(tmp_path, ["transformer", "linformer"]) == {"asked": {"beam": 2}, "rows": [rows[0], rows[2]]}
+    rows = [
+        {"part": part, "length": 64, "arm": arm}
+        for part in ("training", "translation")
+        for arm in ("transformer", "window", "fused")[: 3 if part == "training" else 2]
+    ]
+    asked = {"arms": ["transformer", "window"], "machine": "a machine", "beam": 2}
+    (tmp_path / FILE_NAME).write_text(json.dumps({"asked": asked, "rows": rows}))
+    transformer, _, fused, translating, _ = rows
+    assert read_costs(tmp_path, ["transformer", "linformer"]) == {
+        "asked": {"beam": 2},
+        "machines": ["a machine"],
+        "rows": [{**transformer, "base": fused}, {**fused, "base": fused}, {**translating, "base": translating}],
+    }

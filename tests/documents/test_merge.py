@@ -29,22 +29,43 @@ def results(arm: str, seed: int, *, reference: int = 9, **changed: Any) -> dict[
 
 
 def test_models_and_seeds_of_all_machines_stand_beside_each_other() -> None:
-    own, other = results("transformer", 1), results("two-level", 2)
+    own, other = results("two-level", 1), results("transformer", 2)
     found = merged(own, [(Path("b.json"), other)])
-    assert [(row["arm"], row["seed"]) for row in found["rows"]] == [("transformer", 1), ("two-level", 2)]
+    assert [(row["arm"], row["seed"]) for row in found["rows"]] == [("two-level", 1), ("transformer", 2)]
     assert [row["seed"] for row in found["trainings"]] == [1, 1, 2, 2]
     assert list(found["arms"]) == ["transformer", "two-level"]
     assert found["machines"] == ["machine 1", "machine 2"]
     assert found["commands"] == ["python --seeds 1", "python --seeds 2"]
     assert found["updates"] == 30
-    assert own == results("transformer", 1)  # what is given stays as it was
+    assert own == results("two-level", 1)  # what is given stays as it was
     assert merged(own, []) == own
 
 
-def test_costs_are_of_one_machine() -> None:
-    own, second, third = (results("transformer", seed, costs=costs) for seed, costs in ((1, None), (2, "b"), (3, "c")))
-    assert merged(own, [(Path("b"), second), (Path("c"), third)])["costs"] == "b"
-    assert merged(second, [(Path("a"), own), (Path("c"), third)])["costs"] == "b"
+def costs(machine: str, *arms: str, repeats: int = 5) -> dict[str, Any]:
+    rows = [{"part": "training", "length": 64, "arm": arm, "seconds": machine} for arm in arms]
+    return {"asked": {"repeats": repeats}, "machines": [machine], "rows": rows}
+
+
+def test_costs_are_those_of_the_first_that_measured_a_model() -> None:
+    own, second, third = (
+        results("transformer", seed, costs=costs)
+        for seed, costs in (
+            (1, None),
+            (2, costs("b", "transformer", "two-level")),
+            (3, costs("c", "transformer", "linformer")),
+        )
+    )
+    found = merged(own, [(Path("b"), second), (Path("c"), third)])["costs"]
+    assert [(row["arm"], row["seconds"]) for row in found["rows"]] == [
+        ("transformer", "b"),
+        ("two-level", "b"),
+        ("linformer", "c"),
+    ]
+    assert found["machines"] == ["b", "c"]
+    assert merged(second, [(Path("a"), own)])["costs"] == second["costs"]
+    other = results("transformer", 3, costs=costs("c", "linformer", repeats=3))
+    with pytest.raises(UserError, match=r"c has costs that were measured in another way, \{'repeats': 3\} and not"):
+        merged(second, [(Path("c"), other)])
 
 
 @pytest.mark.parametrize(

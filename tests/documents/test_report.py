@@ -76,18 +76,20 @@ def test_cells_have_the_mean_of_the_seeds_and_the_difference(found: dict[str, An
 
 def test_costs_stand_beside_multiples_of_the_transformers(found: dict[str, Any]) -> None:
     costs = [
-        {"arm": "transformer", "tokens_per_second": 2000.0, "note": ""},
-        {"arm": "two-level", "tokens_per_second": 5000.0, "note": ""},
-        {"arm": "linformer", "tokens_per_second": None, "note": "did not fit into memory"},
+        {"arm": "transformer", "tokens_per_second": 2000.0, "note": "", "base": {"tokens_per_second": 2000.0}},
+        {"arm": "two-level", "tokens_per_second": 5000.0, "note": "", "base": {"tokens_per_second": 4000.0}},
+        {"arm": "linformer", "tokens_per_second": None, "note": "did not fit into memory", "base": {}},
+        {"arm": "sentences", "tokens_per_second": 7000.0, "note": "", "base": {}},
     ]
-    rows = {512: {own["arm"]: own for own in costs}}
-    shown = _cost_table(found, rows, "transformer", "tokens_per_second", 1.0, ",.0f")
+    rows = {512: {own["arm"]: own for own in costs}, 1024: {"transformer": costs[0]}}
+    shown = _cost_table(found, rows, "tokens_per_second", 1.0, ",.0f")
     cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in shown.splitlines()]
-    assert cells[0] == ["Model", "512 tokens"]
+    assert cells[0] == ["Model", "512 tokens", "1,024 tokens"]
     assert cells[2:] == [
-        ["Transformer", "2,000 (1.00)"],
-        ["two levels", "5,000 (2.50)"],
-        ["Linformer", "did not fit into memory"],
+        ["Transformer", "2,000 (1.00)", "2,000 (1.00)"],
+        ["two levels", "5,000 (1.25)", "–"],
+        ["Linformer", "did not fit into memory", "–"],
+        ["Transformer, sentence by sentence", "7,000", "–"],
     ]
 
 
@@ -95,11 +97,19 @@ def test_without_the_transformer_there_are_costs_but_nothing_to_compare(found: d
     (tmp_path / "quality-and-speed.png").touch()  # an earlier report's
     del found["arms"]["transformer"]
     rows = [
-        {"part": part, "length": 512, "arm": "linformer", "tokens_per_second": 1.0, "seconds": 1.0, "note": ""}
+        {
+            "part": part,
+            "length": 512,
+            "arm": "linformer",
+            "tokens_per_second": 1.0,
+            "seconds": 1.0,
+            "note": "",
+            "base": {},
+        }
         for part in ("training", "translation")
     ]
     own = [own for own in ROWS if own["arm"] == "linformer"]
-    found |= {"rows": own, "differences": [], "costs": {"rows": rows, "asked": {}}}
+    found |= {"rows": own, "differences": [], "costs": {"rows": rows, "asked": {}, "machines": []}}
     assert set(write_plots(found, tmp_path).values()) == {path.name for path in tmp_path.iterdir()} == {"costs.png"}
 
 
