@@ -54,11 +54,12 @@ def _merged_costs(path: Path, own: Found | None, other: Found | None) -> Found |
     """Returns the costs of both; of what both measured, those of the first."""
     if not own or not other:
         return own or other
-    if own["asked"] != other["asked"]:
-        raise UserError(
-            f"{path} has costs that were measured in another way, {other['asked']!r} and not {own['asked']!r}: leave "
-            "it out."
-        )
+    for name in sorted(own["asked"].keys() | other["asked"].keys()):
+        if own["asked"].get(name) != other["asked"].get(name):
+            raise UserError(
+                f"{path} has costs that were measured in another way, {name.replace('_', ' ')} "
+                f"{other['asked'].get(name)!r} and not {own['asked'].get(name)!r}: leave it out."
+            )
     measured = {_cost_of(row) for row in own["rows"]}
     rows = [*own["rows"], *(row for row in other["rows"] if _cost_of(row) not in measured)]
     machines = [*own["machines"], *(name for name in other["machines"] if name not in own["machines"])]

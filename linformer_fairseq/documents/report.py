@@ -327,9 +327,9 @@ def _flags(found: Found) -> list[str]:
 def _commands(found: Found) -> list[str]:
     lines = "\n".join(found["commands"])
     parts = ["## Commands", f"```\n{lines}\n```", "From its folder, this trains the same models:"]
-    shown = set()
+    first: dict[str, Found] = {}
     for row in found["trainings"]:
-        if "command" in row and row["arm"] not in shown:
-            shown.add(row["arm"])
-            parts.append(f"{label(found, row['arm'])}:\n\n```\n{shlex.join(row['command'])}\n```")
+        if "command" in row:
+            first.setdefault(row["arm"], row)
+    parts += [f"{label(found, arm)}:\n\n```\n{shlex.join(row['command'])}\n```" for arm, row in first.items()]
     return parts

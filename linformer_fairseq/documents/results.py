@@ -31,13 +31,15 @@ from .translate import FACTS, FORCED, Way, read_hypotheses, translation_folder, 
 Sets = Mapping[str, DocumentSet]
 
 
-def findings(study: Study, sets: Sets, others: Sequence[tuple[Path, Found]] = ()) -> Found:
-    """Returns all that the report says, as results.json holds it, with the results of `others`, from these files."""
-    found = merged(_own_findings(study, sets), others)
+def findings(own: Found, others: Sequence[tuple[Path, Found]], sets: Sets) -> Found:
+    """Returns all that the report says, as results.json holds it: what `own_findings` tells, with the results of
+    `others`, from these files, and how far every model is from the Transformer."""
+    found = merged(own, others)
     return {**found, "differences": _differences(found["rows"], sets)}
 
 
-def _own_findings(study: Study, sets: Sets) -> Found:
+def own_findings(study: Study, sets: Sets) -> Found:
+    """Returns what the study's own trainings, translations and costs tell."""
     settings = study.settings
     text, training = settings.text, settings.training
     rows = [
@@ -69,7 +71,6 @@ def _own_findings(study: Study, sets: Sets) -> Found:
         "trainings": [_training(own, study.out) for own in (*study.starts.values(), *study.trainings)],
         "costs": read_costs(study.out, names),
         "rows": rows,
-        "differences": [],
     }
 
 

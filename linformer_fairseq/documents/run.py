@@ -2,8 +2,9 @@
 
 import dataclasses
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from linformer_fairseq.average import average, newest
@@ -22,12 +23,12 @@ from linformer_fairseq.recipe.train import train
 from .arguments import Study, checkpoint_of
 from .arms import CONVERTED, SENTENCES, TRANSFORMER, conversion, following
 from .costs import measure_costs, read_costs
-from .found import RESULTS
+from .found import RESULTS, Found
 from .merge import read_results
 from .prepare import EXAMPLES, prepare, source_tokens_per_target_token
 from .prepare import SENTENCES as OF_SENTENCES
 from .report import write_report
-from .results import findings
+from .results import Sets, findings, own_findings
 from .sets import read_sets
 from .translate import translate
 
@@ -63,14 +64,18 @@ def run(study: Study) -> None:
         if not is_trained(training):
             _make(training, study)
     run_in_parallel([partial(translate, training, study, sets) for training in study.trainings], study.jobs)
-    found = findings(study, sets, others)
-    write_json(study.out / RESULTS, found)
-    write_report(study.out)
+    own = own_findings(study, sets)
+    _report(own, others, sets, study)
     if study.costs:
         with locked(study.out):
-            measure_costs([own for own in trained if own.seed == study.first_seed], study)
-        write_json(study.out / RESULTS, {**found, "costs": read_costs(study.out, list(found["arms"]))})
-        write_report(study.out)
+            measure_costs([training for training in trained if training.seed == study.first_seed], study)
+        _report({**own, "costs": read_costs(study.out, list(own["arms"]))}, others, sets, study)
+
+
+def _report(own: Found, others: Sequence[tuple[Path, Found]], sets: Sets, study: Study) -> None:
+    """Writes results.json, and the report of it."""
+    write_json(study.out / RESULTS, findings(own, others, sets))
+    write_report(study.out)
 
 
 def is_trained(training: Training) -> bool:
