@@ -88,6 +88,8 @@ class LinformerTransformerDecoder(TransformerDecoderBase):
 
     def _set_beam(self, encoder_out: dict[str, list[Tensor]] | None) -> None:
         """Tells projected cross-attention how many hypotheses of a sentence share its keys, one after the other."""
+        if not self.cross_attention:
+            return
         beams = None if encoder_out is None else encoder_out.get("beams")
         hypotheses = 1
         if beams:

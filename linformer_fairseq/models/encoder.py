@@ -1,5 +1,6 @@
 """fairseq's Transformer encoder with projected self-attention."""
 
+import torch
 from fairseq.data import Dictionary
 from fairseq.models.transformer import TransformerConfig, TransformerEncoderBase
 from torch import Tensor, nn
@@ -53,13 +54,19 @@ class LinformerTransformerEncoder(TransformerEncoderBase):
         return out
 
     def reorder_encoder_out(self, encoder_out: dict[str, list[Tensor]], new_order: Tensor) -> dict[str, list[Tensor]]:
-        """Where every sentence is repeated for a search, its output says in "beams" which sentence each hypothesis is
-        of, (B, h).
+        """Returns the output for the rows of a new order, with "beams", which say of which sentence each hypothesis of
+        a search is, (B, h). Where each row is of the same sentence as before, nothing is moved.
 
         The search at hand knows its beam. What fairseq tells a model may be that of another search.
         """
+        if beams := encoder_out.get("beams"):
+            before, hypotheses = beams[0].flatten(), beams[0].size(1)
+            sentences = before[new_order]
+            if torch.equal(sentences, before):
+                return encoder_out
+        else:
+            sentences, hypotheses = new_order, len(new_order) // encoder_out["encoder_out"][0].size(1)
         out = super().reorder_encoder_out(encoder_out, new_order)
-        sentences = encoder_out["encoder_out"][0].size(1)
-        if len(new_order) > sentences and len(new_order) % sentences == 0:
-            out["beams"] = [new_order.view(sentences, -1)]
+        if hypotheses and len(sentences) % hypotheses == 0:
+            out["beams"] = [sentences.view(-1, hypotheses)]
         return out
