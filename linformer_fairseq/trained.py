@@ -1,5 +1,6 @@
 """Loads a trained model with its task and data, for the commands that analyse or convert it."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,12 +26,13 @@ class Trained:
     task: FairseqTask
 
 
-def load_trained(checkpoint: Path, data: Path) -> Trained:
+def load_trained(checkpoint: Path, data: Path, overrides: Mapping[str, Any] | None = None) -> Trained:
     """Loads a checkpoint of any of fairseq's models or of this package.
 
     Args:
         checkpoint: a file that fairseq-train saved.
         data: the folder that fairseq-preprocess wrote.
+        overrides: settings of the model in place of the checkpoint's, as `--model-overrides` takes them.
 
     Raises:
         UserError: the file is no checkpoint or is refused by torch's safe loader, or the folder lacks the
@@ -43,7 +45,7 @@ def load_trained(checkpoint: Path, data: Path) -> Trained:
         read_checkpoint(checkpoint)
     try:
         models, _, task = checkpoint_utils.load_model_ensemble_and_task(
-            [str(checkpoint)], arg_overrides={"data": str(data), **plain_encoder()}
+            [str(checkpoint)], arg_overrides={"data": str(data), **plain_encoder(), **(overrides or {})}
         )
     except RuntimeError:  # torch's, on sizes
         raise UserError(
@@ -97,7 +99,7 @@ def plain_encoder() -> dict[str, Any]:
     return {"checkpoint_activations": True} if has_fused_path else {}
 
 
-def plain_encoder_flags() -> list[str]:
-    """Returns the same as flags of fairseq-generate and fairseq-validate."""
-    overrides = plain_encoder()
-    return ["--model-overrides", str(overrides)] if overrides else []
+def override_flags(overrides: Mapping[str, Any] | None = None) -> list[str]:
+    """Returns the same, with further settings of a model, as flags of fairseq-generate and fairseq-validate."""
+    every = {**plain_encoder(), **(overrides or {})}
+    return ["--model-overrides", str(every)] if every else []

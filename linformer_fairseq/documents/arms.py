@@ -90,6 +90,20 @@ def conversion(arm: Variant, transformer: Path, output: Path, k: int, longest: i
     ]
 
 
+def for_length(arm: Variant, longest: int, trained: int, k: int) -> dict[str, str]:
+    """Returns what an arm has otherwise on texts that are longer than those that it was trained on: two levels have so
+    many more windows in encoder and cross-attention that a window has no more tokens than in training. (In the decoder
+    it always has the same number.)
+
+    Args:
+        longest, trained: tokens of the longest text, and of the longest in training.
+    """
+    times = -(-longest // trained)
+    if arm.projection != TWO_LEVEL or times == 1:
+        return {}
+    return {"linformer_k": str(times * k), "linformer_decoder_k": str(k)}
+
+
 def started_from(training: Training, checkpoint: Path) -> Training:
     """Returns the training that begins with the weights of a checkpoint."""
     return _with(training, "--finetune-from-model", str(checkpoint))

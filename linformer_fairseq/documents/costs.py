@@ -6,7 +6,7 @@ All models are given the same random tokens and translate into as many: a transl
 import multiprocessing
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -25,12 +25,12 @@ from linformer_fairseq.cli.main import quiet_libraries
 from linformer_fairseq.cli.processes import die_with_parent, run_command
 from linformer_fairseq.cli.progress import say
 from linformer_fairseq.models.decoder import NO_LAYER
-from linformer_fairseq.quality.variants import Training
+from linformer_fairseq.quality.variants import Training, Variant
 from linformer_fairseq.tasks.sentence_search import leave_attention_out
 from linformer_fairseq.trained import Trained, load_trained
 
 from .arguments import Study, checkpoint_of
-from .arms import FUSED, TRANSFORMER, conversion
+from .arms import FUSED, TRANSFORMER, conversion, for_length
 from .prepare import TESTED
 
 FILE_NAME = "costs.json"
@@ -92,8 +92,12 @@ def read_costs(out: Path, arms: Sequence[str]) -> dict[str, Any] | None:
     }
 
 
-def _load(checkpoint: Path, study: Study) -> Trained:
-    return load_trained(checkpoint, study.out / "bin" / TESTED)
+def _load(arm: Variant, checkpoint: Path, length: int, study: Study) -> Trained:
+    return load_trained(checkpoint, study.out / "bin" / TESTED, _for_length(arm, length, study))
+
+
+def _for_length(arm: Variant, length: int, study: Study) -> dict[str, str]:
+    return for_length(arm, length, study.settings.text.max_subwords, study.k)
 
 
 def _fused(transformer: Path, study: Study) -> Path:
@@ -110,10 +114,10 @@ def _train(length: int, trainings: Sequence[Training], study: Study) -> Iterator
     settings = study.settings.training
     device = torch.device("cpu" if settings.on_cpu else "cuda")
     torch.set_num_threads(study.threads)
-    loaded = {training.variant.name: _load(checkpoint_of(training), study) for training in trainings}
+    loaded = {own.variant.name: _load(own.variant, checkpoint_of(own), length, study) for own in trainings}
     if TRANSFORMER in loaded:
         transformer = next(checkpoint_of(own) for own in trainings if own.variant.name == TRANSFORMER)
-        loaded[FUSED.name] = _load(_fused(transformer, study), study)
+        loaded[FUSED.name] = _load(FUSED, _fused(transformer, study), length, study)
     precision = torch.float32 if settings.on_cpu else PRECISIONS.get(settings.precision, torch.float32)
     trainers = {name: Trainer(own.model.to(device).train(), own.task, precision) for name, own in loaded.items()}
     words = next(iter(loaded.values())).task.source_dictionary
@@ -150,6 +154,7 @@ def _translate(length: int, trainings: Sequence[Training], study: Study) -> Iter
         "device": "cpu" if settings.on_cpu else "cuda",
         "half": settings.inference_precision == "fp16",
     }
+    data = study.out / "bin" / TESTED
     context = multiprocessing.get_context("spawn")
     for training in trainings:
         row: Row = {
@@ -160,9 +165,8 @@ def _translate(length: int, trainings: Sequence[Training], study: Study) -> Iter
             "note": "",
         }
         with ProcessPoolExecutor(1, mp_context=context, initializer=die_with_parent, initargs=(os.getpid(),)) as pool:
-            found = pool.submit(
-                search, checkpoint_of(training), study.out / "bin" / TESTED, length, documents, **options
-            )
+            changed = _for_length(training.variant, length, study)
+            found = pool.submit(search, checkpoint_of(training), data, length, documents, overrides=changed, **options)
             try:
                 row["seconds"], row["peak_bytes"] = found.result()
             except (RuntimeError, MemoryError) as error:  # that the process was killed among them
@@ -173,12 +177,22 @@ def _translate(length: int, trainings: Sequence[Training], study: Study) -> Iter
 
 @torch.no_grad()
 def search(
-    checkpoint: Path, data: Path, length: int, documents: int, *, beam: int, threads: int, device: str, half: bool
+    checkpoint: Path,
+    data: Path,
+    length: int,
+    documents: int,
+    *,
+    beam: int,
+    threads: int,
+    device: str,
+    half: bool,
+    overrides: Mapping[str, str] | None = None,
 ) -> tuple[float, int | None]:
     """Translates documents of `length` random tokens into as many with fairseq's beam search.
 
     Args:
         half: compute in half precision.
+        overrides: settings of the model in place of the checkpoint's.
 
     Returns:
         Seconds, and the bytes that it takes at its peak beyond the model; None on a system that does not tell.
@@ -186,7 +200,7 @@ def search(
     quiet_libraries()
     torch.set_num_threads(threads)
     place = torch.device(device)
-    loaded = load_trained(checkpoint, data)
+    loaded = load_trained(checkpoint, data, overrides)
     model, words = loaded.model.to(place), loaded.task.target_dictionary
     model.make_generation_fast_(need_attn=False)
     if half:

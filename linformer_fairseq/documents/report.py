@@ -14,6 +14,7 @@ from linformer_fairseq.length_buckets import Bucket
 from linformer_fairseq.recipe.datasets.documents import GLOSSARIES
 
 from . import plots
+from .arms import ARMS, for_length
 from .costs import TRAINING, TRANSLATION
 from .found import RESULTS, Found, cost_rows, difference_of, glossary_means, label, mean, rows_of, ways_in
 from .sets import GLOSSARY, LONG, TEST, VALID
@@ -78,10 +79,22 @@ def _introduction(found: Found) -> str:
         f"model goes on for {found['updates']:,} updates of up to {found['max_tokens']:,} tokens with examples of "
         f"{resolutions} sentences and of whole documents, up to {found['longest_example']:,} tokens, in "
         f"{found['precision']}. Linformer and two levels have k = {found['k']}, and two levels attend to texts of "
-        f"fewer than {found['exact_below']:,} tokens in full. Each model translates with {which} and beam "
-        f"{found['beam']}, into as many sentences as the source has.\n\n"
+        f"fewer than {found['exact_below']:,} tokens in full.{_beyond_training(found)} Each model translates with "
+        f"{which} and beam {found['beam']}, into as many sentences as the source has.\n\n"
         f"{told} Differences from the Transformer are over the seeds that both models have. 95 % intervals are from a "
         "paired bootstrap over documents (Koehn, 2004) and do not cover the variation between seeds."
+    )
+
+
+def _beyond_training(found: Found) -> str:
+    """Returns what to know of models on texts that are longer than those that they were trained on."""
+    longest, trained = found["lengths"][-1], found["longest_example"]
+    changed = [own for arm in found["arms"] if (own := for_length(ARMS[arm], longest, trained, found["k"]))]
+    if not changed:
+        return ""
+    return (
+        f" Longer texts than in training have more windows rather than wider ones, k = {changed[0]['linformer_k']} in "
+        f"encoder and cross-attention at {longest:,} tokens."
     )
 
 

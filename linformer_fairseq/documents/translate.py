@@ -17,10 +17,10 @@ from linformer_fairseq.recipe.steps import build_folder, locked
 from linformer_fairseq.recipe.train import DOCUMENT_TASK
 from linformer_fairseq.tasks.document_translation import HALVED
 from linformer_fairseq.tasks.sentences import join_sentences, split_sentences
-from linformer_fairseq.trained import plain_encoder_flags
+from linformer_fairseq.trained import override_flags
 
 from .arguments import Study, checkpoint_of
-from .arms import SENTENCES
+from .arms import SENTENCES, for_length
 from .prepare import SENTENCES as OF_SENTENCES
 from .prepare import TESTED
 from .sets import GLOSSARY, LONG, TEST, VALID, DocumentSet
@@ -129,7 +129,7 @@ def generation(training: Training, way: Way, study: Study, documents: DocumentSe
         *("--remove-bpe", *([SENTENCEPIECE] if text.bpe == SENTENCEPIECE else [])),
         *(["--cpu"] if settings.on_cpu else []),
         *(["--fp16"] if settings.inference_precision == "fp16" else []),
-        *plain_encoder_flags(),
+        *override_flags(for_length(training.variant, way.longest, text.max_subwords, study.k)),
     ]
 
 

@@ -11,7 +11,7 @@ from linformer_fairseq.cli.files import write_json
 from linformer_fairseq.cli.machine import describe_machine
 from linformer_fairseq.cli.processes import run_command
 from linformer_fairseq.cli.progress import say
-from linformer_fairseq.trained import plain_encoder_flags
+from linformer_fairseq.trained import override_flags
 
 from . import logs, texts
 from .fairseq_command import command_line
@@ -88,7 +88,7 @@ def _shared_flags(settings: Settings) -> list[str]:
         *(part for flag, longest in training.longest.items() for part in (flag, str(longest))),
         *(["--cpu"] if training.on_cpu else []),
         *(["--fp16"] if training.inference_precision == "fp16" else []),
-        *plain_encoder_flags(),
+        *override_flags(),
     ]
 
 

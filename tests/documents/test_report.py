@@ -10,7 +10,7 @@ from sacrebleu.metrics import BLEU
 from linformer_fairseq.documents.arms import ARMS
 from linformer_fairseq.documents.found import difference_of, rows_of
 from linformer_fairseq.documents.plots import write_plots
-from linformer_fairseq.documents.report import _cell, _cost_table
+from linformer_fairseq.documents.report import _beyond_training, _cell, _cost_table
 from linformer_fairseq.documents.results import _described, _differences
 from linformer_fairseq.documents.sets import DocumentSet
 from linformer_fairseq.documents.translate import Way
@@ -51,6 +51,13 @@ ROWS = [
 def found() -> dict[str, Any]:
     arms = {name: vars(_described(name, 64)) for name in ("transformer", "two-level", "linformer", "sentences")}
     return {"arms": arms, "rows": ROWS, "differences": _differences(ROWS, {"test": DOCUMENTS})}
+
+
+def test_windows_beyond_training_are_told(found: dict[str, Any]) -> None:
+    sizes = {"lengths": [512, 2048], "longest_example": 1024, "k": 64}
+    assert "windows rather than wider ones, k = 128 in encoder" in _beyond_training({**found, **sizes})
+    assert _beyond_training({**found, **sizes, "longest_example": 2048}) == ""
+    assert _beyond_training({**found, **sizes, "arms": {"transformer": found["arms"]["transformer"]}}) == ""
 
 
 def test_differences_are_over_the_seeds_that_both_models_have(found: dict[str, Any]) -> None:

@@ -105,6 +105,9 @@ def test_documents_are_translated_as_the_results_say(finished: Path) -> None:
         for flag, value in (("--part-tokens", longest), ("--sentence-count", mode)):
             assert command[command.index(flag) + 1] == value
         assert command[command.index("--path") + 1] == str(path.parents[2] / "chosen.pt")
+        arm = path.relative_to(finished / "runs").parts[0]
+        beyond = arm.startswith(("two-level", "converted")) and longest == "512"  # trained on 256 tokens
+        assert ("'linformer_k': '8', 'linformer_decoder_k': '4'" in " ".join(command)) == beyond
 
 
 def test_timed_translations_are_as_long_as_their_documents(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:

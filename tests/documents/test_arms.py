@@ -1,0 +1,22 @@
+"""The models of the study."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from linformer_fairseq.documents.arms import ARMS, for_length
+from linformer_fairseq.modules.level_sizes import CROSS, ENCODER, SizeRule
+
+
+def test_only_two_levels_change_with_the_length() -> None:
+    for name, arm in ARMS.items():
+        assert for_length(arm, 2048, 2048, 64) == for_length(arm, 512, 2048, 64) == {}
+        assert bool(for_length(arm, 2049, 2048, 64)) == (name in ("two-level", "two-level-all", "converted"))
+    assert for_length(ARMS["two-level"], 4096, 2048, 64) == {"linformer_k": "128", "linformer_decoder_k": "64"}
+    assert for_length(ARMS["two-level"], 4097, 2048, 64)["linformer_k"] == "192"
+
+
+@given(st.integers(1, 5000), st.integers(1, 5000), st.integers(1, 300))
+def test_windows_are_no_wider_than_in_training(longest: int, trained: int, k: int) -> None:
+    changed = int(for_length(ARMS["two-level"], longest, trained, k).get("linformer_k", k))
+    for shares in (ENCODER, CROSS):
+        assert SizeRule(changed, shares).cut(longest).width <= SizeRule(k, shares).cut(trained).width
