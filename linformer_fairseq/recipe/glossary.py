@@ -1,7 +1,9 @@
 """Made documents that tell whether a translation uses what stands far back in its source.
 
 The first lines of such a document are a glossary: made-up names with their translations, which are drawn anew for each
-document. The names come again in later sentences, where nothing but the glossary says how to translate them.
+document. The names come again in later sentences, where nothing but the glossary says how to translate them. A name
+always has the same line: a small Transformer soon learns to look there, while it chose any name of the glossary after
+millions of tokens with names in other orders.
 """
 
 import re
@@ -13,8 +15,8 @@ from .corpus import NamingGrammar
 from .documents import Document, numbered
 from .texts import Pair
 
-NAMES = tuple(map("".join, product(("Bel", "Dor", "Fim", "Gul", "Kas", "Lem", "Nor", "Tav"), ("kor", "dan", "wix"))))
-"""Names in the source."""
+NAMES = ("Belkor", "Dordan", "Fimwix", "Gulkor", "Kasdan", "Lemwix")
+"""Names in the source, in the order of their lines."""
 TRANSLATIONS = tuple(
     map("".join, product(("Ama", "Eli", "Iso", "Oru", "Uma", "Yla", "Esa", "Oba"), ("ra", "ne", "to")))
 )
@@ -27,7 +29,6 @@ MOST_TESTED = {"valid": 4, "test": 24}
 """Documents in these sets, at most."""
 TRAINED_FOR_TESTED = 50
 """Documents in the training text for each one in a set, unless that leaves fewer than two."""
-MOST_NAMES = 6
 MENTIONING, RARELY_MENTIONING = 0.7, 0.08
 """The share of clauses whose subject is a name of the glossary, and that share in the test set: there names come again
 so far apart that nobody can learn a translation from the last time alone."""
@@ -49,26 +50,33 @@ class Mention(NamedTuple):
 
 
 class _GlossaryGrammar(NamingGrammar):
-    """Draws sentences whose subjects may be names of a glossary.
+    """Draws documents whose subjects may be names of a glossary.
 
     Args:
         mentioning: the share of clauses whose subject is one.
+        source: the language translated from, "en" or "de".
     """
 
-    def __init__(self, seed: str, mentioning: float) -> None:
+    def __init__(self, seed: str, mentioning: float, source: str) -> None:
         super().__init__(seed)
         self.mentioning = mentioning
+        self.source = source
         self.entries: list[Pair] = []
+        """The names of the document, English and German."""
 
-    def document(self, size: int, fewest: int = 1) -> Document:
-        """Draws a document of `size` sentences, English to German, the first ones of which are a glossary: `fewest` to
-        six names, in no more than half of the sentences."""
-        most = min(MOST_NAMES, size // 2)
-        count = self.rng.randint(min(fewest, most), most)
-        self.entries = list(zip(self.rng.sample(NAMES, count), self.rng.sample(TRANSLATIONS, count), strict=True))
-        lines = [" = ".join(entry) for entry in self.entries]
+    def document(self, size: int) -> Document:
+        """Draws a document of `size` sentences, the first ones of which are a glossary: six names, or half of the
+        sentences."""
+        count = min(len(NAMES), size // 2)
+        glossary = list(zip(NAMES[:count], self.rng.sample(TRANSLATIONS, count), strict=True))
+        self.entries = [self._directed(entry) for entry in glossary]
         pairs = self.pairs()
-        return numbered([*((line, line) for line in lines), *(next(pairs) for _ in range(size - count))])
+        sentences = [self._directed(next(pairs)) for _ in range(size - count)]
+        return numbered([*((line, line) for line in map(" = ".join, glossary)), *sentences])
+
+    def _directed(self, pair: Pair) -> Pair:
+        """Turns English and German into source and target, or the other way round."""
+        return pair if self.source == "en" else pair[::-1]
 
     def _subject(self) -> tuple[str, str, bool]:
         if self._chance(self.mentioning):
@@ -83,24 +91,13 @@ def glossary_documents(split: str, training: int, seed: int, source: str = "en")
         training: how many the training text gets.
         source: the language translated from, "en" or "de".
     """
-    documents = _english_to_german(split, training, seed)
-    return documents if source == "en" else [list(map(_reversed, document)) for document in documents]
-
-
-def _reversed(pair: Pair) -> Pair:
-    """Returns a pair for the other direction; the line of a glossary has the name that is translated first."""
-    line = _ENTRY.sub(r"\1 \3 = \2", pair[0])
-    return pair[::-1] if line == pair[0] else (line, line)
-
-
-def _english_to_german(split: str, training: int, seed: int) -> list[Document]:
-    grammar = _GlossaryGrammar(f"glossaries {seed} {split}", RARELY_MENTIONING if split == "test" else MENTIONING)
+    mentioning = RARELY_MENTIONING if split == "test" else MENTIONING
+    grammar = _GlossaryGrammar(f"glossaries {seed} {split}", mentioning, source)
     if split not in MOST_TESTED:
         sizes = grammar.rng.choices(SIZES, weights=[1 / size for size in SIZES], k=training)
         return [grammar.document(size) for size in sizes]
     count = min(MOST_TESTED[split], max(training // TRAINED_FOR_TESTED, min(training, 2)))
-    fewest = MOST_NAMES if split == "test" else 1
-    return [grammar.document(TESTED_SIZE, fewest) for _ in range(count)]
+    return [grammar.document(TESTED_SIZE) for _ in range(count)]
 
 
 def mentions(sources: Sequence[str]) -> Iterator[Mention]:
