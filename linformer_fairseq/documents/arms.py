@@ -101,7 +101,8 @@ def for_length(arm: Variant, longest: int, trained: int, k: int) -> dict[str, st
     times = -(-longest // trained)
     if arm.projection != TWO_LEVEL or times == 1:
         return {}
-    return {"linformer_k": str(times * k), "linformer_decoder_k": str(k)}
+    in_decoder = {"linformer_decoder_k": str(k)} if "decoder" in arm.attention else {}
+    return {"linformer_k": str(times * k), **in_decoder}
 
 
 def started_from(training: Training, checkpoint: Path) -> Training:

@@ -1,18 +1,31 @@
 """The models of the study."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from linformer_fairseq.documents.arms import ARMS, for_length
 from linformer_fairseq.modules.level_sizes import CROSS, ENCODER, SizeRule
+from tests.models.toy import toy_model
 
 
 def test_only_two_levels_change_with_the_length() -> None:
     for name, arm in ARMS.items():
         assert for_length(arm, 2048, 2048, 64) == for_length(arm, 512, 2048, 64) == {}
         assert bool(for_length(arm, 2049, 2048, 64)) == (name in ("two-level", "two-level-all", "converted"))
-    assert for_length(ARMS["two-level"], 4096, 2048, 64) == {"linformer_k": "128", "linformer_decoder_k": "64"}
+    assert for_length(ARMS["two-level"], 4096, 2048, 64) == {"linformer_k": "128"}
+    assert for_length(ARMS["two-level-all"], 4096, 2048, 64) == {"linformer_k": "128", "linformer_decoder_k": "64"}
     assert for_length(ARMS["two-level"], 4097, 2048, 64)["linformer_k"] == "192"
+
+
+@pytest.mark.parametrize("name", ["two-level", "two-level-all", "converted"])
+def test_models_take_what_changes(name: str) -> None:
+    arm = ARMS[name]
+    changed = for_length(arm, 60, 30, 4)
+    model = toy_model(linformer_attention=arm.attention, linformer_projection=arm.projection, **changed)
+    assert model.encoder.layers[0].self_attn.rule.projected_dim == 8
+    if "decoder" in arm.attention:
+        assert model.decoder.layers[0].self_attn.rule.projected_dim == 4
 
 
 @given(st.integers(1, 5000), st.integers(1, 5000), st.integers(1, 300))
