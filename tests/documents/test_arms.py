@@ -21,11 +21,17 @@ def test_only_two_levels_change_with_the_length() -> None:
 @pytest.mark.parametrize("name", ["two-level", "two-level-all", "converted"])
 def test_models_take_what_changes(name: str) -> None:
     arm = ARMS[name]
-    changed = for_length(arm, 60, 30, 4)
-    model = toy_model(linformer_attention=arm.attention, linformer_projection=arm.projection, **changed)
-    assert model.encoder.layers[0].self_attn.rule.projected_dim == 8
-    if "decoder" in arm.attention:
-        assert model.decoder.layers[0].self_attn.rule.projected_dim == 4
+    own, longer = (
+        toy_model(
+            linformer_attention=arm.attention,
+            linformer_projection=arm.projection,
+            **{"linformer_k": "4", **for_length(arm, longest, 30, 4)},
+        )
+        for longest in (30, 60)
+    )
+    assert longer.encoder.layers[0].self_attn.rule.projected_dim == 8
+    assert longer.decoder.layers[0].encoder_attn.rule.projected_dim == 8
+    assert repr(longer.decoder.layers[0].self_attn) == repr(own.decoder.layers[0].self_attn)
 
 
 @given(st.integers(1, 5000), st.integers(1, 5000), st.integers(1, 300))
