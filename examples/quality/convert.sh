@@ -19,7 +19,7 @@ export OMP_NUM_THREADS="${THREADS:-2}"
 cpu=()
 "$bin/python" -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' || cpu=(--cpu)
 plain_encoder_of='from linformer_fairseq.cli.main import quiet_libraries; quiet_libraries()
-from linformer_fairseq.trained import plain_encoder_flags; print("\0".join(plain_encoder_flags()), end="")'
+from linformer_fairseq.trained import override_flags; print("\0".join(override_flags()), end="")'
 mapfile -d '' -t plain_encoder < <("$bin/python" -c "$plain_encoder_of")
 command_of='import json, sys; print(*json.load(open(sys.argv[1]))["command"], sep="\0", end="\0")'
 

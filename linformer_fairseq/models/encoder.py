@@ -54,19 +54,22 @@ class LinformerTransformerEncoder(TransformerEncoderBase):
         return out
 
     def reorder_encoder_out(self, encoder_out: dict[str, list[Tensor]], new_order: Tensor) -> dict[str, list[Tensor]]:
-        """Returns the output for the rows of a new order, with "beams", which say of which sentence each hypothesis of
-        a search is, (B, h). Where each row is of the same sentence as before, nothing is moved.
+        """Returns the output for the rows of a new order. Where every sentence is repeated for a search, it says in
+        "beams" which sentence each hypothesis is of, (B, h), and is moved only when sentences come or go: otherwise
+        hypotheses change places within their sentence, and have the same rows.
 
         The search at hand knows its beam. What fairseq tells a model may be that of another search.
         """
         if beams := encoder_out.get("beams"):
             before, hypotheses = beams[0].flatten(), beams[0].size(1)
             sentences = before[new_order]
-            if torch.equal(sentences, before):
+            if len(sentences) == len(before):
+                same = (sentences == before).all()
+                torch._assert_async(same, "hypotheses must keep the places of their sentence")  # nothing waits for it
                 return encoder_out
         else:
             sentences, hypotheses = new_order, len(new_order) // encoder_out["encoder_out"][0].size(1)
         out = super().reorder_encoder_out(encoder_out, new_order)
-        if hypotheses and len(sentences) % hypotheses == 0:
+        if hypotheses > 1 and len(sentences) % hypotheses == 0:
             out["beams"] = [sentences.view(-1, hypotheses)]
         return out

@@ -11,7 +11,7 @@ from subword_nmt.apply_bpe import BPE
 from subword_nmt.learn_bpe import learn_bpe
 
 from linformer_fairseq import DocumentHubInterface, LinformerTransformerModel
-from linformer_fairseq.trained import plain_encoder, plain_encoder_flags
+from linformer_fairseq.trained import override_flags, plain_encoder
 from tests.commands.conftest import trained_once
 from tests.conftest import Shared
 from tests.fairseq_commands import (
@@ -110,12 +110,12 @@ def lines(corpus: Path, name: str) -> list[str]:
 
 
 def generated(corpus: Path, checkpoint: Path, *more: object) -> str:
-    flags = generate_arguments(corpus, checkpoint, *TASK, *encoders(corpus), *plain_encoder_flags(), *more)
+    flags = generate_arguments(corpus, checkpoint, *TASK, *encoders(corpus), *override_flags(), *more)
     return run("generate", *flags).ok()
 
 
 def interactive(corpus: Path, checkpoint: Path, text: str, *more: object) -> Result:
-    flags = generate_arguments(corpus, checkpoint, *TASK, *encoders(corpus), *plain_encoder_flags(), *more)
+    flags = generate_arguments(corpus, checkpoint, *TASK, *encoders(corpus), *override_flags(), *more)
     return run("interactive", *flags, text=text + "\n")
 
 
@@ -215,7 +215,7 @@ def test_free_is_translation(corpus: Path, checkpoint: Path) -> None:
     """For documents that the model takes whole and whose translations it ends itself."""
     subset = ["--gen-subset", "valid"]
     free = hypotheses(generated(corpus, checkpoint, *subset, "--sentence-count", "free"))
-    arguments = generate_arguments(corpus, checkpoint, *subset, "--max-len-b", 200, *plain_encoder_flags())
+    arguments = generate_arguments(corpus, checkpoint, *subset, "--max-len-b", 200, *override_flags())
     plain = hypotheses(run("generate", *arguments).ok())
     assert free.keys() == plain.keys() == set(range(20))
     whole = {number: found for number, found in plain.items() if len(found[1].split()) < LONGEST - 1}
@@ -227,7 +227,7 @@ def test_losses(corpus: Path, checkpoint: Path) -> None:
     """BLEU is that of detokenised documents; fairseq-validate finds the loss of the training."""
     log = (checkpoint.parent / "log").read_text()
     assert float(re.findall(r"\| bleu ([\d.]+)", log)[-1]) > 30
-    arguments = [*plain_encoder_flags(), *validate_arguments(corpus, checkpoint)]
+    arguments = [*override_flags(), *validate_arguments(corpus, checkpoint)]
     (loss,) = valid_losses(run("validate", *arguments).ok())
     assert loss == pytest.approx(min(valid_losses(log)), abs=0.002)
     long = [*arguments[:-1], "test"]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from linformer_fairseq.trained import plain_encoder_flags
+from linformer_fairseq.trained import override_flags
 from tests.commands.conftest import CAUSAL
 from tests.fairseq_commands import (
     ROOT,
@@ -54,7 +54,7 @@ def test_finetuning_a_transformer(data: Path, tmp_path: Path, trained_transforme
     arguments = train_arguments(data, tmp_path, "--finetune-from-model", trained_transformer, *nothing)
     assert "key_projection.weight, value_projection.weight start fresh" in run("train", *arguments).ok()
     before, after = (
-        translate(data, checkpoint, *plain_encoder_flags())
+        translate(data, checkpoint, *override_flags())
         for checkpoint in (trained_transformer, tmp_path / "checkpoint_last.pt")
     )
     assert len(before) == 30

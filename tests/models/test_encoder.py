@@ -30,7 +30,8 @@ def test_a_search_is_told_which_hypotheses_share_a_sentence() -> None:
     assert repeated["beams"][0].tolist() == [[0, 0, 0], [1, 1, 1]]
     last = model.encoder.reorder_encoder_out(repeated, torch.tensor([3, 4, 4]))
     assert last["beams"][0].tolist() == [[1, 1, 1]]
-    assert "beams" not in model.encoder.reorder_encoder_out(encoded, torch.tensor([1]))
+    for order in ([1, 0], [1]):  # no more than there were
+        assert "beams" not in model.encoder.reorder_encoder_out(encoded, torch.tensor(order))
     mixed = model.encoder.reorder_encoder_out(encoded, torch.tensor([0, 1, 0, 1]))
     tokens = source["src_tokens"].new_full((4, 1), task.target_dictionary.eos())
     with pytest.raises(RuntimeError, match="the hypotheses of a sentence must stand side by side"):
@@ -41,22 +42,32 @@ def test_outputs_are_moved_only_where_a_sentence_comes_or_goes() -> None:
     model = toy_model(linformer_k="4")
     source = net_input(toy_task(), (20, 9, 12))
     del source["prev_output_tokens"]
+    found = expected = model.encoder(**source)
+    for order, moves in (
+        ([0, 0, 1, 1, 2, 2], True),
+        ([1, 0, 2, 3, 5, 5], False),
+        ([0, 1, 4, 5], True),
+        ([1, 1, 3, 2], False),
+        ([2, 3], True),
+    ):
+        before, found = found, model.encoder.reorder_encoder_out(found, torch.tensor(order))
+        assert (found is not before) == moves
+        expected = TransformerEncoder.reorder_encoder_out(model.encoder, expected, torch.tensor(order))
+        for name in ("encoder_out", "encoder_padding_mask", "encoder_embedding"):
+            assert torch.equal(found[name][0], expected[name][0])
+
+
+def test_hypotheses_of_a_search_stay_with_their_sentence() -> None:
+    model = toy_model(linformer_k="4")
+    source = net_input(toy_task(), (20, 9))
+    del source["prev_output_tokens"]
     encoded = model.encoder(**source)
-    for first in ([0, 1, 2], [0, 0, 1, 1, 2, 2]):
-        found = model.encoder.reorder_encoder_out(encoded, torch.tensor(first))
-        expected, beam = found, len(first) // 3
-        for order, moves in (
-            ([row ^ 1 if beam == 2 else row for row in range(len(first))], False),
-            ([row // beam * beam for row in range(len(first))], False),
-            ([*range(beam), *range(2 * beam, 3 * beam)], True),
-            (list(range(2 * beam)), False),
-            ([*range(beam, 2 * beam), *range(beam)], True),
-        ):
-            before, found = found, model.encoder.reorder_encoder_out(found, torch.tensor(order))
-            assert (found is not before) == moves
-            expected = TransformerEncoder.reorder_encoder_out(model.encoder, expected, torch.tensor(order))
-            for name in ("encoder_out", "encoder_padding_mask", "encoder_embedding"):
-                assert torch.equal(found[name][0], expected[name][0])
+    repeated = model.encoder.reorder_encoder_out(encoded, torch.tensor([0, 0, 1, 1]))
+    with pytest.raises(RuntimeError, match="hypotheses must keep the places of their sentence"):
+        model.encoder.reorder_encoder_out(repeated, torch.tensor([2, 3, 0, 1]))
+    swapped = model.encoder.reorder_encoder_out(encoded, torch.tensor([1, 0]))  # no search
+    again = model.encoder.reorder_encoder_out(swapped, torch.tensor([1, 0]))
+    assert torch.equal(again["encoder_out"][0], encoded["encoder_out"][0])
 
 
 @pytest.mark.parametrize("kind", ["mean-pool", "conv", "two-level"])
