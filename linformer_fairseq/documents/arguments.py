@@ -130,6 +130,7 @@ def build_parser() -> Parser:
     parser.add_argument("--start-lr", type=_positive, default=1e-3, help="its highest learning rate")
     parser.add_argument("--start-warmup-updates", type=natural, default=1000, help="its updates up to that rate")
     parser.add_argument("--start-dropout", type=_rate, default=0.3, help="its dropout")
+    parser.add_argument("--start-max-tokens", type=count, help="its tokens per update (default: those of --max-tokens)")
     parser.add_argument("--batch-tokens", type=count, default=16384, help="source tokens translated at a time")
     parser.add_argument("--test", **switch, default=True, help="translate the test set, too, once all is decided")
     parser.add_argument("--free", **switch, default=True, help="translate without forcing the number of sentences, too")
@@ -170,11 +171,13 @@ def parse(argv: Sequence[str]) -> Study:
             f"--max-subwords {longest} must be from 1 to the last of --lengths, {own.lengths[-1]}, for which the "
             "models are made: change one of them."
         )
-    if longest > settings.training.max_tokens:
-        raise UserError(
-            f"--max-subwords {longest} is more than --max-tokens {settings.training.max_tokens}, so that no batch "
-            "would hold a whole document: change one of them."
-        )
+    start_max_tokens = own.start_max_tokens or settings.training.max_tokens
+    for name, tokens in (("--max-tokens", settings.training.max_tokens), ("--start-max-tokens", start_max_tokens)):
+        if longest > tokens:
+            raise UserError(
+                f"--max-subwords {longest} is more than {name} {tokens}, so that no batch would hold the longest "
+                "example: change one of them."
+            )
     average, saves = settings.translation.average, own.start_updates // settings.training.validate_updates
     if average > saves:
         raise UserError(
@@ -187,6 +190,7 @@ def parse(argv: Sequence[str]) -> Study:
         lr=own.start_lr,
         warmup_updates=own.start_warmup_updates,
         dropout=own.start_dropout,
+        max_tokens=start_max_tokens,
     )
     runs = run.out / "runs"
     start = dataclasses.replace(settings, training=on_sentences)

@@ -25,6 +25,10 @@ def test_several_seeds_for_the_main_models_and_one_for_the_others(tmp_path: Path
         assert training.settings.training.longest == {"--max-source-positions": 4096, "--max-target-positions": 4096}
     start = study.starts[3].settings.training
     assert (start.updates, start.seed, study.trainings[0].settings.training.updates) == (6000, 3, 3000)
+    assert start.max_tokens == study.trainings[0].settings.training.max_tokens == 4096
+    other = parse(["--out", str(tmp_path), "--start-max-tokens", "8192"])
+    tokens = (other.starts[1].settings.training.max_tokens, other.trainings[0].settings.training.max_tokens)
+    assert tokens == (8192, 4096)
 
 
 def test_seeds_are_each_once_and_starts_are_used(tmp_path: Path) -> None:
@@ -68,6 +72,7 @@ def test_ways_to_translate(tmp_path: Path) -> None:
         ),
         (["--data", ".", "--glossary", "5", "--source-lang", "fr"], "--glossary makes documents in English and German"),
         (["--max-tokens", "1024"], "--max-subwords 2048 is more than --max-tokens 1024"),
+        (["--start-max-tokens", "1024"], "--max-subwords 2048 is more than --start-max-tokens 1024"),
         (["--data", "nowhere"], "nowhere is not a folder"),
         (["--source-lang", "fr"], "The synthetic corpus of documents is in de and en only"),
         (["train"], "train is a step of the recipe's"),
