@@ -16,13 +16,13 @@ _HYPOTHESES = "hypotheses"
 """The name of a tensor whose shape alone counts: a row for each sentence, and a column for each of its hypotheses."""
 
 
-def to_cache(rows: Mapping[str, Tensor], queries: int) -> Rows:
+def to_cache(rows: Mapping[str, Tensor | None], queries: int) -> Rows:
     """The cache of these rows for the next steps, which bring a query for each of `queries` hypotheses.
 
-    Every step reads all rows, so that they are stored contiguously.
+    Every step reads all rows, so that they are stored contiguously. A name without a tensor is left out.
     """
-    first = next(iter(rows.values()))
-    stored = {name: x.contiguous() for name, x in rows.items()}
+    stored = {name: x.contiguous() for name, x in rows.items() if x is not None}
+    first = next(iter(stored.values()))
     return {**stored, _HYPOTHESES: first.new_empty(len(first), queries // len(first))}
 
 

@@ -41,15 +41,18 @@ def two_level_attention(
 
     Args:
         sizes: w tokens of a window, m windows that a block opens, and q queries of a block; None for full attention.
-        choosing: in an encoder, where a block opens what its own queries attend to most, how many of the queries count;
-            None in a decoder, where a block's first query and the q - 1 before it choose, and where half of
-            what the best of the windows before it is worth, as many as q tokens pass, counts for a window.
+        choosing: in an encoder, where a block opens what its own queries attend to most by the windows' means, how
+            many of the queries count; None in cross-attention, where a block's first query and the q - 1 before it
+            choose, by the largest score that a window's tokens can have, and where half of what the best of the windows
+            before it is worth, as many as q tokens pass, counts for a window.
     """
     if sizes is None:
         return full_attention(query, key, value)
     width, opened, block = sizes
     windows = torch.arange(len(key)).split(width)
-    shares = _shares_of_windows(query, key, windows)
+    shares = (
+        _shares_by_ranges(query, key, windows, width) if choosing is None else _shares_by_means(query, key, windows)
+    )
     rows = []
     for start in range(0, len(query), block):
         own, past = slice(start, start + block), slice(max(0, start - block + 1), start + 1)
@@ -81,7 +84,7 @@ def causal_two_level_attention(
             weights = torch.softmax(_scores(query[[i]], seen), 1)
         else:
             windows = torch.arange(past * width).split(width)
-            worth = _shares_of_windows(query[start - block + 1 : start + 1], key[: past * width], windows).sum(0)
+            worth = _shares_by_means(query[start - block + 1 : start + 1], key[: past * width], windows).sum(0)
             near = torch.arange(past * width, i + 1)
             weights = _two_level_weights(query[[i]], seen, [*windows, near], {*_best(worth, opened), past})
         rows.append(torch.cat([weights[0], key.new_zeros(len(key) - i - 1)]))
@@ -89,11 +92,25 @@ def causal_two_level_attention(
     return weights @ value, weights
 
 
-def _shares_of_windows(query: Tensor, key: Tensor, windows: Sequence[Tensor]) -> Tensor:
+def _shares_by_means(query: Tensor, key: Tensor, windows: Sequence[Tensor]) -> Tensor:
     """The share of its attention that each query gives to each window, were all of them closed, (T, s)."""
     means = torch.stack([key[window].mean(0) for window in windows])
     counts = torch.tensor([len(window) for window in windows]).to(key)
     return torch.softmax(_scores(query, means) + counts.log(), 1)
+
+
+def _shares_by_ranges(query: Tensor, key: Tensor, windows: Sequence[Tensor], width: int) -> Tensor:
+    """The share of its attention that each query would give to each window, (T, s), were all of them one token: the
+    best key for this query that lies between the window's lowest and highest keys.
+
+    Zeros fill up the last window.
+    """
+    largest = []
+    for window in windows:
+        keys = torch.cat([key[window], key.new_zeros(width - len(window), key.size(1))])
+        best = torch.where(query > 0, keys.amax(0), keys.amin(0))  # (T, d)
+        largest.append((query * best).sum(1) / query.size(1) ** 0.5)
+    return torch.softmax(torch.stack(largest, 1), 1)
 
 
 def _best(worth: Tensor, opened: int) -> set[int]:

@@ -7,10 +7,18 @@ log w. Blocks of q neighbouring queries open the same m windows, and attend to t
     S = Q Kᵀ / √d                  scores of the tokens in opened windows
     out = softmax([S̄, S]) [V̄; V]
 
-A block opens the windows that are worth most, by the sum of P̄ = softmax(Q K̄ᵀ / √d + log w) over queries: in an encoder
-over all its own; in a decoder over as many up to its first one, all of them known when the block begins, as a later
-query would tell an earlier one what comes. As a translation moves on through its source, the windows that follow
-are worth something there, too. The choice has no gradient.
+A block opens the windows that are worth most, by the sum over queries of the shares P̄ that they would give to windows.
+Queries are all its own in an encoder, and in a decoder as many up to its first one, all of them known when the block
+begins, as a later query would tell an earlier one what comes. As a translation moves on through its source, the windows
+that follow are worth something there, too. The choice has no gradient. In self-attention, shares follow from the means:
+
+    P̄ = softmax(Q K̄ᵀ / √d + log w)
+
+Cross-attention often asks for one token, which a mean hides among the others of its window. There they follow from the
+largest score that a window's tokens can have, given its lowest and its highest key, feature by feature (Tang et al.,
+2024):
+
+    P̄ = softmax((min(Q, 0) K_minᵀ + max(Q, 0) K_maxᵀ) / √d)
 
 Keys and values are tables: the means of all windows, and then the tokens. The rows that a block attends to are gathered
 in groups of neighbours, and one call of torch's fused attention does the rest, with a bias that hides the means of
@@ -87,8 +95,40 @@ def token_table(x: Tensor, sizes: LevelSizes, tokens: Tensor | None) -> Tensor:
 
 
 @torch.no_grad()
-def shares_of_windows(query: Tensor, means: Tensor, tokens: Tensor | None) -> Tensor:
-    """The share P̄ of its attention that each query gives to each window, (B, H, T, s), in float32 or better.
+def ranges_of_windows(table: Tensor, width: int, windows: int) -> Tensor:
+    """The lowest and the highest key of each window, feature by feature: (B, H, 2, s, d).
+
+    The zeros that fill up the last window of a sentence count as keys: that is the same however it is padded.
+
+    Args:
+        table: of keys, (B, H, R, d).
+    """
+    keys = table[:, :, -windows * width :].unflatten(2, (windows, width))
+    return torch.stack([keys.amin(3), keys.amax(3)], 2)
+
+
+@torch.no_grad()
+def shares_by_ranges(query: Tensor, ranges: Tensor, tokens: Tensor | None) -> Tensor:
+    """The share P̄ of its attention that each query gives to each window by their ranges, (B, H, T, s), in float32 or
+    better.
+
+    Args:
+        query: (T, B, H, d), not scaled.
+        ranges: the lowest and the highest keys of the windows, (B, H, 2, s, d).
+        tokens: those of each window (B, s); None where none is empty.
+    """
+    query = query.permute(1, 2, 0, 3)
+    lowest, highest = ranges.unbind(2)
+    largest = scores(query.clamp(max=0), lowest) + scores(query.clamp(min=0), highest)
+    if tokens is not None:
+        largest = largest.masked_fill((tokens == 0)[:, None, None], -torch.inf)
+    return torch.softmax(largest, 3)
+
+
+@torch.no_grad()
+def shares_by_means(query: Tensor, means: Tensor, tokens: Tensor | None) -> Tensor:
+    """The share P̄ of its attention that each query gives to each window by their means, (B, H, T, s), in float32 or
+    better.
 
     Args:
         query: (T, B, H, d), not scaled.

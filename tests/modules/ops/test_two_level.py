@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,10 +11,12 @@ from linformer_fairseq.modules.ops.two_level import (
     LevelSizes,
     attend_by_blocks,
     open_windows,
+    ranges_of_windows,
     rank_by_own_queries,
     rank_by_past_queries,
     rank_by_sums,
-    shares_of_windows,
+    shares_by_means,
+    shares_by_ranges,
     token_table,
     weights_by_blocks,
     window_sizes,
@@ -42,6 +45,29 @@ def test_a_table_holds_means_and_then_tokens(lengths: list[int], sizes: LevelSiz
             torch.testing.assert_close(table[sentence, :, number], window.mean(0))
     if set(lengths) == {n} and n % sizes.width == 0:
         torch.testing.assert_close(token_table(x, sizes, None), table)
+
+
+@given(lengths=st.lists(st.integers(1, 70), min_size=1, max_size=3), width=st.sampled_from([1, 2, 3, 4, 48, 64]))
+def test_no_token_scores_higher_than_the_range_of_its_window_says(lengths: list[int], width: int) -> None:
+    n, sizes = max(lengths), LevelSizes(width, 1, 1)
+    windows, padding = sizes.windows(n), torch.arange(n)[:, None] >= torch.tensor(lengths)
+    keys = torch.randn(n, len(lengths), 2, 4, dtype=torch.float64).masked_fill(padding[..., None, None], 0.0)
+    query = torch.randn(5, len(lengths), 2, 4, dtype=torch.float64)
+    tokens = window_sizes(torch.tensor(lengths), windows, width)
+    ranges = ranges_of_windows(token_table(keys, sizes, tokens), width, windows)
+    shares = shares_by_ranges(query, ranges, tokens)
+    of_tokens = torch.softmax(torch.einsum("tbhd,nbhd->bhtn", query, keys) / 2, 3)
+    for sentence, length in enumerate(lengths):
+        own = of_tokens[sentence, :, :, :length].split(width, 2)
+        best = torch.stack([window.amax(2) for window in own], 2)
+        assert not shares[sentence, :, :, len(own) :].any()
+        if width == 1:
+            torch.testing.assert_close(shares[sentence, :, :, :length], best / best.sum(2, keepdim=True))
+        for number, window in enumerate(keys[:length, sentence].split(width)):
+            lowest, highest = ranges[sentence, :, :, number].unbind(1)
+            filled = F.pad(window, (0, 0, 0, 0, 0, width - len(window)))
+            assert torch.equal(lowest, filled.amin(0))
+            assert torch.equal(highest, filled.amax(0))
 
 
 @given(length=st.integers(1, 30), block=st.integers(1, 8), windows=st.integers(1, 6), width=st.integers(1, 9))
@@ -88,7 +114,7 @@ def test_means_know_how_many_tokens_they_stand_for() -> None:
     sizes = LevelSizes(width, 2, 5)
     counts = window_sizes(torch.tensor(lengths), 6, width)
     table = token_table(keys, sizes, counts)
-    opened = rank_by_past_queries(shares_of_windows(query, table[:, :, :6], counts), sizes, counts)[..., :2]
+    opened = rank_by_past_queries(shares_by_means(query, table[:, :, :6], counts), sizes, counts)[..., :2]
     source = open_windows(table, table, opened, sizes, 6, counts)
     out = attend_by_blocks(query, source, 5, 0.0)
     weights = weights_by_blocks(query, source, opened, 5, width, 6, counts)
@@ -102,8 +128,12 @@ def test_means_know_how_many_tokens_they_stand_for() -> None:
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("autocast", [False, True])
 def test_shares_of_scores_beyond_half_precision(dtype: torch.dtype, autocast: bool) -> None:
-    query, means = 300 * torch.randn(9, 2, 2, 64).to(dtype), 300 * torch.randn(2, 2, 5, 64).to(dtype)
+    query, table = 300 * torch.randn(9, 2, 2, 64).to(dtype), 300 * torch.randn(2, 2, 25, 64).to(dtype)
+    tokens = torch.tensor([[4, 4, 4, 2, 0]] * 2)
     with torch.autocast("cpu", dtype, enabled=autocast):
-        shares = shares_of_windows(query, means, torch.tensor([[4, 4, 4, 2, 0]] * 2))
-    assert shares.dtype == torch.float32
-    torch.testing.assert_close(shares.sum(3), torch.ones(2, 2, 9))
+        by_means = shares_by_means(query, table[:, :, :5], tokens)
+        by_ranges = shares_by_ranges(query, ranges_of_windows(table, 4, 5), tokens)
+    for shares in (by_means, by_ranges):
+        assert shares.dtype == torch.float32
+        torch.testing.assert_close(shares.sum(3), torch.ones(2, 2, 9))
+        assert not shares[..., 4].any()
