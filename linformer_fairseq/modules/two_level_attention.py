@@ -19,8 +19,7 @@ from linformer_fairseq.modules.ops.two_level import (
     rank_by_own_queries,
     rank_by_past_queries,
     rank_by_sums,
-    shares_by_means,
-    shares_by_ranges,
+    shares_of_windows,
     token_table,
     weights_by_blocks,
     window_sizes,
@@ -109,7 +108,7 @@ class TwoLevelAttention(SourceAttention[Levels]):
     It costs O(T (n / w + m w)) for T queries. In self-attention a block opens what its own queries attend to most, in
     cross-attention what its first query and the q - 1 before it do, so that no target token depends on a later one;
     there the windows that follow, as many as q tokens pass, count half. How much a query attends to a window is judged
-    by its mean in self-attention, and by the largest score that its tokens can have in cross-attention.
+    by its mean, and in cross-attention by the largest score that its tokens can have, too.
     Sentences with fewer than `exact_below` tokens, with at most k, and those whose windows are all opened get full
     attention. Which form is computed depends on the length of a sentence alone.
 
@@ -170,11 +169,11 @@ class TwoLevelAttention(SourceAttention[Levels]):
             return self._attend_to_tokens(call.query, levels, call)
         query, block = self._queries(call.query), form.sizes.block
         tokens = form.tokens(levels.lengths)
-        if levels.ranges is None:
-            shares = shares_by_means(query, levels.keys[:, :, : form.windows()], tokens)
-            ranked = rank_by_own_queries(shares, block, None if form.full else call.padding_mask)
+        shares = shares_of_windows(query, levels.keys[:, :, : form.windows()], levels.ranges, tokens)
+        if self.self_attention:
+            mask = None if form.full else call.padding_mask
+            ranked = rank_by_own_queries(shares, block, mask)
         else:
-            shares = shares_by_ranges(query, levels.ranges, tokens)
             ranked = rank_by_past_queries(shares, form.sizes, tokens)
         return self._attend_to_levels(query, ranked[..., : form.sizes.opened], block, form, levels, call)
 
@@ -214,7 +213,6 @@ class TwoLevelAttention(SourceAttention[Levels]):
         """The past with one more query (1, B h, H, d), and with the choice of its block."""
         row = query.transpose(0, 1)
         assert form.sizes is not None
-        assert levels.ranges is not None
         if position % form.sizes.block:
             assert past is not None
             return Past(torch.cat([past.queries, row], 1), past.opened)
@@ -222,7 +220,7 @@ class TwoLevelAttention(SourceAttention[Levels]):
         hypotheses = len(queries) // len(levels.keys)
         rows = fold_beams(queries.transpose(0, 1).flatten(2), hypotheses).unflatten(2, query.shape[2:])
         tokens = form.tokens(levels.lengths)
-        shares = shares_by_ranges(rows, levels.ranges, tokens)
+        shares = shares_of_windows(rows, levels.keys[:, :, : form.windows()], levels.ranges, tokens)
         shares = shares.unflatten(2, (-1, hypotheses)).permute(0, 3, 1, 2, 4).flatten(0, 1)  # (B h, H, t, s)
         tokens = None if tokens is None else tokens.repeat_interleave(hypotheses, 0)
         return Past(row, rank_by_sums(shares, form.sizes.ahead, tokens)[..., : form.sizes.opened])

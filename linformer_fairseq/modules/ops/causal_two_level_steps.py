@@ -19,7 +19,7 @@ from torch import Tensor
 from linformer_fairseq.modules.ops.causal_two_level import shares_over_tokens
 from linformer_fairseq.modules.ops.precision import scores
 from linformer_fairseq.modules.ops.thresholds import thresholds
-from linformer_fairseq.modules.ops.two_level import LevelSizes, rank_by_sums, shares_by_means
+from linformer_fairseq.modules.ops.two_level import LevelSizes, rank_by_sums, shares_of_windows
 
 FIRST_TOKENS = 128
 """Tokens whose windows there is room for at first, about; room doubles where it does not suffice."""
@@ -194,7 +194,7 @@ def _rank(history: History, queries: Tensor, past: int) -> Tensor:
     (q, B, H, d)."""
     every = torch.arange(past, device=queries.device).expand(*queries.shape[1:3], -1)
     means = _gather(history.mean_keys, history.places, every)
-    return rank_by_sums(shares_by_means(queries, means, None)).squeeze(2)
+    return rank_by_sums(shares_of_windows(queries, means, None, None)).squeeze(2)
 
 
 def _gather(x: Tensor, places: Tensor, windows: Tensor) -> Tensor:

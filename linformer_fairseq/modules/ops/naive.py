@@ -43,16 +43,16 @@ def two_level_attention(
         sizes: w tokens of a window, m windows that a block opens, and q queries of a block; None for full attention.
         choosing: in an encoder, where a block opens what its own queries attend to most by the windows' means, how
             many of the queries count; None in cross-attention, where a block's first query and the q - 1 before it
-            choose, by the largest score that a window's tokens can have, and where half of what the best of the windows
-            before it is worth, as many as q tokens pass, counts for a window.
+            choose, by the largest score that a window's tokens can have, too, and where half of what the best of the
+            windows before it is worth, as many as q tokens pass, counts for a window.
     """
     if sizes is None:
         return full_attention(query, key, value)
     width, opened, block = sizes
     windows = torch.arange(len(key)).split(width)
-    shares = (
-        _shares_by_ranges(query, key, windows, width) if choosing is None else _shares_by_means(query, key, windows)
-    )
+    shares = _shares_by_means(query, key, windows)
+    if choosing is None:
+        shares = shares + _shares_by_ranges(query, key, windows, width)
     rows = []
     for start in range(0, len(query), block):
         own, past = slice(start, start + block), slice(max(0, start - block + 1), start + 1)

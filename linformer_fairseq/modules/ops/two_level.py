@@ -14,11 +14,11 @@ that follow are worth something there, too. The choice has no gradient. In self-
 
     P̄ = softmax(Q K̄ᵀ / √d + log w)
 
-Cross-attention often asks for one token, which a mean hides among the others of its window. There they follow from the
-largest score that a window's tokens can have, given its lowest and its highest key, feature by feature (Tang et al.,
-2024):
+Cross-attention often asks for one token, which a mean hides among the others of its window. There P̄ is the sum of these
+shares and of those that follow from the largest score that a window's tokens can have, given its lowest and its highest
+key, feature by feature (Tang et al., 2024):
 
-    P̄ = softmax((min(Q, 0) K_minᵀ + max(Q, 0) K_maxᵀ) / √d)
+    P̄ = softmax(Q K̄ᵀ / √d + log w) + softmax((min(Q, 0) K_minᵀ + max(Q, 0) K_maxᵀ) / √d)
 
 Keys and values are tables: the means of all windows, and then the tokens. The rows that a block attends to are gathered
 in groups of neighbours, and one call of torch's fused attention does the rest, with a bias that hides the means of
@@ -108,37 +108,28 @@ def ranges_of_windows(table: Tensor, width: int, windows: int) -> Tensor:
 
 
 @torch.no_grad()
-def shares_by_ranges(query: Tensor, ranges: Tensor, tokens: Tensor | None) -> Tensor:
-    """The share P̄ of its attention that each query gives to each window by their ranges, (B, H, T, s), in float32 or
-    better.
-
-    Args:
-        query: (T, B, H, d), not scaled.
-        ranges: the lowest and the highest keys of the windows, (B, H, 2, s, d).
-        tokens: those of each window (B, s); None where none is empty.
-    """
-    query = query.permute(1, 2, 0, 3)
-    lowest, highest = ranges.unbind(2)
-    largest = scores(query.clamp(max=0), lowest) + scores(query.clamp(min=0), highest)
-    if tokens is not None:
-        largest = largest.masked_fill((tokens == 0)[:, None, None], -torch.inf)
-    return torch.softmax(largest, 3)
-
-
-@torch.no_grad()
-def shares_by_means(query: Tensor, means: Tensor, tokens: Tensor | None) -> Tensor:
-    """The share P̄ of its attention that each query gives to each window by their means, (B, H, T, s), in float32 or
-    better.
+def shares_of_windows(query: Tensor, means: Tensor, ranges: Tensor | None, tokens: Tensor | None) -> Tensor:
+    """The share P̄ of its attention that each query gives to each window, (B, H, T, s), in float32 or better; twice the
+    share where there are ranges.
 
     Args:
         query: (T, B, H, d), not scaled.
         means: the mean keys of the windows, (B, H, s, d).
+        ranges: their lowest and their highest keys, (B, H, 2, s, d); None where the means decide alone.
         tokens: those of each window (B, s); None where all have the same number.
     """
-    of_means = scores(query.permute(1, 2, 0, 3), means)
+    query = query.permute(1, 2, 0, 3)
+    of_means = scores(query, means)
     if tokens is not None:
         of_means = of_means + tokens.to(of_means.dtype).log()[:, None, None]
-    return torch.softmax(of_means, 3)
+    shares = torch.softmax(of_means, 3)
+    if ranges is None:
+        return shares
+    lowest, highest = ranges.unbind(2)
+    largest = scores(query.clamp(max=0), lowest) + scores(query.clamp(min=0), highest)
+    if tokens is not None:
+        largest = largest.masked_fill((tokens == 0)[:, None, None], -torch.inf)
+    return shares + torch.softmax(largest, 3)
 
 
 def rank_by_own_queries(shares: Tensor, block: int, padding: Tensor | None) -> Tensor:

@@ -15,8 +15,7 @@ from linformer_fairseq.modules.ops.two_level import (
     rank_by_own_queries,
     rank_by_past_queries,
     rank_by_sums,
-    shares_by_means,
-    shares_by_ranges,
+    shares_of_windows,
     token_table,
     weights_by_blocks,
     window_sizes,
@@ -55,7 +54,9 @@ def test_no_token_scores_higher_than_the_range_of_its_window_says(lengths: list[
     query = torch.randn(5, len(lengths), 2, 4, dtype=torch.float64)
     tokens = window_sizes(torch.tensor(lengths), windows, width)
     ranges = ranges_of_windows(token_table(keys, sizes, tokens), width, windows)
-    shares = shares_by_ranges(query, ranges, tokens)
+    none = torch.zeros(len(lengths), 2, windows, 4, dtype=torch.float64)  # means that tell nothing
+    by_size = tokens / tokens.sum(1, keepdim=True)
+    shares = shares_of_windows(query, none, ranges, tokens) - by_size[:, None, None]
     of_tokens = torch.softmax(torch.einsum("tbhd,nbhd->bhtn", query, keys) / 2, 3)
     for sentence, length in enumerate(lengths):
         own = of_tokens[sentence, :, :, :length].split(width, 2)
@@ -114,7 +115,7 @@ def test_means_know_how_many_tokens_they_stand_for() -> None:
     sizes = LevelSizes(width, 2, 5)
     counts = window_sizes(torch.tensor(lengths), 6, width)
     table = token_table(keys, sizes, counts)
-    opened = rank_by_past_queries(shares_by_means(query, table[:, :, :6], counts), sizes, counts)[..., :2]
+    opened = rank_by_past_queries(shares_of_windows(query, table[:, :, :6], None, counts), sizes, counts)[..., :2]
     source = open_windows(table, table, opened, sizes, 6, counts)
     out = attend_by_blocks(query, source, 5, 0.0)
     weights = weights_by_blocks(query, source, opened, 5, width, 6, counts)
@@ -131,9 +132,9 @@ def test_shares_of_scores_beyond_half_precision(dtype: torch.dtype, autocast: bo
     query, table = 300 * torch.randn(9, 2, 2, 64).to(dtype), 300 * torch.randn(2, 2, 25, 64).to(dtype)
     tokens = torch.tensor([[4, 4, 4, 2, 0]] * 2)
     with torch.autocast("cpu", dtype, enabled=autocast):
-        by_means = shares_by_means(query, table[:, :, :5], tokens)
-        by_ranges = shares_by_ranges(query, ranges_of_windows(table, 4, 5), tokens)
-    for shares in (by_means, by_ranges):
+        by_means = shares_of_windows(query, table[:, :, :5], None, tokens)
+        by_both = shares_of_windows(query, table[:, :, :5], ranges_of_windows(table, 4, 5), tokens)
+    for shares, total in ((by_means, 1.0), (by_both, 2.0)):
         assert shares.dtype == torch.float32
-        torch.testing.assert_close(shares.sum(3), torch.ones(2, 2, 9))
+        torch.testing.assert_close(shares.sum(3), torch.full((2, 2, 9), total))
         assert not shares[..., 4].any()
