@@ -8,9 +8,9 @@ log w. Blocks of q neighbouring queries open the same m windows, and attend to t
     out = softmax([S̄, S]) [V̄; V]
 
 A block opens the windows that are worth most, by the sum over queries of the shares P̄ that they would give to windows.
-Queries are all its own in an encoder, and in a decoder as many up to its first one, all of them known when the block
+In an encoder these are all its own queries; in a decoder, as many up to its first one, all of them known when the block
 begins, as a later query would tell an earlier one what comes. As a translation moves on through its source, the windows
-that follow are worth something there, too. The choice has no gradient. In self-attention, shares follow from the means:
+that follow are worth something there, too. The choice has no gradient. In self-attention
 
     P̄ = softmax(Q K̄ᵀ / √d + log w)
 

@@ -46,29 +46,32 @@ def test_a_table_holds_means_and_then_tokens(lengths: list[int], sizes: LevelSiz
         torch.testing.assert_close(token_table(x, sizes, None), table)
 
 
-@given(lengths=st.lists(st.integers(1, 70), min_size=1, max_size=3), width=st.sampled_from([1, 2, 3, 4, 48, 64]))
-def test_no_token_scores_higher_than_the_range_of_its_window_says(lengths: list[int], width: int) -> None:
+@given(lengths=st.lists(st.integers(1, 70), min_size=1, max_size=3), width=st.sampled_from([2, 3, 4, 48, 64]))
+def test_ranges_are_those_of_the_tokens_of_windows(lengths: list[int], width: int) -> None:
     n, sizes = max(lengths), LevelSizes(width, 1, 1)
     windows, padding = sizes.windows(n), torch.arange(n)[:, None] >= torch.tensor(lengths)
     keys = torch.randn(n, len(lengths), 2, 4, dtype=torch.float64).masked_fill(padding[..., None, None], 0.0)
-    query = torch.randn(5, len(lengths), 2, 4, dtype=torch.float64)
     tokens = window_sizes(torch.tensor(lengths), windows, width)
     ranges = ranges_of_windows(token_table(keys, sizes, tokens), width, windows)
-    none = torch.zeros(len(lengths), 2, windows, 4, dtype=torch.float64)  # means that tell nothing
-    by_size = tokens / tokens.sum(1, keepdim=True)
-    shares = shares_of_windows(query, none, ranges, tokens) - by_size[:, None, None]
-    of_tokens = torch.softmax(torch.einsum("tbhd,nbhd->bhtn", query, keys) / 2, 3)
     for sentence, length in enumerate(lengths):
-        own = of_tokens[sentence, :, :, :length].split(width, 2)
-        best = torch.stack([window.amax(2) for window in own], 2)
-        assert not shares[sentence, :, :, len(own) :].any()
-        if width == 1:
-            torch.testing.assert_close(shares[sentence, :, :, :length], best / best.sum(2, keepdim=True))
         for number, window in enumerate(keys[:length, sentence].split(width)):
             lowest, highest = ranges[sentence, :, :, number].unbind(1)
             filled = F.pad(window, (0, 0, 0, 0, 0, width - len(window)))
             assert torch.equal(lowest, filled.amin(0))
             assert torch.equal(highest, filled.amax(0))
+
+
+def test_shares_of_windows_of_one_token_are_those_of_full_attention() -> None:
+    """By ranges as by means."""
+    query, keys = (torch.randn(length, 2, 3, 4, dtype=torch.float64) for length in (5, 9))
+    tokens = (torch.arange(9) < torch.tensor([9, 6])[:, None]).long()
+    table = keys.permute(1, 2, 0, 3)
+    expected = torch.softmax(
+        (torch.einsum("tbhd,nbhd->bhtn", query, keys) / 2).masked_fill((tokens == 0)[:, None, None], -torch.inf), 3
+    )
+    torch.testing.assert_close(shares_of_windows(query, table, None, tokens), expected)
+    both = shares_of_windows(query, table, ranges_of_windows(table, 1, 9), tokens)
+    torch.testing.assert_close(both, 2 * expected)
 
 
 @given(length=st.integers(1, 30), block=st.integers(1, 8), windows=st.integers(1, 6), width=st.integers(1, 9))
