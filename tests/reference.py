@@ -77,6 +77,14 @@ def make_attention(
     return attention.to(dtype).eval()
 
 
+def look_at_inputs(attention: ProjectedAttention) -> None:
+    """Makes queries and keys the inputs themselves, so that a test says which of them look at which."""
+    with torch.no_grad():
+        for layer in (attention.q_proj, attention.k_proj):
+            layer.weight.copy_(torch.eye(attention.embed_dim))
+            layer.bias.zero_()
+
+
 def padding_mask(lengths: Sequence[int], n: int | None = None) -> Tensor:
     """Returns the mask (B, n) of these lengths, true at padded positions; n is the longest unless given."""
     return torch.arange(n or max(lengths)) >= torch.tensor(lengths)[:, None]

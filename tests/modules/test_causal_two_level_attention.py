@@ -8,7 +8,7 @@ from torch import Tensor
 
 from linformer_fairseq.modules import CausalTwoLevelAttention
 from linformer_fairseq.modules.ops.thresholds import CPU
-from tests.reference import make_attention, padding_mask
+from tests.reference import look_at_inputs, make_attention, padding_mask
 from tests.steps import check_steps_equal_one_pass, decode
 
 SIZES = st.fixed_dictionaries(
@@ -66,10 +66,7 @@ def test_all_of_the_past_matters() -> None:
 @pytest.mark.parametrize("in_steps", [False, True])
 def test_the_first_token_is_found_at_position_2000(in_steps: bool) -> None:
     attention = make(k=64, n=2048, num_heads=1, exact_below=256)
-    with torch.no_grad():
-        for layer in (attention.q_proj, attention.k_proj):
-            layer.weight.copy_(torch.eye(8))
-            layer.bias.zero_()
+    look_at_inputs(attention)
     keys = torch.zeros(2001, 1, 8, dtype=torch.float64)
     keys[0, :, 0] = 500.0
     queries = torch.zeros_like(keys)
