@@ -78,7 +78,7 @@ def parse(words: list[str]) -> None:
     elif program == "examples/quality/run.sh":
         _, others = quality.build_parser().parse_known_args(["--out", "OUT", *arguments[1:]])
         recipe.build_parser().parse_args(["--data", arguments[0], *others])
-    elif program == "examples/documents/run.sh":
+    elif program in ("examples/documents/run.sh", "examples/documents/study.sh"):
         _, others = study.build_parser().parse_known_args(["--out", "OUT", *arguments])
         recipe.build_parser(OF_DOCUMENTS).parse_args(others)
     elif program.startswith("examples/") and not program.endswith(("prepare.sh", "convert.sh")):

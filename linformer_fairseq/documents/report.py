@@ -16,7 +16,7 @@ from linformer_fairseq.recipe.datasets.documents import GLOSSARIES
 from . import plots
 from .arms import ARMS, for_length
 from .costs import TRAINING, TRANSLATION
-from .found import RESULTS, Found, cost_rows, difference_of, glossary_means, label, mean, rows_of, ways_in
+from .found import RESULTS, Found, cost_rows, difference_of, glossary_means, is_of, label, mean, rows_of, ways_in
 from .sets import GLOSSARY, LONG, TEST, VALID
 from .translate import FORCED, FREE, Way
 
@@ -115,6 +115,19 @@ def _cell(found: Found, arm: str, way: Way) -> str:
     return score if difference is None else f"{score} ({_difference(difference)})"
 
 
+def _each_seed(
+    found: Found, by_arm: dict[str, list[Found]], headers: list[str], cells: Callable[[Found], list[str]]
+) -> list[str]:
+    """Returns a table with a line for every seed of the models that have several; nothing where none has."""
+    lines = [
+        [label(found, arm), str(row["seed"]), *cells(row)]
+        for arm, rows in by_arm.items()
+        if len(rows) > 1
+        for row in rows
+    ]
+    return ["Each seed by itself:", table(["Model", "Seed", *headers], lines)] if lines else []
+
+
 def _points(found: Found) -> str:
     """Returns a difference of shares, in points of 100."""
     return f"{100 * found['mean']:+.1f} [{100 * found['low']:+.1f}, {100 * found['high']:+.1f}]"
@@ -140,6 +153,7 @@ def _quality(found: Found) -> list[str]:
             headers = ["Model", *(f"{way.longest:,} tokens" for way in ways)]
             parts += [f"d-BLEU (a document is a segment) on {what}; in brackets the difference from the Transformer:"]
             parts += [table(headers, lines)]
+    parts += _quality_of_each_seed(found)
     if ways := ways_in(found, TEST):
         way = ways[-1]
         lines = []
@@ -160,6 +174,19 @@ def _quality(found: Found) -> list[str]:
             f"Signatures: {', '.join(f'`{signature}`' for signature in signatures)}.",
         ]
     return parts
+
+
+def _quality_of_each_seed(found: Found) -> list[str]:
+    ways = [*ways_in(found, TEST), *ways_in(found, LONG)]
+    if not ways:
+        return []
+    scores = {(row["arm"], row["seed"], way): row["d_bleu"] for way in ways for row in found["rows"] if is_of(row, way)}
+    return _each_seed(
+        found,
+        rows_of(found, ways[0]),
+        [f"{way.set_name}, {way.longest:,} tokens" for way in ways],
+        lambda row: [_number(scores.get((row["arm"], row["seed"], way)), ".2f") for way in ways],
+    )
 
 
 def _number(value: float | None, form: str) -> str:
@@ -249,6 +276,12 @@ def _glossary(found: Found) -> list[str]:
         if difference := difference_of(found, arm, ways[-1]):
             cells = [f"{cell} ({_points(own)})" for cell, own in zip(cells, difference["glossary"], strict=True)]
         lines.append([label(found, arm), *cells, _number(mean(rows, "d_bleu"), ".2f")])
+    seeds = _each_seed(
+        found,
+        by_arm,
+        [*headers, "d-BLEU"],
+        lambda row: [*(f"{100 * share:.1f}" for share in glossary_means([row])), f"{row['d_bleu']:.2f}"],
+    )
     return [
         "## Glossaries",
         "Synthetic documents whose first lines say how made-up names are to be translated, drawn anew for each "
@@ -256,6 +289,7 @@ def _glossary(found: Found) -> list[str]:
         "there, in its line or in a later sentence; the first row is what a name drawn from the same glossary would "
         "give. In brackets the difference from the Transformer in points, with the same kind of interval:",
         table(["Model", *headers, "d-BLEU"], lines),
+        *seeds,
     ]
 
 

@@ -10,7 +10,7 @@ from sacrebleu.metrics import BLEU
 from linformer_fairseq.documents.arms import ARMS
 from linformer_fairseq.documents.found import difference_of, rows_of
 from linformer_fairseq.documents.plots import write_plots
-from linformer_fairseq.documents.report import _beyond_training, _cell, _cost_table
+from linformer_fairseq.documents.report import _beyond_training, _cell, _cost_table, _quality_of_each_seed
 from linformer_fairseq.documents.results import _described, _differences
 from linformer_fairseq.documents.sets import DocumentSet
 from linformer_fairseq.documents.translate import Way
@@ -81,6 +81,25 @@ def test_cells_have_the_mean_of_the_seeds_and_the_difference(found: dict[str, An
     assert list(rows_of(found, WAY)) == list(found["arms"])
 
 
+def cells_of(table: str) -> list[list[str]]:
+    """The cells of a Markdown table, the head first."""
+    lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines()]
+    return [lines[0], *lines[2:]]
+
+
+def test_models_with_several_seeds_have_a_line_for_each(found: dict[str, Any]) -> None:
+    _, shown = _quality_of_each_seed(found)
+    assert cells_of(shown) == [
+        ["Model", "Seed", "test, 512 tokens", "test, 2,048 tokens"],
+        ["Transformer", "1", "50.00", "–"],
+        ["Transformer", "2", "80.00", "–"],
+        ["two levels", "1", "50.00", "–"],
+        ["two levels", "2", "80.00", "–"],
+    ]
+    found["rows"] = [own for own in ROWS if own["seed"] == 1]
+    assert _quality_of_each_seed(found) == []
+
+
 def test_costs_stand_beside_multiples_of_the_transformers(found: dict[str, Any]) -> None:
     costs = [
         {"arm": "transformer", "tokens_per_second": 2000.0, "note": "", "base": {"tokens_per_second": 2000.0}},
@@ -90,9 +109,8 @@ def test_costs_stand_beside_multiples_of_the_transformers(found: dict[str, Any])
     ]
     rows = {512: {own["arm"]: own for own in costs}, 1024: {"transformer": costs[0]}}
     shown = _cost_table(found, rows, "tokens_per_second", 1.0, ",.0f")
-    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in shown.splitlines()]
-    assert cells[0] == ["Model", "512 tokens", "1,024 tokens"]
-    assert cells[2:] == [
+    assert cells_of(shown) == [
+        ["Model", "512 tokens", "1,024 tokens"],
         ["Transformer", "2,000 (1.00)", "2,000 (1.00)"],
         ["two levels", "5,000 (1.25)", "–"],
         ["Linformer", "did not fit into memory", "–"],

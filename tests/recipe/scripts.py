@@ -46,13 +46,16 @@ def finish(script: str, out: Path, *arguments: str, **variables: str) -> str:
     return said
 
 
-def recipe_arguments(script: str, out: Path, *arguments: str, **variables: str) -> list[str]:
-    """Returns what a script would give the recipe, as a stand-in for the virtual environment's Python tells it."""
+def recipe_arguments(
+    script: str, out: Path, *arguments: str, program: str = "linformer_fairseq.recipe", **variables: str
+) -> list[str]:
+    """Returns what a script would give the recipe, or another program, as a stand-in for the virtual environment's
+    Python tells it."""
     stand_in = out.parent / "stand-in"
     (stand_in / "bin").mkdir(parents=True, exist_ok=True)
     (stand_in / "bin" / "python").write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
     (stand_in / "bin" / "python").chmod(0o755)
     said = finish(script, out, *arguments, **{**variables, "LINFORMER_VENV": str(stand_in)})
     _, module, *given = said.splitlines()
-    assert module == "linformer_fairseq.recipe"
+    assert module == program
     return given
