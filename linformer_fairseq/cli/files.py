@@ -15,7 +15,7 @@ from .errors import DiskFullError, UserError
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Yields a temporary path beside `path`, renamed to `path` at the end, so that nobody reads half a file."""
-    part = path.with_name(path.name + ".part")
+    part = part_of(path)
     try:
         yield part
         os.replace(part, path)
@@ -23,6 +23,11 @@ def replacing(path: Path) -> Iterator[Path]:
         with suppress(OSError):
             part.unlink()
         raise
+
+
+def part_of(path: Path) -> Path:
+    """Returns where a file is until it is whole."""
+    return path.with_name(path.name + ".part")
 
 
 def is_full(error: Exception) -> bool:

@@ -99,7 +99,11 @@ def build_parser() -> Parser:
     switch: dict[str, Any] = {"action": argparse.BooleanOptionalAction}
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder for all results")
     parser.add_argument(
-        "--arms", type=_arms, default=",".join(ARMS), metavar="NAME[,NAME]", help="what to train and translate with"
+        "--arms",
+        type=_arms,
+        default=",".join(ARMS),
+        metavar="NAME[,NAME]",
+        help="what to train, to translate with and to report on",
     )
     parser.add_argument(
         "--seeds", type=ascending, default="1,2,3", metavar="S[,S]", help="seeds; most arms have the first"
@@ -163,6 +167,8 @@ def parse(argv: Sequence[str]) -> Study:
     positions = [part for flag in POSITION_FLAGS for part in (flag, str(own.lengths[-1]))]
     train_args = argv[cut + 1 :] if cut < len(argv) else []
     run = recipe.parse([*DEFAULTS, "--out", str(own.out), *others, "--", *positions, *train_args], OF_DOCUMENTS)
+    if own.report_only and own.merge:
+        raise UserError("--report-only writes the report of what is stored: leave out --merge, or --report-only.")
     if run.step != "compare":
         raise UserError(f"{run.step} is a step of the recipe's: the study always does all of them.")
     settings, longest = run.settings, run.settings.text.max_subwords

@@ -13,14 +13,17 @@ TRANSFORMER = "transformer"
 START = Variant("start", "Transformer, before documents", what="full attention, trained on a few sentences at a time")
 """What all others start from."""
 SENTENCES = Variant(
-    "sentences", "Transformer, sentence by sentence", what="the start of all others, which translates single sentences"
+    "sentences",
+    "Transformer, sentence by sentence",
+    what="the start of all others, which has been trained no further and translates single sentences",
 )
 CONVERTED = Variant(
     "converted",
-    "two levels (with decoder), not trained",
+    "two levels (with decoder), converted",
     ALL_PLACES,
     TWO_LEVEL,
-    what="the Transformer that was trained on documents, with all three attentions turned into two levels",
+    what="the Transformer that was trained on documents, with all three attentions turned into two levels and no "
+    "training after that",
 )
 FUSED = Variant(
     "fused",

@@ -61,6 +61,7 @@ def measure_costs(trainings: Sequence[Training], study: Study) -> None:
         "batch_tokens": study.batch_tokens,
         "beam": study.settings.translation.beam,
         "precision": "fp32" if settings.on_cpu else settings.precision,
+        "translation_precision": settings.inference_precision,
         "threads": study.threads,
         "machine": describe_machine(),
     }

@@ -7,7 +7,7 @@ from typing import Any
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.cli.files import read_json
 
-from .arms import ARMS
+from .arms import ARMS, START
 from .found import RESULTS, Found, way_of
 
 OWN = ("commands", "machines", "arms", "trainings", "costs", "rows", "differences")
@@ -40,12 +40,13 @@ def merged(own: Found, others: Sequence[tuple[Path, Found]]) -> Found:
     found = {**own, **{name: [*own[name]] for name in ("commands", "machines", "trainings", "rows")}}
     found["arms"] = {**own["arms"]}
     for path, other in others:
-        _check_same(path, found, other)
+        check_same(path, found, other)
         found["costs"] = _merged_costs(path, found["costs"], other["costs"])
         for name in ("commands", "machines"):
             found[name] += [value for value in other[name] if value not in found[name]]
-        for name in ("trainings", "rows"):
-            found[name] += other[name]
+        known = {_model_of(row) for row in found["trainings"]}  # starts, if any
+        found["trainings"] += [row for row in other["trainings"] if _model_of(row) not in known]
+        found["rows"] += other["rows"]
         found["arms"] |= other["arms"]
     return {**found, "arms": {name: found["arms"][name] for name in ARMS if name in found["arms"]}}
 
@@ -70,7 +71,12 @@ def _cost_of(row: Found) -> tuple[str, int, str]:
     return row["part"], row["length"], row["arm"]
 
 
-def _check_same(path: Path, found: Found, other: Found) -> None:
+def check_same(path: Path, found: Found, other: Found) -> None:
+    """Looks whether the results of a file are of the same study as `found`, which may not have all of its own yet.
+
+    Raises:
+        UserError: they are not, or have a model with a seed that is there already.
+    """
     for name in sorted((found.keys() | other.keys()) - set(OWN)):
         if found.get(name) != other.get(name):
             raise UserError(
@@ -78,7 +84,7 @@ def _check_same(path: Path, found: Found, other: Found) -> None:
                 f"{found.get(name)!r}: leave it out."
             )
     references = {way_of(row): _reference_lengths(row) for row in found["rows"]}
-    models = {_model_of(row) for row in found["trainings"]}
+    models = {_model_of(row) for row in found["trainings"] if row["arm"] != START.name}  # each machine has its starts
     for row in other["rows"]:
         if references.get(way_of(row), _reference_lengths(row)) != _reference_lengths(row):
             raise UserError(f"{path} is of other documents: prepare both studies with the same text and settings.")

@@ -45,11 +45,11 @@ def prepare(
     """
     langs = (text.source_lang, text.target_lang)
     prepare_subwords(text, out / "text", threads)
-    for folder, what, own in (
-        (SENTENCES, "Making short examples", tuple(start_resolutions)),
-        (EXAMPLES, "Making examples of documents", (*resolutions, None)),
+    for folder, what, own, splits in (
+        (SENTENCES, "Making short examples", tuple(start_resolutions), ("train",)),
+        (EXAMPLES, "Making examples of documents", (*resolutions, None), ("train", "valid")),
     ):
-        build_folder(out / folder, what, partial(_write_examples, text, own, out))
+        build_folder(out / folder, what, partial(_write_examples, text, own, splits, out))
     build_folder(out / TESTED, "Making sets of documents", lambda to: _write_sets(text, lengths, out, to))
     (out / "bin").mkdir(exist_ok=True)
     dictionary = out / "bin" / EXAMPLES / f"dict.{langs[0]}.txt"
@@ -81,13 +81,13 @@ def _subwords(prefix: Path, langs: tuple[str, str]) -> int:
     return sum(len(line.split()) + 1 for path in paths for line in texts.stream_lines(path))
 
 
-def _write_examples(text: Text, resolutions: Sequence[int | None], out: Path, to: Path) -> None:
-    """Writes training examples, and the documents that are validated on, cut where they are too long."""
+def _write_examples(text: Text, resolutions: Sequence[int | None], splits: Sequence[str], out: Path, to: Path) -> None:
+    """Writes training examples and, of the split "valid", documents, cut where they are too long."""
     langs, longest = (text.source_lang, text.target_lang), text.max_subwords
     counts: Counter[str] = Counter()
 
     def pairs() -> Iterator[tuple[str, Pair]]:
-        for split in ("train", "valid"):
+        for split in splits:
             documents, glossaries = _documents(out, split, langs)
             for number, document in enumerate((*documents, *glossaries), 1):
                 try:
@@ -104,7 +104,7 @@ def _write_examples(text: Text, resolutions: Sequence[int | None], out: Path, to
                     raise refusal(split, number, error, longest) from None
 
     texts.write_pairs(to, langs, pairs())
-    say(f"  {counts['train']:,} examples to train on, {counts['valid']:,} to validate on")
+    say("  " + ", ".join(f"{count:,} for {split}" for split, count in counts.items()))
 
 
 def _documents(out: Path, split: str, langs: tuple[str, str]) -> tuple[list[Document], list[Document]]:
@@ -122,12 +122,13 @@ def _write_sets(text: Text, cuts: Sequence[int], out: Path, to: Path) -> None:
     lengths = {
         split: list(zip(*(sets.subwords(bpe, split, lang) for lang in langs), strict=True)) for split in texts.SPLITS
     }
+    shortest = min(cuts[0], text.max_subwords)
     for split in ("valid", "test"):
         for number, (length, _) in enumerate(lengths[split], 1):
-            if length > cuts[0]:
+            if length > shortest:
                 raise UserError(
                     f"Sentence {number:,} of the {split} set has {length:,} subwords, its end included, more than the "
-                    f"{cuts[0]:,} at which documents are cut: split it up, or raise --lengths."
+                    f"{shortest:,} at which documents are cut: split it up, or raise --lengths or --max-subwords."
                 )
     spans = sets.spans_of(read_json(out / "text" / "raw" / FACTS), lengths, cuts[-1], text.max_subwords)
     for name, (split, own) in spans.items():

@@ -12,6 +12,7 @@ from linformer_fairseq.cli.progress import say
 from linformer_fairseq.cli.tables import UNKNOWN, table
 from linformer_fairseq.length_buckets import Bucket
 from linformer_fairseq.recipe.datasets.documents import GLOSSARIES
+from linformer_fairseq.recipe.glossary import TRANSLATIONS
 
 from . import plots
 from .arms import ARMS, for_length
@@ -19,6 +20,11 @@ from .costs import TRAINING, TRANSLATION
 from .found import RESULTS, Found, cost_rows, difference_of, glossary_means, is_of, label, mean, rows_of, ways_in
 from .sets import GLOSSARY, LONG, TEST, VALID
 from .translate import FORCED, FREE, Way
+
+_ALIGNED = (
+    "A sentence's translation is the one with the same number, where all sentences begin with their numbers, and "
+    "otherwise the one in the same place."
+)
 
 
 def write_report(out: Path) -> None:
@@ -82,7 +88,8 @@ def _introduction(found: Found) -> str:
         f"fewer than {found['exact_below']:,} tokens in full.{_beyond_training(found)} Each model translates with "
         f"{which} and beam {found['beam']}, into as many sentences as the source has.\n\n"
         f"{told} Differences from the Transformer are over the seeds that both models have. 95 % intervals are from a "
-        "paired bootstrap over documents (Koehn, 2004) and do not cover the variation between seeds."
+        "paired bootstrap over documents (Koehn, 2004): they do not cover the variation between seeds, and they are "
+        "too narrow for a handful of documents."
     )
 
 
@@ -143,8 +150,8 @@ def _quality(found: Found) -> list[str]:
         (TEST, "the test set, its documents cut where they have more tokens than that"),
         (
             LONG,
-            f"the test set with documents in a row as one, up to {found['lengths'][-1]:,} tokens, and cut where they "
-            "have more tokens than that",
+            f"the test set with as many documents in a row as one as fit into {found['lengths'][-1]:,} tokens (less a "
+            "sixteenth, as translations may be longer), and cut where they have more tokens than that",
         ),
         (VALID, "the validation set"),
     ):
@@ -171,7 +178,8 @@ def _quality(found: Found) -> list[str]:
             f"The test set, cut at {way.longest:,} tokens; Δ is the difference in d-BLEU from the Transformer in each "
             "third of the documents by length:",
             table(headers, lines),
-            f"Signatures: {', '.join(f'`{signature}`' for signature in signatures)}.",
+            f"For s-BLEU a sentence is a segment. {_ALIGNED} Signatures: "
+            f"{', '.join(f'`{signature}`' for signature in signatures)}.",
         ]
     return parts
 
@@ -219,7 +227,7 @@ def _bucket_table(found: Found, way: Way, name: str, shown: Callable[[Bucket], s
 def _by_position(found: Found) -> list[str]:
     ways = ways_in(found, TEST)
     shown = _bucket_table(found, ways[-1], "by_position", _sentences) if ways else ""
-    return ["## BLEU by the place of the sentence in its document", shown] if shown else []
+    return ["## BLEU by the place of the sentence in its document", shown, _ALIGNED] if shown else []
 
 
 def _sentences(bucket: Bucket) -> str:
@@ -241,21 +249,25 @@ def _completeness(found: Found) -> list[str]:
                 _number(mean(rows, "d_bleu"), ".2f"),
                 _number(mean(rows, "length_ratio"), ".3f"),
                 _number(_percent(mean(rows, "missing")), ".1f"),
+                _number(_percent(mean(rows, "displaced")), ".1f"),
                 _number(_percent(mean(rows, "repeated")), ".1f"),
                 _number(mean(rows, "halved"), ".0f"),
             ]
             for arm, rows in rows_of(found, ways[-1]).items()
         ]
-        headers = ["Model", "d-BLEU", "Length ratio", "Missing, %", "Repeated, %", "In halves"]
+        headers = ["Model", "d-BLEU", "Length ratio", "Missing, %", "Elsewhere, %", "Repeated, %", "In halves"]
         parts += [f"Translated {what}, documents cut at {ways[-1].longest:,} tokens:", table(headers, lines)]
     if not parts:
         return []
     return [
         "## Missing and repeated sentences",
         *parts,
-        "Missing: the share of source sentences without a translation. Repeated: the share of sentences that have "
-        "already occurred in their document, beyond that of the references. In halves: how often a translation reached "
-        "the longest target that the models are made for before its end, and was made again in two parts.",
+        "Missing: the share of source sentences without a translation. Elsewhere: the share of those whose translation "
+        "stands in another place, as a sentence before it has been left out or divided. Both are by the numbers with "
+        "which sentences begin; where they have none, missing are those that a translation has too few, none if their "
+        "number is forced. Repeated: the share of sentences that have already occurred in their document, beyond that "
+        "of the references. In halves: how often a translation reached the longest target that the models are made for "
+        "before its end, and was made again in two parts.",
     ]
 
 
@@ -284,10 +296,13 @@ def _glossary(found: Found) -> list[str]:
     )
     return [
         "## Glossaries",
-        "Synthetic documents whose first lines say how made-up names are to be translated, drawn anew for each "
-        "document. The share of names, in per cent, that are translated so, by the tokens since the name was last "
-        "there, in its line or in a later sentence; the first row is what a name drawn from the same glossary would "
-        "give. In brackets the difference from the Transformer in points, with the same kind of interval:",
+        f"{found['documents'][GLOSSARY]:,} synthetic documents whose first lines say how made-up names are to be "
+        "translated. The names and their lines are the same in all of them; which of "
+        f"{len(TRANSLATIONS)} translations a name has is drawn anew for each document. The share of names, in per "
+        "cent, that are translated so, by the tokens since the name was last there, in its line or in a later "
+        "sentence; the first row is what a name drawn from the same glossary would give. A name is looked for in the "
+        "sentence with the number of its own, wherever that stands. In brackets the difference from the Transformer in "
+        "points, with the same kind of interval; another seed may differ by far more:",
         table(["Model", *headers, "d-BLEU"], lines),
         *seeds,
     ]
@@ -301,7 +316,8 @@ def _costs(found: Found) -> list[str]:
     parts = [
         "## Time and memory",
         "Of the trained models, on random tokens: all documents have the same length and are translated into as many "
-        f"tokens. In {asked['precision']}; {'; '.join(machines)}; threads: {asked['threads']}. Brackets hold "
+        f"tokens, by fairseq's own search. Training in {asked['precision']}, translation in "
+        f"{asked['translation_precision']}; {'; '.join(machines)}; threads: {asked['threads']}. Brackets hold "
         "multiples of the Transformer's in the same run; those of training are of the one with torch's fused "
         "attention in cross-attention too, where fairseq's own has an explicit softmax. The models take turns in "
         "training; each translates once.",
@@ -315,7 +331,7 @@ def _costs(found: Found) -> list[str]:
         parts += [
             f"Translation with beam {asked['beam']}, seconds ({', '.join(counts)} tokens):",
             _cost_table(found, translation, "seconds", 1.0, ",.1f"),
-            "Peak memory of translation in MB, as the process takes it beyond the model:",
+            "Peak memory of translation in MB beyond the model, of the process or, on a GPU, as torch allocates it:",
             _cost_table(found, translation, "peak_bytes", 1e-6, ",.0f"),
         ]
     return parts

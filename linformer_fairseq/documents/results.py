@@ -38,21 +38,38 @@ def findings(own: Found, others: Sequence[tuple[Path, Found]], sets: Sets) -> Fo
     return {**found, "differences": _differences(found["rows"], sets)}
 
 
+def planned(study: Study, sets: Sets) -> Found:
+    """Returns what is known of the results before anything is trained."""
+    trainings = [{"arm": own.variant.name, "seed": own.seed} for own in study.trainings]
+    return {**_shared(study, sets), "trainings": trainings, "rows": []}
+
+
 def own_findings(study: Study, sets: Sets) -> Found:
     """Returns what the study's own trainings, translations and costs tell."""
-    settings = study.settings
-    text, training = settings.text, settings.training
     rows = [
         _row(training, way, study, sets[way.set_name])
         for training in study.trainings
         for way in ways_of(training, study, sets)
     ]
     names = list(dict.fromkeys(row["arm"] for row in rows))
+    return {
+        **_shared(study, sets),
+        "commands": [study.command],
+        "machines": [describe_machine()],
+        "arms": {name: asdict(_described(name, study.k)) for name in names},
+        "trainings": [_training(own, study.out) for own in (*study.starts.values(), *study.trainings)],
+        "costs": read_costs(study.out, names),
+        "rows": rows,
+    }
+
+
+def _shared(study: Study, sets: Sets) -> Found:
+    """Returns what is the same for all models of the study, wherever they are trained."""
+    settings = study.settings
+    text, training = settings.text, settings.training
     start = next(iter(study.starts.values())).settings.training
     first = {"resolutions": list(study.start_resolutions), "updates": start.updates, "max_tokens": start.max_tokens}
     return {
-        "commands": [study.command],
-        "machines": [describe_machine()],
         "text": f"{text.dataset.name}, {text.source_lang} to {text.target_lang}",
         "corpus": {name: value for name, value in corpus_facts(study.out / "text").items() if name != "documents"},
         "documents": {name: len(own.spans) for name, own in sets.items()},
@@ -67,10 +84,6 @@ def own_findings(study: Study, sets: Sets) -> Found:
         "precision": training.precision,
         "average": settings.translation.average,
         "beam": settings.translation.beam,
-        "arms": {name: asdict(_described(name, study.k)) for name in names},
-        "trainings": [_training(own, study.out) for own in (*study.starts.values(), *study.trainings)],
-        "costs": read_costs(study.out, names),
-        "rows": rows,
     }
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from linformer_fairseq.average import average, newest
 from linformer_fairseq.checkpoints import check_torch
 from linformer_fairseq.cli.errors import UserError
-from linformer_fairseq.cli.files import read_json, replacing, write_json
+from linformer_fairseq.cli.files import part_of, read_json, replacing, write_json
 from linformer_fairseq.cli.processes import run_command, run_in_parallel
 from linformer_fairseq.cli.progress import say
 from linformer_fairseq.quality.variants import Training
@@ -24,11 +24,11 @@ from .arguments import Study, checkpoint_of
 from .arms import CONVERTED, SENTENCES, TRANSFORMER, conversion, following
 from .costs import measure_costs, read_costs
 from .found import RESULTS, Found
-from .merge import read_results
+from .merge import check_same, read_results
 from .prepare import EXAMPLES, prepare, source_tokens_per_target_token
 from .prepare import SENTENCES as OF_SENTENCES
 from .report import write_report
-from .results import Sets, findings, own_findings
+from .results import Sets, findings, own_findings, planned
 from .sets import read_sets
 from .translate import translate
 
@@ -53,6 +53,8 @@ def run(study: Study) -> None:
     ratio = source_tokens_per_target_token(study.out)
     study = dataclasses.replace(study, trainings=[following(training, ratio) for training in study.trainings])
     sets = read_sets(study.out, text.source_lang, text.target_lang)
+    for path, other in others:
+        check_same(path, planned(study, sets), other)
     at_once = min(study.jobs, len(study.starts))
     free = study.threads * study.jobs // at_once  # as the start is not compared with anything, it may take all of them
     starts = [partial(_train, start, OF_SENTENCES, study, free, at_once) for start in study.starts.values()]
@@ -98,7 +100,8 @@ def _fix_settings(study: Study) -> None:
     now = {name: value for name, value in _flat("", decisive) if name not in ("training seed", "start seed")}
     path = study.out / SETTINGS
     if not path.exists():
-        if any(not entry.name.startswith(".") for entry in study.out.iterdir()):
+        unfinished = part_of(path).name
+        if any(not entry.name.startswith(".") and entry.name != unfinished for entry in study.out.iterdir()):
             raise UserError(
                 f"{study.out} holds other files than this study's: name a new or an empty folder with --out."
             )

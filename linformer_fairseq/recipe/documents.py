@@ -27,40 +27,40 @@ def read_documents(folder: Path, split: str, source: str, target: str) -> list[D
     """
     paths = [find_text(folder, split, lang) for lang in (source, target)]
     left, right = (_documents(path) for path in paths)
+    for number, (ours, theirs) in enumerate(zip(left, right, strict=False)):
+        if len(ours) != len(theirs):
+            first = 1 + sum(len(document) + 1 for document in left[:number])
+            raise UserError(
+                f"Document {number + 1:,}, from line {first:,} on, has a different number of lines in {paths[0]} "
+                f"({len(ours):,}) and in {paths[1].name} ({len(theirs):,}): line n of one must translate line n of the "
+                "other, and empty lines must stand at the same places."
+            )
     if len(left) != len(right):
         raise UserError(
-            f"{paths[0]} has {len(left):,} documents but {paths[1].name} has {len(right):,}: an empty line must divide "
-            "them at the same places in both."
+            f"{paths[0]} has {len(left):,} documents but {paths[1].name} has {len(right):,}: add the translation of "
+            "the last ones, or remove them."
         )
-    for number, (ours, theirs) in enumerate(zip(left, right, strict=True), 1):
-        if len(ours) != len(theirs):
-            raise UserError(
-                f"Document {number:,} has a different number of lines in {paths[0]} ({len(ours):,}) and in "
-                f"{paths[1].name} ({len(theirs):,}): line n of one must translate line n of the other."
-            )
     return [list(zip(*sides, strict=True)) for sides in zip(left, right, strict=True)]
 
 
 def _documents(path: Path) -> list[list[str]]:
     """Returns the lines of each document in a file."""
     lines = read_lines(path)
+    while lines and not lines[-1].strip():
+        lines.pop()  # that the last document ends with empty lines too is no harm
     for number, line in enumerate(lines, 1):
         if SEPARATOR in line:
             raise UserError(
                 f"Line {number:,} of {path} holds {SEPARATOR}, which stands between sentences: remove it from the text."
             )
     ends = [number for number, line in enumerate(lines) if not line.strip()]
-    if not any(line.strip() for line in lines):
+    if not lines:
         raise UserError(f"{path} is empty: give it a sentence a line, with an empty line between two documents.")
-    if lines and not lines[-1].strip():
-        ends.pop()  # that the last document ends with an empty line too is no harm
     if not ends:
         raise UserError(
             f"{path} has no empty line, so that it would be a single document: put one between two documents."
         )
     documents = [lines[start + 1 : end] for start, end in pairwise([-1, *ends, len(lines)])]
-    if not lines[-1].strip():
-        documents[-1].pop()
     for number, document in enumerate(documents, 1):
         if not document:
             raise UserError(

@@ -126,7 +126,7 @@ def in_order(hypotheses: dict[int, str], expected: int, name: str) -> list[str]:
     """Returns the hypotheses in the order of the test set, and refuses to go on where one is missing."""
     if sorted(hypotheses) != list(range(expected)):
         raise UserError(
-            f"{name} gave {len(hypotheses)} translations for {expected} test sentences, so there is no score: "
+            f"{name} gave {len(hypotheses)} translations for {expected} lines, so there is no score: "
             "run the same command again."
         )
     return [hypotheses[i] for i in range(expected)]

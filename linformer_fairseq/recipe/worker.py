@@ -7,6 +7,7 @@ starts it.
 
 import logging
 import os
+import shutil
 import sys
 import zlib
 from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +19,7 @@ from torch import distributed
 
 from linformer_fairseq.cli.arguments import Parser, count
 from linformer_fairseq.cli.errors import UserError
+from linformer_fairseq.cli.files import replacing
 from linformer_fairseq.cli.processes import die_with_parent
 
 from .launch import LAUNCHER
@@ -58,7 +60,7 @@ def _train(argv: Sequence[str], environment: Mapping[str, str]) -> None:
 
     logging.getLogger().handlers.clear()  # importing the plugin set some up; fairseq-train's module brings its own
     import fairseq_cli.train
-    from fairseq import options
+    from fairseq import checkpoint_utils, options
     from fairseq.dataclass.utils import convert_namespace_to_omegaconf
     from fairseq.distributed import utils as distributed_utils
 
@@ -67,6 +69,7 @@ def _train(argv: Sequence[str], environment: Mapping[str, str]) -> None:
     cfg.common.bf16 = own.precision == "bf16"  # set here, as the flag would ask for a TPU
 
     fairseq_cli.train.train = stopping_at_max_update(fairseq_cli.train.train)
+    checkpoint_utils.save_checkpoint = saving_at_ends_of_epochs(checkpoint_utils.save_checkpoint)
 
     def train_together(cfg: Any) -> None:
         said = [own.precision, *arguments, *inputs_on_disk(cfg)]
@@ -89,6 +92,26 @@ def stopping_at_max_update(train: Callable[..., tuple[list[Any], bool]]) -> Call
         return train(cfg, trainer, *rest)
 
     return train_unless_done
+
+
+def saving_at_ends_of_epochs(save: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns fairseq's `save_checkpoint` that leaves out no checkpoint of --save-interval-updates.
+
+    fairseq's own leaves out those at the end of an epoch, where it writes that of the epoch, if any.
+    """
+
+    def save_all(cfg: Any, trainer: Any, epoch_itr: Any, *rest: Any) -> Any:
+        saved = save(cfg, trainer, epoch_itr, *rest)
+        last = Path(cfg.save_dir) / f"checkpoint_last{trainer.checkpoint_suffix}.pt"
+        updates, every = trainer.get_num_updates(), cfg.save_interval_updates
+        due = every > 0 and updates % every == 0 and epoch_itr.end_of_epoch()
+        if due and trainer.should_save_checkpoint_on_current_rank and last.exists():
+            name = f"checkpoint_{epoch_itr.epoch}_{updates}{trainer.checkpoint_suffix}.pt"
+            with replacing(last.with_name(name)) as part:
+                shutil.copyfile(last, part)
+        return saved
+
+    return save_all
 
 
 def inputs_on_disk(cfg: Any) -> list[str]:

@@ -28,7 +28,7 @@ from linformer_fairseq.tasks.sentence_search import (
     leave_attention_out,
     pad_lengths,
 )
-from linformer_fairseq.tasks.sentences import DocumentDictionary, SentenceEncoder
+from linformer_fairseq.tasks.sentences import DocumentDictionary, ScoredText, SentenceEncoder
 
 logger = logging.getLogger(__name__)
 
@@ -70,7 +70,8 @@ class DocumentTranslationTask(TranslationTask):
     `--max-source-positions` and `--max-target-positions` hold where these flags are left at fairseq's default.
 
     Raises:
-        ValueError: a dictionary without the separator.
+        ValueError: a dictionary without the separator, or `part_tokens` that leave room for nothing or that nothing may
+            be cut at.
     """
 
     cfg: DocumentTranslationConfig
@@ -78,6 +79,7 @@ class DocumentTranslationTask(TranslationTask):
 
     def __init__(self, cfg: DocumentTranslationConfig, src_dict: Dictionary, tgt_dict: Dictionary) -> None:
         super().__init__(cfg, src_dict, tgt_dict)
+        _check_parts(cfg)
         for side, dictionary in (("source", src_dict), ("target", tgt_dict)):
             _check_separator(cfg.sentence_separator, dictionary, side)
             dictionary.separator = cfg.sentence_separator
@@ -105,8 +107,8 @@ class DocumentTranslationTask(TranslationTask):
 
     def build_model(self, cfg: Namespace, from_checkpoint: bool = False) -> BaseFairseqModel:
         model = super().build_model(cfg, from_checkpoint)
-        if self.cfg.eval_bleu:  # fairseq takes this tokeniser past `build_tokenizer`
-            self.tokenizer = self._sentence_by_sentence(self.tokenizer)
+        if self.cfg.eval_bleu:  # with this tokeniser fairseq makes the text that it scores, and nothing else
+            self.tokenizer = ScoredText(self.tokenizer, self.cfg.sentence_separator)
         if from_checkpoint:
             own = model.max_positions()
             self.checkpoint_positions = tuple(map(max, zip(self.checkpoint_positions, own, strict=True)))
@@ -229,6 +231,7 @@ class DocumentTranslationTask(TranslationTask):
         if len(document) <= longest:
             return [document]
         name = self._name(document, index)
+        limit = "--part-tokens allows" if longest == self.cfg.part_tokens else "the model takes"
         if self.cfg.no_split_documents:
             raise ValueError(
                 f"{name} has {len(document):,} tokens, and the model takes {longest:,}: leave out "
@@ -238,7 +241,7 @@ class DocumentTranslationTask(TranslationTask):
         for number, length in enumerate(lengths, 1):
             if length >= longest:
                 raise ValueError(
-                    f"sentence {number} of {name} has {length:,} subwords, and the model takes {longest - 1:,}: put "
+                    f"sentence {number} of {name} has {length:,} subwords, and {limit} {longest - 1:,}: put "
                     f"{self.cfg.sentence_separator} where it can be cut"
                 )
         return cut(document, self.source_separator, even_parts(lengths, longest))
@@ -385,6 +388,20 @@ def _check_separator(separator: str, dictionary: Dictionary, side: str) -> None:
             f"the {side} dictionary has no word {separator!r} to divide sentences: put it between the sentences of "
             "every document before fairseq-preprocess, or name the word that is there with --sentence-separator"
         )
+
+
+def _check_parts(cfg: DocumentTranslationConfig) -> None:
+    """Refuses parts that no document can be cut into.
+
+    Raises:
+        ValueError: they are asked for.
+    """
+    if cfg.part_tokens is None:
+        return
+    if cfg.part_tokens < 2:
+        raise ValueError(f"--part-tokens {cfg.part_tokens} leaves no room for a word and the end: give 2 or more")
+    if cfg.no_split_documents:
+        raise ValueError("--part-tokens and --no-split-documents ask for opposite things: leave one out")
 
 
 def _name_of(flag: str) -> str:

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from fairseq.hub_utils import GeneratorHubInterface
-from fairseq.tasks import setup_task
+from fairseq.tasks import TASK_DATACLASS_REGISTRY, setup_task
 from omegaconf import open_dict
 
 from linformer_fairseq.tasks.document_translation import DocumentTranslationConfig, DocumentTranslationTask
@@ -46,16 +46,19 @@ class DocumentHubInterface(GeneratorHubInterface):
             hub: what a model's `from_pretrained` returns.
             task: replaces the task of the checkpoint; "document_translation" for one that was trained on documents
                 as fairseq's `translation`.
-            flags: of the new task by their names in Python, `sentence_count="free"`; others are the checkpoint's.
+            flags: of the task by their names in Python, `sentence_count="free"`; others are the checkpoint's.
 
         Raises:
-            ValueError: a dictionary without the separator.
+            ValueError: a dictionary without the separator, or a flag that the task does not have.
         """
-        if task is None:
+        if task is None and not flags:
             return cls(hub.cfg, hub.task, hub.models).to(hub.device)
         cfg = copy.deepcopy(hub.cfg)
+        name = task or cfg.task._name
+        if unknown := flags.keys() - TASK_DATACLASS_REGISTRY[name].__dataclass_fields__.keys():
+            raise ValueError(f"the task {name} has no flag {min(unknown)}: leave it out")
         with open_dict(cfg), _value_errors():
-            cfg.task = {**cfg.task, "_name": task, **flags}
+            cfg.task = {**cfg.task, "_name": name, **flags}
             return cls(cfg, setup_task(cfg.task, from_checkpoint=True), hub.models).to(hub.device)
 
     def generate(self, *arguments: Any, **options: Any) -> Any:
@@ -75,8 +78,8 @@ class DocumentHubInterface(GeneratorHubInterface):
             the translations, as many as there are sentences unless `--sentence-count free` is set.
 
         Raises:
-            ValueError: a task other than `document_translation`, a sentence that is empty or holds the separator, or
-                one that is longer than the model.
+            ValueError: a task other than `document_translation`, a sentence that is empty or holds the separator, one
+                that is longer than the model, or a translation that is and may not be made in parts.
         """
         if not isinstance(self.task, DocumentTranslationTask):
             raise ValueError(
@@ -93,4 +96,11 @@ class DocumentHubInterface(GeneratorHubInterface):
                 raise ValueError(f"sentence {number} holds {separator}, which divides sentences: cut it there")
         if not sentences:
             return []
-        return split_sentences(self.translate(join_sentences(sentences, separator), beam=beam, **options), separator)
+        translated = self.translate(join_sentences(sentences, separator), beam=beam, **options)
+        found = split_sentences(translated, separator)
+        if self.task.cfg.sentence_count == "forced" and len(found) != len(sentences):
+            raise ValueError(
+                "the translation is longer than the longest target of the model: leave out --no-split-documents, or "
+                "translate fewer sentences at a time"
+            )
+        return found

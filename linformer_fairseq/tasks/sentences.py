@@ -13,7 +13,7 @@ def split_sentences(document: str, separator: str) -> list[str]:
     return [text.strip() for text in re.split(rf"(?<!\S){re.escape(separator)}(?!\S)", document)]
 
 
-def join_sentences(sentences: list[str], separator: str) -> str:
+def join_sentences(sentences: list[str], separator: str = "") -> str:
     """Returns the document of these sentences."""
     first, *others = sentences
     words = [first, *(word for sentence in others for word in (separator, sentence))]
@@ -42,6 +42,13 @@ class SentenceEncoder:
 
     def decode(self, document: str) -> str:
         return each_sentence(self.encoder.decode, document, self.separator)
+
+
+class ScoredText(SentenceEncoder):
+    """A detokeniser whose documents are to be scored: without separators, which a metric would count as words."""
+
+    def decode(self, document: str) -> str:
+        return join_sentences([self.encoder.decode(text) for text in split_sentences(document, self.separator)])
 
 
 class DocumentDictionary(Dictionary):

@@ -211,6 +211,21 @@ def test_checkpoints_of_other_tasks(corpus: Path, linformer: Path, tmp_path: Pat
         hub(corpus, plain, task=task, sentence_separator="<doc>")
 
 
+def test_a_hub_interface_takes_flags_of_its_task(corpus: Path, linformer: Path) -> None:
+    model = hub(corpus, linformer)
+    assert DocumentHubInterface.from_hub(model).task.cfg.sentence_count == "forced"
+    assert DocumentHubInterface.from_hub(model, sentence_count="free").task.cfg.sentence_count == "free"
+    for task in (None, "document_translation"):
+        with pytest.raises(ValueError, match="document_translation has no flag sentence_cout"):
+            DocumentHubInterface.from_hub(model, task, sentence_cout="free")
+
+
+def test_a_document_that_may_not_be_made_in_parts_is_not_cut_off(corpus: Path, linformer: Path) -> None:
+    whole = DocumentHubInterface.from_hub(hub(corpus, linformer), no_split_documents=True)
+    with pytest.raises(ValueError, match="longer than the longest target"):
+        whole.translate_document(["w1 see them."] * 5, min_len=20)
+
+
 def test_free_is_translation(corpus: Path, checkpoint: Path) -> None:
     """For documents that the model takes whole and whose translations it ends itself."""
     subset = ["--gen-subset", "valid"]

@@ -75,6 +75,10 @@ def test_ways_to_translate(tmp_path: Path) -> None:
         (["--start-max-tokens", "1024"], "--max-subwords 2048 is more than --start-max-tokens 1024"),
         (["--data", "nowhere"], "nowhere is not a folder"),
         (["--source-lang", "fr"], "The synthetic corpus of documents is in de and en only"),
+        (
+            ["--report-only", "--merge", "other.json"],
+            "--report-only writes the report of what is stored: leave out --merge",
+        ),
         (["train"], "train is a step of the recipe's"),
     ],
 )

@@ -33,6 +33,12 @@ def test_models_and_seeds_of_all_machines_stand_beside_each_other() -> None:
     found = merged(own, [(Path("b.json"), other)])
     assert [(row["arm"], row["seed"]) for row in found["rows"]] == [("two-level", 1), ("transformer", 2)]
     assert [row["seed"] for row in found["trainings"]] == [1, 1, 2, 2]
+    same = merged(own, [(Path("b.json"), results("transformer", 1))])  # both machines have the start of the seed
+    assert [(row["arm"], row["seed"]) for row in same["trainings"]] == [
+        ("start", 1),
+        ("two-level", 1),
+        ("transformer", 1),
+    ]
     assert list(found["arms"]) == ["transformer", "two-level"]
     assert found["machines"] == ["machine 1", "machine 2"]
     assert found["commands"] == ["python --seeds 1", "python --seeds 2"]
@@ -73,7 +79,7 @@ def test_costs_are_those_of_the_first_that_measured_a_model() -> None:
     [
         (results("two-level", 2, updates=40), "b.json is of another study, its updates 40 and not 30: leave it out."),
         (results("two-level", 2, reference=10), "b.json is of other documents: prepare both studies with the same"),
-        (results("two-level", 1), "b.json has start with seed 1, which is there already: leave one out."),
+        (results("transformer", 1), "b.json has transformer with seed 1, which is there already: leave one out."),
     ],
     ids=["settings", "documents", "seed"],
 )

@@ -10,7 +10,14 @@ from sacrebleu.metrics import BLEU
 from linformer_fairseq.documents.arms import ARMS
 from linformer_fairseq.documents.found import difference_of, rows_of
 from linformer_fairseq.documents.plots import write_plots
-from linformer_fairseq.documents.report import _beyond_training, _cell, _cost_table, _quality_of_each_seed
+from linformer_fairseq.documents.report import (
+    _beyond_training,
+    _cell,
+    _completeness,
+    _cost_table,
+    _glossary,
+    _quality_of_each_seed,
+)
 from linformer_fairseq.documents.results import _described, _differences
 from linformer_fairseq.documents.sets import DocumentSet
 from linformer_fairseq.documents.translate import Way
@@ -98,6 +105,39 @@ def test_models_with_several_seeds_have_a_line_for_each(found: dict[str, Any]) -
     ]
     found["rows"] = [own for own in ROWS if own["seed"] == 1]
     assert _quality_of_each_seed(found) == []
+
+
+def glossary_row(arm: str, seed: int, right: list[int]) -> dict[str, Any]:
+    """A row of the glossary set, where so many of each document's ten names are right."""
+    counts = [[own, 10] for own in right]
+    share = {"shortest": 1, "longest": 64, "number": 40, "score": sum(right) / 40, "counts": counts, "chance": 0.25}
+    return {**row(arm, seed, [5, 5, 5, 5]), "set": "glossary", "glossary": [share]}
+
+
+def test_names_that_are_right_stand_beside_the_difference_and_each_seed(found: dict[str, Any]) -> None:
+    found["rows"] = [
+        glossary_row("transformer", 1, [4, 4, 4, 4]),
+        glossary_row("transformer", 2, [6, 6, 6, 6]),
+        glossary_row("two-level", 1, [8, 8, 8, 8]),
+    ]
+    found["documents"] = {"glossary": 4}
+    found["differences"] = _differences(found["rows"], {"glossary": DOCUMENTS})
+    _, told, every, _, by_seed = _glossary(found)
+    assert told.startswith("4 synthetic documents")
+    assert cells_of(every) == [
+        ["Model", "1 to 64 tokens (40)", "d-BLEU"],
+        ["any name of the glossary", "25.0", "–"],
+        ["Transformer", "50.0", "50.00"],
+        ["two levels", "80.0 (+40.0 [+40.0, +40.0])", "50.00"],  # over the first seed, which both have
+    ]
+    assert [cells[1:3] for cells in cells_of(by_seed)[1:]] == [["1", "40.0"], ["2", "60.0"]]
+
+
+def test_missing_displaced_and_repeated_sentences_are_told_in_per_cent(found: dict[str, Any]) -> None:
+    facts = {"length_ratio": 0.98, "missing": 0.25, "displaced": None, "repeated": 0.125, "halved": 2}
+    found["rows"] = [{**row("transformer", 1, [5, 5, 5, 5]), **facts}]
+    _, _, shown, _ = _completeness(found)
+    assert cells_of(shown)[1] == ["Transformer", "50.00", "0.980", "25.0", "–", "12.5", "2"]
 
 
 def test_costs_stand_beside_multiples_of_the_transformers(found: dict[str, Any]) -> None:

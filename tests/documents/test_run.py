@@ -14,8 +14,9 @@ from fairseq.sequence_generator import SequenceGenerator
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.documents.arguments import parse
 from linformer_fairseq.documents.costs import search
+from linformer_fairseq.documents.merge import OWN
 from linformer_fairseq.documents.report import write_report
-from linformer_fairseq.documents.run import run
+from linformer_fairseq.documents.run import _fix_settings, run
 from linformer_fairseq.recipe import glossary
 from tests.fairseq_commands import ROOT
 
@@ -199,6 +200,24 @@ def test_seeds_of_another_machine_are_put_into_the_results(folder: Path, finishe
     assert "Seeds 2, 5 for Transformer, " in (finished / "report.md").read_text()
 
 
+def test_results_of_another_study_are_refused_before_anything_is_trained(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "other.json").write_text(
+        json.dumps({**{name: [] for name in OWN}, "corpus": {"train": 9}, "documents": {}})
+    )
+    given = ("--glossary", "0", "--bpe-merges", "20", "--merge", str(tmp_path / "other.json"))
+    with pytest.raises(UserError, match=r"other\.json is of another study, its .*: leave it out"):
+        run(parse(arguments(folder, tmp_path / "out", *given)))
+    assert not (tmp_path / "out" / "runs").exists()
+
+
+def test_a_study_goes_on_that_was_killed_as_it_wrote_its_settings(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "study.json.part").write_text('{"half')
+    study = parse(arguments(folder, tmp_path))
+    _fix_settings(study)
+    assert json.loads((tmp_path / "study.json").read_text())["k"] == 4
+    _fix_settings(study)
+
+
 def test_a_folder_of_something_else_is_refused(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "letters.txt").write_text("private")
     with pytest.raises(UserError, match="holds other files than this study's"):
@@ -211,8 +230,18 @@ def test_a_folder_of_something_else_is_refused(folder: Path, tmp_path: Path) -> 
 @pytest.mark.exhaustive
 def test_killed_at_any_point_the_same_command_goes_on(folder: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "linformer_fairseq.documents"]
-    command += [*arguments(folder, tmp_path / "out", "--arms", "transformer", "--no-costs"), "--glossary", "0"]
-    for until in ("Binarising the sentences", "after 1 updates", "Transformer, seed 2:", "Translating test"):
+    command += [
+        *arguments(folder, tmp_path / "out", "--arms", "transformer,converted", "--jobs", "2"),
+        "--glossary",
+        "0",
+    ]
+    for until in (
+        "Binarising the sentences",
+        "after 1 updates",
+        "Transformer, seed 2:",
+        "Translating test",
+        "Measuring",
+    ):
         with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
             assert any(until in line for line in process.stdout)
             process.send_signal(signal.SIGKILL)

@@ -1,10 +1,21 @@
 """Scores of translated documents."""
 
+import math
+
 import numpy
 import pytest
 import sacrebleu
 
-from linformer_fairseq.documents.scores import by_length, glossary_shares, missing, repeated, scores, thirds
+from linformer_fairseq.documents.scores import (
+    aligned,
+    by_length,
+    displaced,
+    glossary_shares,
+    missing,
+    repeated,
+    scores,
+    thirds,
+)
 from linformer_fairseq.documents.sets import DocumentSet
 
 SOURCES = ["1 Gulkor = Amara", "It rains today.", "Gulkor sleeps now.", "He sees a house.", "Gulkor waits."]
@@ -67,6 +78,49 @@ def test_missing_and_repeated_sentences() -> None:
     assert repeated([["1 a", "2 a", "3", "4 4"], ["1 a"]]) == pytest.approx(1 / 5)
     found = scores([["Es regnet heute."] * 3, ["Er sieht ein Haus.", "Amara wartet."]], TWO)
     assert found["repeated"] == pytest.approx(2 / 5)
+
+
+NUMBERED = [["1 a", "2 b", "3 c", "4 d"], ["1 e", "2 f"]]
+
+
+def test_sentences_with_numbers_are_found_by_them_wherever_they_stand() -> None:
+    """The third has run into the second, and something else stands at the end instead."""
+    moved = [["1 A", "2 B C", "4 D", "4 D"], ["1 E", "2 F"]]
+    assert aligned(moved, NUMBERED) == [["1 A", "2 B C", "", "4 D"], ["1 E", "2 F"]]
+    assert (missing(moved, NUMBERED), displaced(moved, NUMBERED)) == (pytest.approx(1 / 6), pytest.approx(1 / 6))
+    assert aligned([["no number", "2 B"], []], NUMBERED) == [["", "2 B", "", ""], ["", ""]]
+    assert (missing(NUMBERED, NUMBERED), displaced(NUMBERED, NUMBERED)) == (0, 0)
+
+
+def test_numbers_that_come_again_in_documents_in_a_row_are_taken_in_order() -> None:
+    row = [["1 a", "2 b", "3 c", "1 d", "2 e"]]
+    assert aligned([["1 A", "3 C", "1 D", "2 E", "2 E"]], row) == [["1 A", "", "3 C", "1 D", "2 E"]]
+
+
+def test_sentences_without_numbers_are_found_in_their_places() -> None:
+    references = [["1 a", "b"], ["2 c"]]
+    assert aligned([["x", "1 y"], ["z"]], references) == [["x", "1 y"], ["z"]]
+    assert aligned([["x"], ["z"]], references) is None
+    assert displaced([["x"], ["z"]], references) is None
+
+
+def test_scores_of_sentences_with_numbers_follow_them() -> None:
+    sides = [[f"{number} Sätze sind hier ." for number in range(1, 12)]]
+    one = DocumentSet("test", "test", "test1", [(0, 11)], *sides * 2, [1] * 11, "de")
+    found = scores([sides[0][:8] + sides[0][9:]], one)  # the ninth is missing
+    assert [row["score"] for row in found["by_position"]] == [pytest.approx(100), pytest.approx(100 * math.exp(-0.5))]
+    assert (found["missing"], found["displaced"]) == (pytest.approx(1 / 11), pytest.approx(2 / 11))
+
+
+def test_names_are_found_by_the_numbers_of_their_sentences() -> None:
+    sources = ["1 Gulkor = Amara", "2 It rains.", "3 Gulkor waits."]
+    numbered = DocumentSet(
+        "glossary", "test", "test", [(0, 3)], sources, ["1 Gulkor = Amara", "2 x", "3 y"], [4] * 3, "de"
+    )
+    (found,) = glossary_shares([["1 Gulkor = Amara", "3 Amara wartet.", "3 Er wartet."]], numbered)
+    assert found["counts"] == [[1, 1]]
+    (found,) = glossary_shares([["1 Gulkor = Amara", "2 Es regnet.", "4 Amara wartet."]], numbered)
+    assert found["counts"] == [[0, 1]]
 
 
 def test_names_are_looked_for_in_their_own_sentence_by_how_far_back_they_were_last() -> None:

@@ -28,6 +28,7 @@ def test_documents_are_divided_by_empty_lines(tmp_path: Path) -> None:
     ]
     assert documents(tmp_path, EN) == wanted
     assert documents(tmp_path, EN + "\n") == wanted  # an empty line ends the last document too
+    assert documents(tmp_path, EN + "\n\n \n") == wanted
     (tmp_path / "train.en").unlink()
     (tmp_path / "train.en.gz").write_bytes(gzip.compress(EN.encode()))
     assert read_documents(tmp_path, "train", "en", "de") == wanted
@@ -40,12 +41,13 @@ def test_documents_are_divided_by_empty_lines(tmp_path: Path) -> None:
         ("\n\n", "train.en is empty"),
         ("A man waits.\nIt rains.\n", "has no empty line, so that it would be a single document"),
         ("A man waits.\nIt rains.\n\n", "has no empty line, so that it would be a single document"),
-        ("A.\n\nB.\n\nC.\n", r"train.en has 3 documents but train.de has 2: an empty line must divide them"),
+        ("A.\nB.\n\nC.\n\nD.\n", r"train.en has 3 documents but train.de has 2: add the translation of the last ones"),
+        ("A.\n\nB.\n\nC.\n", r"Document 1, from line 1 on, has a different number of lines"),
         (
             "A.\n\nB.\n",
-            r"Document 1 has a different number of lines in .*train.en \(1\) and in train.de \(2\): line n of one must",
+            r"Document 1, from line 1 on, has .* in .*train.en \(1\) and in train.de \(2\): line n of one must",
         ),
-        ("A.\nB.\n\nC.\nD.\n", r"Document 2 has a different number of lines in .*train.en \(2\) and in train.de \(1\)"),
+        ("A.\nB.\n\nC.\nD.\n", r"Document 2, from line 4 on, has .* in .*train.en \(2\) and in train.de \(1\): line n"),
         ("A.\nB.\n\n\nC.\n", "Document 2 of .*train.en is empty: let one empty line alone stand"),
         ("\nA.\nB.\n\nC.\n", "Document 1 of .*train.en is empty: .* and none at the beginning"),
         ("A.\nB <sep> C.\n\nD.\n", "Line 2 of .*train.en holds <sep>, which stands between sentences: remove it"),

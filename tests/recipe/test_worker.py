@@ -155,6 +155,20 @@ def test_a_training_that_is_done_makes_no_update_more(data: Path, tmp_path: Path
 
 
 @pytest.mark.slow
+def test_no_checkpoint_is_left_out_at_the_end_of_an_epoch(data: Path, tmp_path: Path) -> None:
+    """Where fairseq writes none of --save-interval-updates; a mean of the last ones would have older ones instead."""
+    arguments = train_arguments(
+        data, tmp_path, "--max-epoch", 3, "--save-interval-updates", 1, "--no-epoch-checkpoints"
+    )
+    output = run_alone([*arguments, "--keep-interval-updates", 99]).ok()
+    updates = int(re.findall(r"num_updates (\d+)", output)[-1])
+    saved = {int(path.stem.split("_")[-1]): path for path in tmp_path.glob("checkpoint_*_*.pt")}
+    assert saved.keys() == set(range(1, updates + 1))
+    assert saved[updates].read_bytes() == (tmp_path / "checkpoint_last.pt").read_bytes()
+    assert {path.name.split("_")[1] for path in saved.values()} == {"1", "2", "3"}
+
+
+@pytest.mark.slow
 def test_bfloat16_on_the_cpu(data: Path, tmp_path: Path) -> None:
     """Where fairseq-train's own flag asks for a TPU. Its checkpoints are in float32 whatever the precision."""
     result = run_alone(train_arguments(data, tmp_path), "bf16")

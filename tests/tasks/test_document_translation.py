@@ -339,6 +339,20 @@ def test_refusals_before_the_first_translation() -> None:
     assert "document 1 (" in text
     assert "has 18 tokens, and the model takes 12: leave out --no-split-documents" in text
     assert "takes 12 tokens at once, more than --max-tokens 11" in refusal(TASK, [[5] * 4], 12, max_tokens=11)
+    assert "has 7 subwords, and --part-tokens allows 5" in refusal(document_task(part_tokens=6), [[7]], 6)
+
+
+@pytest.mark.parametrize(
+    ("flags", "refusal"),
+    [
+        ({"part_tokens": 1}, "--part-tokens 1 leaves no room"),
+        ({"part_tokens": 0}, "--part-tokens 0 leaves no room"),
+        ({"part_tokens": 9, "no_split_documents": True}, "opposite things"),
+    ],
+)
+def test_parts_that_no_document_can_be_cut_into(flags: dict[str, object], refusal: str) -> None:
+    with pytest.raises(ValueError, match=refusal):
+        document_task(**flags)
 
 
 def test_what_cannot_be_cut_is_skipped_where_fairseq_skips() -> None:

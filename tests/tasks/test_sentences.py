@@ -58,10 +58,11 @@ def test_subwords_keep_separators_whole(tmp_path: Path) -> None:
 
 
 def test_bleu_in_training_is_that_of_detokenised_sentences() -> None:
-    """fairseq builds the detokeniser of `--eval-bleu-detok` in another way than that of `--tokenizer`."""
+    """fairseq builds the detokeniser of `--eval-bleu-detok` in another way than that of `--tokenizer`. Separators would
+    be scored as words, which are always right where their number is forced."""
     task = document_task(eval_bleu=True, eval_bleu_detok="moses", eval_bleu_args='{"beam": 1}')
     task.build_model(toy_args("transformer"))
-    assert task.tokenizer.decode('" a <sep> " b') == '"a <sep> "b'
+    assert task.tokenizer.decode('" a <sep> " b') == '"a "b'
 
 
 def test_no_encoder_is_none() -> None:
