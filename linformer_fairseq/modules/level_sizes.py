@@ -12,8 +12,6 @@ EXACT_BELOW = 768
 MOST_OPENED_TOKENS = 512
 """Tokens that a block opens, at most, unless told otherwise; but it opens `LEAST_OPENED` windows, however wide."""
 LEAST_OPENED = 2
-MOST_QUERIES = 256
-"""Queries of a block, at most, unless told otherwise."""
 
 
 class Shares(NamedTuple):
@@ -23,11 +21,14 @@ class Shares(NamedTuple):
     """Into how many blocks the queries are cut, about."""
     opened: int
     """A block opens k over this number of windows."""
+    most_queries: int = 256
+    """Queries of a block, at most."""
 
 
 ENCODER = Shares(blocks=16, opened=8)
-CROSS = Shares(blocks=16, opened=4)
-"""More windows are worth opening where blocks choose them before they know all their queries."""
+CROSS = Shares(blocks=16, opened=4, most_queries=128)
+"""More windows are worth opening where blocks choose them before they know all their queries, and fewer queries share
+them, as models that were trained with shorter blocks may lose their place in the source with longer ones."""
 CAUSAL = Shares(blocks=32, opened=16)
 """Fewer suffice where the nearest windows are open anyway."""
 
@@ -69,7 +70,7 @@ class SizeRule:
         width = self.slot_width or _power_of_two(-(-n // self.projected_dim))
         wanted = max(3, self.projected_dim // self.shares.opened)
         opened = self.open_slots or max(LEAST_OPENED, min(wanted, MOST_OPENED_TOKENS // width))
-        block = self.block_size or min(_power_of_two(-(-n // self.shares.blocks)), MOST_QUERIES)
+        block = self.block_size or min(_power_of_two(-(-n // self.shares.blocks)), self.shares.most_queries)
         return LevelSizes(width, opened, block)
 
     def sizes(self, n: int) -> LevelSizes | None:
