@@ -218,6 +218,13 @@ def test_the_tables_of_seeds_are_those_of_the_study() -> None:
     assert told == [(name, bleu) for name, _, bleu in test]
 
 
+def test_the_tables_of_documents_are_those_of_their_reports() -> None:
+    reports = "".join(map(read, ROOT.glob("docs/documents/*/report.md")))
+    lines = re.findall(r"^\|.*$", read(ROOT / "docs" / "documents.md"), re.MULTILINE)
+    assert len(lines) > 20
+    assert set(lines) <= set(reports.splitlines())
+
+
 @pytest.mark.parametrize("address", ["", "https://example.invalid/owner/name"])
 def test_the_long_description_has_no_relative_links(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(setuptools, "setup", lambda **keywords: None)

@@ -17,11 +17,13 @@ from linformer_fairseq.documents.report import (
     _cost_table,
     _glossary,
     _quality_of_each_seed,
+    write_report,
 )
 from linformer_fairseq.documents.results import _described, _differences
 from linformer_fairseq.documents.sets import DocumentSet
 from linformer_fairseq.documents.translate import Way
 from linformer_fairseq.recipe.scores import bleu_of_counts
+from tests.fairseq_commands import ROOT
 
 DOCUMENTS = DocumentSet(
     "test", "test", "test1", [(0, 1), (1, 2), (2, 3), (3, 4)], ["a"] * 4, ["b"] * 4, [9, 5, 7, 3], "de"
@@ -176,6 +178,14 @@ def test_without_the_transformer_there_are_costs_but_nothing_to_compare(found: d
     own = [own for own in ROWS if own["arm"] == "linformer"]
     found |= {"rows": own, "differences": [], "costs": {"rows": rows, "asked": {}, "machines": []}}
     assert set(write_plots(found, tmp_path).values()) == {path.name for path in tmp_path.iterdir()} == {"costs.png"}
+
+
+@pytest.mark.parametrize("stored", sorted((ROOT / "docs" / "documents").iterdir()), ids=lambda path: path.name)
+def test_the_documented_report_is_that_of_its_results(stored: Path, tmp_path: Path) -> None:
+    (tmp_path / "results.json").write_bytes((stored / "results.json").read_bytes())
+    write_report(tmp_path)
+    assert (tmp_path / "report.md").read_text() == (stored / "report.md").read_text()
+    assert {path.name for path in tmp_path.iterdir()} == {path.name for path in stored.iterdir()}
 
 
 def test_flags_of_a_model_say_its_k_where_it_has_one() -> None:
