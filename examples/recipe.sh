@@ -1,6 +1,7 @@
 # shellcheck shell=bash
 # What the recipes have in common, to be sourced: `root` is the project's folder, `recipe STEP ARGUMENTS` runs a step in
-# place of the script, and `prepare_environment` sets `bin`, the folder of the environment's commands.
+# place of the script, `prepare_environment` sets `bin`, the folder of the environment's commands, and
+# `has_option --NAME ARGUMENTS` tells whether an option is among the arguments.
 # LINFORMER_VENV names a virtual environment to use instead of the project's own.
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 
@@ -22,4 +23,15 @@ prepare_environment() {
 recipe() {
   prepare_environment
   exec "$bin/python" -m linformer_fairseq.recipe "$@"
+}
+
+has_option() {
+  local option="$1" argument
+  shift
+  for argument in "$@"; do
+    case "$argument" in
+      "$option" | "$option"=*) return 0 ;;
+    esac
+  done
+  return 1
 }

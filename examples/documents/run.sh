@@ -14,10 +14,8 @@ form+=(--max-subwords 1024 --lengths "512,1024,2048" --layers 2 --dim 64 --ffn-d
 form+=(--start-updates 750 --start-warmup-updates 200 --start-lr 3e-3 --start-dropout 0.1 --updates 300 --lr 3e-3)
 form+=(--warmup-updates 50 --validate-updates 75 --beam 2 --batch-tokens 4096 --cost-repeats 2 --no-free --jobs 2)
 form+=(--arms "transformer,two-level-all,linformer-all,sentences,converted")
-for argument in "$@"; do
-  case "$argument" in
-    --data | --data=*) form=(--out "$root/results/documents") ;;
-  esac
-done
+if has_option --data "$@"; then
+  form=(--out "$root/results/documents")
+fi
 prepare_environment
 exec "$bin/python" -m linformer_fairseq.documents "${form[@]}" "$@"

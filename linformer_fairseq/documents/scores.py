@@ -3,7 +3,6 @@
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from difflib import SequenceMatcher
 from typing import Any
 
 import numpy
@@ -13,6 +12,7 @@ from linformer_fairseq.length_buckets import Bucket, buckets
 from linformer_fairseq.recipe.glossary import mentions
 from linformer_fairseq.recipe.scores import bleu_of_counts, sentence_counts
 
+from .alignment import NUMBER, Translation, align
 from .sets import DocumentSet
 
 POSITIONS = buckets((8, 16, 32, 64))
@@ -20,17 +20,12 @@ POSITIONS = buckets((8, 16, 32, 64))
 DISTANCES = buckets((64, 256, 512, 1024))
 """Ranges of tokens from the last sentence with a name, or its line in the glossary, to the next one."""
 
-_NUMBER = re.compile(r"(\d+)\W+")
-
-Translation = list[list[str]]
-"""The sentences of each document."""
-
 
 def scores(hypotheses: Translation, documents: DocumentSet) -> dict[str, Any]:
     """Returns the scores of a translation of a set.
 
     - `d_bleu`, `chrf`: sacreBLEU's BLEU and chrF2, a document a segment.
-    - `s_bleu`: a sentence a segment, where it is known which sentence is the translation of which (`aligned`);
+    - `s_bleu`: a sentence a segment, where it is known which sentence is the translation of which (`align`);
       otherwise None.
     - `length_ratio`: words for each word of the references.
     - `missing`: the share of source sentences without a translation.
@@ -47,7 +42,7 @@ def scores(hypotheses: Translation, documents: DocumentSet) -> dict[str, Any]:
     left, right = ([" ".join(own) for own in side] for side in (hypotheses, references))
     counts = sentence_counts(bleu, left, right)
     words, wanted = counts[:, :2].sum(0)
-    in_order = aligned(hypotheses, references)
+    alignment = align(hypotheses, references)
     return {
         "documents": len(hypotheses),
         "d_bleu": bleu_of_counts(bleu, counts.sum(0)),
@@ -55,15 +50,17 @@ def scores(hypotheses: Translation, documents: DocumentSet) -> dict[str, Any]:
         "chrf": chrf.corpus_score(left, [right]).score,
         "chrf_signature": str(chrf.get_signature()),
         "length_ratio": float(words / wanted),
-        "missing": missing(hypotheses, references),
-        "displaced": displaced(hypotheses, references),
+        "missing": alignment.missing,
+        "displaced": alignment.displaced,
         "repeated": repeated(hypotheses) - repeated(references),
-        **(_by_sentence(bleu, in_order, references) if in_order else {"s_bleu": None, "by_position": None}),
+        **_by_sentence(bleu, alignment.sentences, references),
         "counts": counts.tolist(),
     }
 
 
-def _by_sentence(bleu: BLEU, hypotheses: Translation, references: Translation) -> dict[str, Any]:
+def _by_sentence(bleu: BLEU, hypotheses: Translation | None, references: Translation) -> dict[str, Any]:
+    if hypotheses is None:
+        return {"s_bleu": None, "by_position": None}
     left, right = ([sentence for own in side for sentence in own] for side in (hypotheses, references))
     counts = sentence_counts(bleu, left, right)
     places = [place for own in references for place in range(1, len(own) + 1)]
@@ -71,60 +68,9 @@ def _by_sentence(bleu: BLEU, hypotheses: Translation, references: Translation) -
     return {"s_bleu": bleu_of_counts(bleu, counts.sum(0)), "by_position": rows}
 
 
-def aligned(hypotheses: Translation, references: Translation) -> Translation | None:
-    """Returns the translation of each source sentence, empty where there is none: where all sentences begin with their
-    numbers, the one with the same number; otherwise the one in the same place, or None where a document does not have
-    as many sentences as its source."""
-    if _are_numbered(references):
-        return [
-            [own[places[place]] if place in places else "" for place in range(len(theirs))]
-            for own, theirs, places in zip(hypotheses, references, _places(hypotheses, references), strict=True)
-        ]
-    agreeing = all(len(own) == len(theirs) for own, theirs in zip(hypotheses, references, strict=True))
-    return hypotheses if agreeing else None
-
-
-def missing(hypotheses: Translation, references: Translation) -> float:
-    """Returns the share of source sentences without a translation: those whose number is missing where all sentences
-    begin with their numbers; otherwise those that are empty, or too few."""
-    if _are_numbered(references):
-        lacking = [
-            len(theirs) - len(own) for own, theirs in zip(_places(hypotheses, references), references, strict=True)
-        ]
-    else:
-        lacking = [
-            max(0, len(theirs) - sum(map(bool, own))) for own, theirs in zip(hypotheses, references, strict=True)
-        ]
-    return sum(lacking) / sum(map(len, references))
-
-
-def displaced(hypotheses: Translation, references: Translation) -> float | None:
-    """Returns the share of source sentences whose translation stands in another place of its document; None where
-    sentences do not begin with their numbers, by which alone that is seen."""
-    if not _are_numbered(references):
-        return None
-    moved = sum(there != place for places in _places(hypotheses, references) for place, there in places.items())
-    return moved / sum(map(len, references))
-
-
-def _are_numbered(references: Translation) -> bool:
-    return all(_NUMBER.match(sentence) for own in references for sentence in own)
-
-
-def _places(hypotheses: Translation, references: Translation) -> list[dict[int, int]]:
-    """Returns for each document where the sentences of the reference stand in the translation, by their numbers, in
-    this order; a number comes again where documents stand in a row."""
-    documents = []
-    for sides in zip(references, hypotheses, strict=True):
-        numbers = [[found and found[1] for found in map(_NUMBER.match, own)] for own in sides]
-        blocks = SequenceMatcher(None, *numbers, autojunk=False).get_matching_blocks()
-        documents.append({block.a + place: block.b + place for block in blocks for place in range(block.size)})
-    return documents
-
-
 def repeated(documents: Translation) -> float:
     """Returns the share of sentences that have already occurred in their document, whatever their numbers."""
-    unnumbered = [[_NUMBER.sub("", sentence) for sentence in own] for own in documents]
+    unnumbered = [[NUMBER.sub("", sentence) for sentence in own] for own in documents]
     again = sum(sum(count - 1 for count in Counter(filter(None, own)).values()) for own in unnumbered)
     return again / sum(map(len, documents))
 
@@ -133,14 +79,14 @@ def glossary_shares(hypotheses: Translation, documents: DocumentSet) -> list[dic
     """Returns the share of names that are translated as their glossary says, by how far back the name was last, in the
     glossary or after it; the `chance` that any of its names is the right one; and of each document, in `counts`, how
     many are translated so and how many there are. A name is looked for in the translation of its own sentence (see
-    `aligned`).
+    `align`).
 
     Args:
         hypotheses: with as many sentences as the sources, unless these begin with their numbers.
     """
     distances, numbers, found, chances = [], [], [], []
     sources, lengths = documents.sentences(documents.sources), documents.sentences(documents.lengths)
-    translated = aligned(hypotheses, documents.sentences(documents.references))
+    translated = align(hypotheses, documents.sentences(documents.references)).sentences
     for number, (own, source, tokens) in enumerate(zip(translated, sources, lengths, strict=True)):
         for mention in mentions(source):
             distances.append(sum(tokens[mention.last : mention.sentence]))

@@ -49,12 +49,15 @@ class DocumentHubInterface(GeneratorHubInterface):
             flags: of the task by their names in Python, `sentence_count="free"`; others are the checkpoint's.
 
         Raises:
-            ValueError: a dictionary without the separator, or a flag that the task does not have.
+            ValueError: a dictionary without the separator, a task without a dataclass of flags, or a flag that the
+                task does not have.
         """
         if task is None and not flags:
             return cls(hub.cfg, hub.task, hub.models).to(hub.device)
         cfg = copy.deepcopy(hub.cfg)
         name = task or cfg.task._name
+        if name not in TASK_DATACLASS_REGISTRY:
+            raise ValueError(f'there is no task {name} with flags to set: name task="document_translation"')
         if unknown := flags.keys() - TASK_DATACLASS_REGISTRY[name].__dataclass_fields__.keys():
             raise ValueError(f"the task {name} has no flag {min(unknown)}: leave it out")
         with open_dict(cfg), _value_errors():

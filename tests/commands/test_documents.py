@@ -218,6 +218,10 @@ def test_a_hub_interface_takes_flags_of_its_task(corpus: Path, linformer: Path) 
     for task in (None, "document_translation"):
         with pytest.raises(ValueError, match="document_translation has no flag sentence_cout"):
             DocumentHubInterface.from_hub(model, task, sentence_cout="free")
+    # the second is a task of fairseq's without a dataclass
+    for task in ("document_translatoin", "translation_from_pretrained_bart"):
+        with pytest.raises(ValueError, match=f"no task {task} with flags to set"):
+            DocumentHubInterface.from_hub(model, task)
 
 
 def test_a_document_that_may_not_be_made_in_parts_is_not_cut_off(corpus: Path, linformer: Path) -> None:

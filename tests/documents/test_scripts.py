@@ -42,6 +42,6 @@ def test_arguments_of_a_script_are_its_users(tmp_path: Path) -> None:
 
 
 def test_the_quick_form_is_of_made_documents_alone(folder: Path) -> None:
-    quick, own = study("run", folder / "out"), study("run", folder / "out", "--data", str(folder))
+    quick, own = study("run", folder / "out"), study("run", folder / "out", f"--data={folder}")
     assert (quick.settings.training.updates, set(quick.starts)) == (300, {1})
     assert (own.settings.training.updates, set(own.starts)) == (3000, {1, 2, 3})
