@@ -1,17 +1,14 @@
 #!/usr/bin/env python3
-"""Draws the README's picture of quality and speed, and prints the table below it, both from stored results.
+"""Draws the README's picture of quality and speed on documents, and prints the table below it.
 
-usage: .venv/bin/python scripts/readme_picture.py [--quality FILE] [--times FILE] [--out PNG]
+usage: .venv/bin/python scripts/readme_picture.py [--results FILE] [--out PNG]
 
-QUALITY is written by `python -m linformer_fairseq.quality ... --test`, TIMES by `python -m linformer_fairseq.benchmark
-efficiency --parts modules,cross,causal --k 64 --lengths ... --out docs/benchmarks/k64`.
+FILE is the results.json that `python -m linformer_fairseq.documents` writes, with time and memory.
 """
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
 
 from linformer_fairseq.cli.main import quiet_libraries
 
@@ -20,187 +17,134 @@ quiet_libraries()  # before matplotlib, which logs its import
 # ruff: noqa: E402
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter, NullFormatter
+from matplotlib.ticker import NullLocator
 
-from linformer_fairseq.benchmark.efficiency.contenders import FUSED, OURS, TWO_LEVELS
-from linformer_fairseq.benchmark.efficiency.module_grid import BACKWARD, FORWARD
 from linformer_fairseq.cli.figures import BASELINE_STYLE, save
-from linformer_fairseq.cli.files import read_json
+from linformer_fairseq.cli.tables import UNKNOWN
 from linformer_fairseq.cli.tables import table as markdown
+from linformer_fairseq.documents.arms import FUSED, TRANSFORMER
+from linformer_fairseq.documents.costs import TRAINING, TRANSLATION
+from linformer_fairseq.documents.found import Found, cost_rows, difference_of, label, mean, rows_of, ways_in
+from linformer_fairseq.documents.merge import read_results
+from linformer_fairseq.documents.sets import LONG, TEST
+from linformer_fairseq.documents.translate import Way
 
 DOCS = Path(__file__).parents[1] / "docs"
-QUALITY = DOCS / "quality" / "results.json"
-TIMES = DOCS / "benchmarks" / "k64" / "results.json"
+RESULTS = DOCS / "documents" / "made" / "results.json"
 PICTURE = DOCS / "overview.png"
-BASELINE = "transformer"
-SUBSET = "test"
-KS = (8, 16)
-TIME_LENGTHS = (128, 512, 1_024, 2_048, 8_192)
-"""The lengths of the table, where they were measured; the picture shows all."""
-MEMORY_LENGTHS = (512, 8_192)
+FULL = {FUSED.name: "full attention, fused", TRANSFORMER: "full attention, fairseq's"}
+"""The Transformer, which translates alike with torch's fused attention and with fairseq's own."""
+STYLES = {
+    "two-level": ("C0", "s"),
+    "two-level-all": ("C2", "^"),
+    "linformer": ("C3", "o"),
+    "linformer-all": ("C1", "v"),
+}
+"""Colour and marker of the models that are shown beside it."""
+AMOUNTS = (
+    (TRAINING, "tokens_per_second", "training speed", 1.0, ",.0f", "tokens/s"),
+    (TRANSLATION, "seconds", "translation time", 1.0, ",.1f", "s"),
+    (TRAINING, "peak_bytes", "training memory", 1e-6, ",.0f", "MB"),
+)
+"""What the table tells of time and memory: its name in the results and in the table, its unit and form."""
 
 
-class Kind(NamedTuple):
-    """A kind of attention under the names that the two commands give it."""
-
-    label: str
-    variant: str
-    contender: str
-    colour: str
-    marker: str
+def shown(found: Found) -> list[str]:
+    """Returns the models beside the Transformer."""
+    return [arm for arm in STYLES if arm in found["arms"]]
 
 
-KINDS = (Kind("Linformer", "linformer", OURS, "C3", "o"), Kind("two levels", "two-level-all", TWO_LEVELS, "C0", "s"))
+def ways(found: Found) -> list[Way]:
+    """Returns the test set at every length that models are trained to, and documents in a row at those beyond."""
+    tested = ways_in(found, TEST)
+    return tested + [way for way in ways_in(found, LONG) if way.longest > tested[-1].longest]
 
 
-class Gain(NamedTuple):
-    """How much better a mean over seeds is than the baseline's in BLEU, with its 95 % interval."""
-
-    mean: float
-    low: float
-    high: float
-
-
-class Cost(NamedTuple):
-    """Time and peak memory of one pass over one batch."""
-
-    seconds: float
-    peak_bytes: float
-
-
-@dataclass(frozen=True)
-class Quality:
-    """The study's figures for the test set."""
-
-    bleu: dict[tuple[str, int | None], float]
-    """Means over seeds, by variant and k."""
-    gains: dict[tuple[str, int | None], Gain]
-
-    @classmethod
-    def read(cls, path: Path) -> "Quality":
-        """Reads the results.json of the study."""
-        facts = read_json(path)
-        by_model: dict[tuple[str, int | None], list[float]] = {}
-        for row in facts["results"]:
-            if row["subset"] == SUBSET:
-                by_model.setdefault((row["variant"], row["k"]), []).append(row["bleu"])
-        gains = {
-            (row["variant"], row["k"]): Gain(row["mean"], row["low"], row["high"])
-            for row in facts["differences"]
-            if row["subset"] == SUBSET
-        }
-        return cls({model: sum(bleus) / len(bleus) for model, bleus in by_model.items()}, gains)
-
-
-@dataclass(frozen=True)
-class Costs:
-    """What attention modules with one k cost, by contender, pass and length."""
-
-    k: int
-    lengths: list[int]
-    cost: dict[tuple[str, str, int], Cost]
-
-    @classmethod
-    def read(cls, path: Path) -> "Costs":
-        """Reads the results.json of the benchmark.
-
-        Raises:
-            SystemExit: it was measured with several k.
-        """
-        blocks: dict[str, list[dict[str, Any]]] = read_json(path)["blocks"]
-        rows = [row for name, block in blocks.items() if name.startswith("modules") for row in block if row["time"]]
-        ks = {row["k"] for row in rows} - {None}
-        if len(ks) != 1:
-            raise SystemExit(f"error: {path} was measured with k = {sorted(ks)}; measure with one --k")
-        cost = {
-            (row["contender"], row["passes"], row["length"]): Cost(row["time"]["median_seconds"], row["peak_bytes"])
-            for row in rows
-        }
-        return cls(ks.pop(), sorted({length for _, _, length in cost}), cost)
-
-    def ratio(self, kind: Kind, passes: str, length: int) -> Cost:
-        """Multiples of what torch's fused attention takes."""
-        own, fused = self.cost[kind.contender, passes, length], self.cost[FUSED, passes, length]
-        return Cost(own.seconds / fused.seconds, own.peak_bytes / fused.peak_bytes)
-
-
-def table(quality: Quality, costs: Costs) -> str:
-    """The README's table, as Markdown."""
+def table(found: Found) -> str:
+    """Returns the README's table, as Markdown."""
+    arms = shown(found)
     rows = []
-    for k in KS:
-        gains = [quality.gains[kind.variant, k] for kind in KINDS]
-        differences = [f"{gain.mean:+.2f} [{gain.low:+.2f}, {gain.high:+.2f}]" for gain in gains]
-        rows.append([f"BLEU, k = {k}", f"{quality.bleu[BASELINE, None]:.1f}", *differences])
-    for what, lengths, unit, scale, field in (
-        ("time", TIME_LENGTHS, "ms", 1e3, "seconds"),
-        ("peak memory", MEMORY_LENGTHS, "MB", 1e-6, "peak_bytes"),
-    ):
-        for length in [length for length in lengths if length in costs.lengths]:
-            fused = [scale * getattr(costs.cost[FUSED, passes, length], field) for passes in (FORWARD, BACKWARD)]
-            ratios = [
-                " · ".join(f"{getattr(costs.ratio(kind, passes, length), field):.2f}" for passes in (FORWARD, BACKWARD))
-                for kind in KINDS
-            ]
-            name = f"{what}, {length:,} tokens, k = {costs.k}"
-            rows.append([name, " · ".join(f"{amount:,.0f}" for amount in fused) + f" {unit}", *ratios])
-    return markdown(["", "full attention", *(kind.label for kind in KINDS)], rows)
+    for way in ways(found):
+        scores = {arm: mean(own, "d_bleu") for arm, own in rows_of(found, way).items()}
+        differences = [_difference(difference_of(found, arm, way)) for arm in arms]
+        rows.append([f"d-BLEU, {way.longest:,} tokens", *[f"{scores[TRANSFORMER]:.1f}"] * len(FULL), *differences])
+    for part, name, what, unit, form, sign in AMOUNTS:
+        for length, own in cost_rows(found, part).items():
+            cells = [_amount(own.get(arm), name, f"{{:{form}}} {sign}", unit) for arm in (*FULL, *arms)]
+            rows.append([f"{what}, {length:,} tokens", *cells])
+    return markdown(["", *FULL.values(), *(label(found, arm) for arm in arms)], rows)
 
 
-def draw(quality: Quality, costs: Costs, path: Path) -> None:
-    """Writes the picture: quality on the left, speed on the right."""
-    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.2), layout="constrained", width_ratios=(2, 3))
-    _draw_quality(left, quality)
-    _draw_times(right, costs)
+def _difference(found: Found | None) -> str:
+    return f"{found['mean']:+.1f} [{found['low']:+.1f}, {found['high']:+.1f}]" if found else UNKNOWN
+
+
+def _amount(row: Found | None, name: str, form: str, unit: float) -> str:
+    """Returns the amount of the model that others are compared with, and of the others how many times as much."""
+    if row is None or row[name] is None:
+        return UNKNOWN
+    base = row["base"].get(name)
+    if base is None or row["base"]["arm"] == row["arm"]:
+        return form.format(row[name] * unit)
+    return f"{row[name] / base:.2f}"
+
+
+def draw(found: Found, path: Path) -> None:
+    """Writes the picture: quality on the left, speed of training on the right, both by the length of documents."""
+    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.4), layout="constrained")
+    _draw_quality(left, found)
+    _draw_speed(right, found)
+    handles = dict(zip(*reversed(right.get_legend_handles_labels()), strict=True))
+    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=3, fontsize="small")
     save(figure, path)
 
 
-def _draw_quality(axes: Axes, quality: Quality) -> None:
-    for number, kind in enumerate(KINDS):
-        gains = [quality.gains[kind.variant, k] for k in KS]
-        means = [gain.mean for gain in gains]
-        errors = [[gain.mean - gain.low for gain in gains], [gain.high - gain.mean for gain in gains]]
-        places = [place + 0.16 * (number - 0.5) for place in range(len(KS))]
-        style = {"color": kind.colour, "marker": kind.marker, "linestyle": "", "capsize": 4}
-        axes.errorbar(places, means, errors, label=kind.label, **style)
-    axes.axhline(0, **BASELINE_STYLE, linewidth=1, label="full attention")
-    axes.set_xticks(range(len(KS)), [f"k = {k}" for k in KS])
-    axes.set_xlim(-0.5, len(KS) - 0.5)
-    axes.set(title="Quality: captions of 16 tokens", ylabel="BLEU against the Transformer")
+def _draw_quality(axes: Axes, found: Found) -> None:
+    every = ways(found)
+    for number, arm in enumerate(shown(found)):
+        points = [(place, difference_of(found, arm, way)) for place, way in enumerate(every)]
+        places, differences = zip(*((place, own) for place, own in points if own), strict=True)
+        means = [own["mean"] for own in differences]
+        errors = [[own["mean"] - own["low"] for own in differences], [own["high"] - own["mean"] for own in differences]]
+        beside = [place + 0.1 * (number - (len(shown(found)) - 1) / 2) for place in places]
+        axes.errorbar(beside, means, errors, **_style(arm), linestyle="", capsize=3, markersize=5)
+    axes.axhline(0, **BASELINE_STYLE, linewidth=1)
+    axes.set_yscale("symlog", linthresh=2)
+    axes.set_xticks(range(len(every)), [f"{way.longest:,}" for way in every])
+    axes.set(title="Quality", xlabel="tokens of a document", ylabel="d-BLEU against the Transformer")
     axes.grid(alpha=0.3)
-    axes.legend(loc="lower right", fontsize="small")
 
 
-def _draw_times(axes: Axes, costs: Costs) -> None:
-    for kind in KINDS:
-        for passes, linestyle in ((FORWARD, "-"), (BACKWARD, ":")):
-            ratios = [costs.ratio(kind, passes, length).seconds for length in costs.lengths]
-            style = {"color": kind.colour, "marker": kind.marker, "linestyle": linestyle, "markersize": 5}
-            axes.plot(costs.lengths, ratios, label=f"{kind.label}, {passes}", **style)
-    axes.axhline(1, **BASELINE_STYLE, linewidth=1, label="full attention, fused (torch)")
+def _draw_speed(axes: Axes, found: Found) -> None:
+    costs = cost_rows(found, TRAINING)
+    for arm in (TRANSFORMER, *shown(found)):
+        style = {"color": "C7", "linestyle": ":"} if arm == TRANSFORMER else {**_style(arm), "markersize": 5}
+        name = "tokens_per_second"
+        points = [(length, own[arm][name] / own[arm]["base"][name]) for length, own in costs.items() if arm in own]
+        if points:
+            axes.plot(*zip(*points, strict=True), label=FULL.get(arm) or label(found, arm), **style)
+    axes.axhline(1, **BASELINE_STYLE, linewidth=1, label=FULL[FUSED.name])
     axes.set_xscale("log", base=2)
-    axes.set_yscale("log", base=2)
-    axes.set_xticks(costs.lengths, [f"{length:,}" for length in costs.lengths])
-    axes.set_xticks([], minor=True)
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda ratio, _: f"{ratio:.3g}"))
-    axes.yaxis.set_minor_formatter(NullFormatter())
-    axes.set(title=f"Speed: attention modules, k = {costs.k}", xlabel="tokens of a sentence")
-    axes.set_ylabel("time over that of fused attention")
+    axes.set_xticks(list(costs), [f"{length:,}" for length in costs])
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.set_ylim(bottom=0)
+    axes.set(title="Speed", xlabel="tokens of a document", ylabel="training speed over that of fused attention")
     axes.grid(alpha=0.3)
-    axes.legend(loc="lower left", fontsize="small")
+
+
+def _style(arm: str) -> dict[str, str]:
+    colour, marker = STYLES[arm]
+    return {"color": colour, "marker": marker}
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="Draw the README's picture and print its table.")
-    parser.add_argument("--quality", type=Path, default=QUALITY, metavar="FILE", help="results.json of the study")
-    parser.add_argument("--times", type=Path, default=TIMES, metavar="FILE", help="results.json of the benchmark")
+    parser.add_argument("--results", type=Path, default=RESULTS, metavar="FILE", help="results.json of the study")
     parser.add_argument("--out", type=Path, default=PICTURE, metavar="PNG", help="the picture to write")
     args = parser.parse_args(argv)
-    for path in (args.quality, args.times):
-        if not path.is_file():
-            parser.error(f"{path} is not there: measure it as the head of this script says, or name another file")
-    quality, costs = Quality.read(args.quality), Costs.read(args.times)
-    draw(quality, costs, args.out)
-    print(table(quality, costs))
+    found = read_results(args.results)
+    draw(found, args.out)
+    print(table(found))
 
 
 if __name__ == "__main__":

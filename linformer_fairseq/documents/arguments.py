@@ -2,6 +2,7 @@
 
 import argparse
 import dataclasses
+import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,8 +24,28 @@ DEFAULTS = shlex.split(
     "--keep-checkpoints 3 --average 3 --precision fp32 --threads 1"
 )
 """The recipe's options that have another default here."""
-SET_HERE = ("--seed", "--model", "--attention", "--projection", "--linformer-args", "--default-k", "--exact-below")
-WITHOUT_EFFECT = ("--length-tokens", "--length-repeats", "--length-k", "--length-training", "--max-ratio")
+SET_HERE = {
+    "--seed": "use --seeds",
+    "--model": "use --arms",
+    "--attention": "use --arms",
+    "--projection": "use --arms",
+    "--linformer-args": "use --arms",
+    "--default-k": "use --k",
+    "--epochs": "use --updates",
+    "--exact-below": "leave it out",
+}
+"""The recipe's options that the study sets for every model, and what to do instead."""
+WITHOUT_EFFECT = (
+    "--length-tokens",
+    "--length-repeats",
+    "--length-k",
+    "--length-training",
+    "--max-ratio",
+    "--default-attention",
+    "--processes",
+)
+OF_FOLDERS, OF_MADE = ("--training-files",), ("--made-train", "--made-test")
+"""Options of a text in a folder, and of one that is made on the spot."""
 _positive = number(float, 1e-12, 1e6, "a number above 0")
 _rate = number(float, 0.0, 0.999, "a number from 0 to below 1")
 
@@ -87,15 +108,40 @@ def _paths(text: str) -> tuple[Path, ...]:
     return tuple(Path(name).expanduser() for name in text.split(","))
 
 
+class _StudyParser(Parser):
+    """A parser of the study's own options, whose help has those of the recipe too."""
+
+    def format_help(self) -> str:
+        whole = _add_options(Parser(prog=self.prog, parents=[_of_the_recipe()], conflict_handler="resolve"))
+        whole.description, whole.epilog = self.description, self.epilog
+        return whole.format_help()
+
+
+def _of_the_recipe() -> argparse.ArgumentParser:
+    """Returns a parser with the options that the study leaves to the recipe, with its defaults."""
+    parser = recipe.build_parser(OF_DOCUMENTS)
+    defaults = vars(parser.parse_args(DEFAULTS))
+    set_here = (action.dest for action in parser._actions if {*action.option_strings} & {*DEFAULTS})
+    parser.set_defaults(**{name: defaults[name] for name in set_here})
+    for action in parser._actions:
+        if {*action.option_strings} & {*SET_HERE, *WITHOUT_EFFECT} or not action.option_strings:
+            action.help = argparse.SUPPRESS
+    return parser
+
+
 def build_parser() -> Parser:
-    parser = Parser(
-        prog="documents",
-        description="Train a Transformer on a few sentences at a time, go on from there on documents with each kind "
-        "of attention, and compare the translations of whole documents.",
-        epilog="All other options are the recipe's (python -m linformer_fairseq.recipe --help); here their defaults "
-        f"are {shlex.join(DEFAULTS)}, and --max-subwords is the longest example. What follows -- goes to every "
-        "fairseq-train as it is.",
+    return _add_options(
+        _StudyParser(
+            prog="documents",
+            description="Train a Transformer on a few sentences at a time, go on from there on documents with each "
+            "kind of attention, and compare the translations of whole documents.",
+            epilog="--max-subwords is the longest example. What follows -- goes to every fairseq-train as it is.",
+        )
     )
+
+
+def _add_options(parser: Parser) -> Parser:
+    """Returns the parser with the study's own options."""
     switch: dict[str, Any] = {"action": argparse.BooleanOptionalAction}
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder for all results")
     parser.add_argument(
@@ -143,12 +189,14 @@ def build_parser() -> Parser:
     parser.add_argument(
         "--merge",
         type=_paths,
-        default=(),
         metavar="FILE[,FILE]",
         help="results.json of the same study with other models or seeds, from other machines, to put into this one",
     )
     parser.add_argument(
-        "--report-only", action="store_true", help="write the report from DIR/results.json, train nothing"
+        "--report-only",
+        action="store_const",
+        const=True,
+        help="write the report from DIR/results.json, train nothing",
     )
     return parser
 
@@ -157,13 +205,7 @@ def parse(argv: Sequence[str]) -> Study:
     """Returns the study that a command line asks for, checked as far as it can be without doing anything."""
     cut = list(argv).index("--") if "--" in argv else len(argv)
     own, others = build_parser().parse_known_args(argv[:cut])
-    given = {argument.partition("=")[0] for argument in others}
-    for name in SET_HERE:
-        if name in given:
-            raise UserError(f"{name} is set by the study: use --seeds, --arms and --k.")
-    for name in WITHOUT_EFFECT:
-        if name in given:
-            raise UserError(f"{name} has no effect in the study of documents: leave it out.")
+    _check_given({argument.partition("=")[0] for argument in others})
     positions = [part for flag in POSITION_FLAGS for part in (flag, str(own.lengths[-1]))]
     train_args = argv[cut + 1 :] if cut < len(argv) else []
     run = recipe.parse([*DEFAULTS, "--out", str(own.out), *others, "--", *positions, *train_args], OF_DOCUMENTS)
@@ -177,6 +219,12 @@ def parse(argv: Sequence[str]) -> Study:
             f"--max-subwords {longest} must be from 1 to the last of --lengths, {own.lengths[-1]}, for which the "
             "models are made: change one of them."
         )
+    for flag, positions in settings.training.longest.items():
+        if positions < own.lengths[-1]:
+            raise UserError(
+                f"{flag} {positions} is less than the last of --lengths, {own.lengths[-1]}, for which the models are "
+                "made: change one of them."
+            )
     start_max_tokens = own.start_max_tokens or settings.training.max_tokens
     for name, tokens in (("--max-tokens", settings.training.max_tokens), ("--start-max-tokens", start_max_tokens)):
         if longest > tokens:
@@ -217,11 +265,26 @@ def parse(argv: Sequence[str]) -> Study:
         free=own.free,
         costs=own.costs,
         repeats=own.cost_repeats,
-        merge=own.merge,
-        report_only=own.report_only,
+        merge=own.merge or (),
+        report_only=bool(own.report_only),
         threads=run.threads,
         jobs=run.jobs,
     )
+
+
+def _check_given(given: set[str]) -> None:
+    """Refuses the names of options that the study does not take."""
+    known = recipe.build_parser(OF_DOCUMENTS)._option_string_actions
+    for name in sorted(given):
+        if re.match("--?[a-z]", name) and name not in known:
+            raise UserError(f"{name} is not an option of the study of documents (see --help).")
+        if name in SET_HERE:
+            raise UserError(f"{name} is set by the study: {SET_HERE[name]}.")
+        if name in WITHOUT_EFFECT:
+            raise UserError(f"{name} has no effect in the study of documents: leave it out.")
+        if name in (OF_MADE if "--data" in given else OF_FOLDERS):
+            other = "made documents" if name in OF_MADE else "documents in the folder that --data names"
+            raise UserError(f"{name} is for {other}: leave it out.")
 
 
 def checkpoint_of(training: Training) -> Path:

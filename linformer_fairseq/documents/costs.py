@@ -26,12 +26,14 @@ from linformer_fairseq.cli.processes import die_with_parent, run_command
 from linformer_fairseq.cli.progress import say
 from linformer_fairseq.models.decoder import NO_LAYER
 from linformer_fairseq.quality.variants import Training, Variant
+from linformer_fairseq.recipe.settings import FAST_FP32
+from linformer_fairseq.recipe.worker import allow_rounded_factors
 from linformer_fairseq.tasks.sentence_search import leave_attention_out
 from linformer_fairseq.trained import Trained, load_trained
 
 from .arguments import Study, checkpoint_of
 from .arms import FUSED, TRANSFORMER, conversion, for_length
-from .prepare import TESTED
+from .sets import TESTED
 
 FILE_NAME = "costs.json"
 TRAINING, TRANSLATION = "training", "translation"
@@ -50,13 +52,12 @@ Row = dict[str, Any]
 
 def measure_costs(trainings: Sequence[Training], study: Study) -> None:
     """Adds to costs.json what is not there yet: speed and memory of training, time and memory of translation, for every
-    model at every length."""
+    model at every length, each row with `base`, that of the Transformer it is compared with, measured beside it (empty
+    where there is none). What was measured in another way, or on another machine, is measured anew."""
     path = study.out / FILE_NAME
     names = [training.variant.name for training in trainings]
     settings = study.settings.training
     asked = {
-        "arms": names,
-        "lengths": list(study.lengths),
         "repeats": study.repeats,
         "batch_tokens": study.batch_tokens,
         "beam": study.settings.translation.beam,
@@ -67,29 +68,35 @@ def measure_costs(trainings: Sequence[Training], study: Study) -> None:
     }
     before = read_json(path) if path.exists() else None
     rows: list[Row] = before["rows"] if before and before["asked"] == asked else []
-    done = {(row["part"], row["length"]) for row in rows}
+    if TRANSFORMER in names:
+        rows = [row for row in rows if row["base"]]
     for length in study.lengths:
         for part, measure in ((TRAINING, _train), (TRANSLATION, _translate)):
-            if (part, length) not in done:
-                say(f"Measuring {part}, documents of {length:,} tokens ...")
-                rows = [*rows, *({"part": part, "length": length, **row} for row in measure(length, trainings, study))]
-                write_json(path, {"asked": asked, "rows": rows})
+            done = {row["arm"] for row in rows if (row["part"], row["length"]) == (part, length)}
+            if done.issuperset(names):
+                continue
+            say(f"Measuring {part}, documents of {length:,} tokens ...")
+            wanted = [own for own in trainings if own.variant.name not in done or own.variant.name == TRANSFORMER]
+            measured = list(measure(length, wanted, study))
+            base = next((row for row in measured if row["arm"] == BASELINES[part]), {})
+            new = [{"part": part, "length": length, **row, "base": base} for row in measured if row["arm"] not in done]
+            rows = [*rows, *new]
+            write_json(path, {"asked": asked, "rows": rows})
 
 
 def read_costs(out: Path, arms: Sequence[str]) -> dict[str, Any] | None:
-    """Returns what costs.json in a folder says of these models, each row with `base`, that of the Transformer it is
-    compared with (empty where it was not measured); None where nothing has been measured."""
+    """Returns what costs.json in a folder says of these models; None where nothing has been measured."""
     path = out / FILE_NAME
     if not path.exists():
         return None
     costs = read_json(path)
-    bases = {(row["part"], row["length"]): row for row in costs["rows"] if row["arm"] == BASELINES[row["part"]]}
-    rows = [row for row in costs["rows"] if row["arm"] in (*arms, FUSED.name)]
-    asked = {name: value for name, value in costs["asked"].items() if name not in ("arms", "machine")}
+    names = [*arms, *([FUSED.name] if TRANSFORMER in arms else [])]
+    rows = [row for row in costs["rows"] if row["arm"] in names]
+    machine = costs["asked"].pop("machine")
     return {
-        "asked": asked,
-        "machines": [costs["asked"]["machine"]],
-        "rows": [{**row, "base": bases.get((row["part"], row["length"]), {})} for row in rows],
+        "asked": costs["asked"],
+        "machines": [machine],
+        "rows": sorted(rows, key=lambda row: (row["length"], row["part"], names.index(row["arm"]))),
     }
 
 
@@ -115,6 +122,8 @@ def _train(length: int, trainings: Sequence[Training], study: Study) -> Iterator
     settings = study.settings.training
     device = torch.device("cpu" if settings.on_cpu else "cuda")
     torch.set_num_threads(study.threads)
+    if settings.precision == FAST_FP32:
+        allow_rounded_factors(settings.on_cpu)
     loaded = {own.variant.name: _load(own.variant, checkpoint_of(own), length, study) for own in trainings}
     if TRANSFORMER in loaded:
         transformer = next(checkpoint_of(own) for own in trainings if own.variant.name == TRANSFORMER)

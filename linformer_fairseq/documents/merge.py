@@ -12,6 +12,8 @@ from .found import RESULTS, Found, way_of
 
 OWN = ("commands", "machines", "arms", "trainings", "costs", "rows", "differences")
 """What each machine's results have of their own; all else has to be the same."""
+SETTINGS = "settings"
+"""What decides the models, name by name."""
 REFERENCE_LENGTH = 1
 """Where the counts of BLEU have the length of the reference."""
 
@@ -24,7 +26,10 @@ def read_results(path: Path) -> Found:
     """
     if not path.is_file():
         raise UserError(f"{path} is missing: name the {RESULTS} of a study of documents.")
-    found = read_json(path)
+    try:
+        found = read_json(path)
+    except UserError:
+        raise UserError(f"{path} is damaged: make it anew, copy it again, or leave it out.") from None
     if not isinstance(found, dict) or not {*OWN, "corpus", "documents"} <= found.keys():
         raise UserError(f"{path} does not hold the results of a study of documents: name the {RESULTS} of one.")
     return found
@@ -77,11 +82,12 @@ def check_same(path: Path, found: Found, other: Found) -> None:
     Raises:
         UserError: they are not, or have a model with a seed that is there already.
     """
-    for name in sorted((found.keys() | other.keys()) - set(OWN)):
-        if found.get(name) != other.get(name):
+    ours, theirs = _common(found), _common(other)
+    for name in sorted(ours.keys() | theirs.keys()):
+        if ours.get(name) != theirs.get(name):
             raise UserError(
-                f"{path} is of another study, its {name.replace('_', ' ')} {other.get(name)!r} and not "
-                f"{found.get(name)!r}: leave it out."
+                f"{path} is of another study, its {name.replace('_', ' ')} {theirs.get(name)!r} and not "
+                f"{ours.get(name)!r}: leave it out."
             )
     references = {way_of(row): _reference_lengths(row) for row in found["rows"]}
     models = {_model_of(row) for row in found["trainings"] if row["arm"] != START.name}  # each machine has its starts
@@ -93,6 +99,11 @@ def check_same(path: Path, found: Found, other: Found) -> None:
             raise UserError(
                 f"{path} has {training['arm']} with seed {training['seed']}, which is there already: leave one out."
             )
+
+
+def _common(found: Found) -> Found:
+    """Returns what is the same in all results of a study."""
+    return {name: found[name] for name in found.keys() - {*OWN, SETTINGS}} | found.get(SETTINGS, {})
 
 
 def _reference_lengths(row: Found) -> list[Any]:

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 
 from linformer_fairseq.cli.errors import UserError
@@ -20,10 +20,15 @@ from linformer_fairseq.recipe.texts import Pair
 
 from . import sets
 from .examples import cut, examples, joined, refusal
+from .sets import TESTED
 
-SENTENCES, EXAMPLES, TESTED = "sentences", "examples", "tested"
-"""Folders of text, and of binary data: the short examples that a start is trained on, with single sentences to validate
-on and to translate; the examples that documents are trained on; and the documents that are translated."""
+SHORT, EXAMPLES = "sentences", "examples"
+"""Folders of text, and of binary data, beside that of the documents to translate: the short examples that a start is
+trained on, with single sentences to validate on and to translate; and the examples that documents are trained on."""
+PREPARED_FOLDERS = ("bin", TESTED, EXAMPLES, SHORT, "text")
+"""Each is made of those after it."""
+WHAT = {SHORT: "short examples", EXAMPLES: "examples of documents", TESTED: "documents to translate"}
+"""What each folder holds, for the user."""
 
 
 def prepare(
@@ -45,18 +50,18 @@ def prepare(
     """
     langs = (text.source_lang, text.target_lang)
     prepare_subwords(text, out / "text", threads)
-    for folder, what, own, splits in (
-        (SENTENCES, "Making short examples", tuple(start_resolutions), ("train",)),
-        (EXAMPLES, "Making examples of documents", (*resolutions, None), ("train", "valid")),
+    for folder, own, splits in (
+        (SHORT, tuple(start_resolutions), ("train",)),
+        (EXAMPLES, (*resolutions, None), ("train", "valid")),
     ):
-        build_folder(out / folder, what, partial(_write_examples, text, own, splits, out))
-    build_folder(out / TESTED, "Making sets of documents", lambda to: _write_sets(text, lengths, out, to))
+        build_folder(out / folder, f"Making {WHAT[folder]}", partial(_write_examples, text, own, splits, out))
+    build_folder(out / TESTED, f"Making {WHAT[TESTED]}", lambda to: _write_sets(text, lengths, out, to))
     (out / "bin").mkdir(exist_ok=True)
     dictionary = out / "bin" / EXAMPLES / f"dict.{langs[0]}.txt"
     folders = {
         EXAMPLES: {split: [out / EXAMPLES / split] for split in ("train", "valid")},
-        SENTENCES: {
-            "train": [out / SENTENCES / "train"],
+        SHORT: {
+            "train": [out / SHORT / "train"],
             **{split: [out / "text" / "bpe" / split] for split in ("valid", "test")},
         },
         TESTED: {"test": [out / TESTED / name for name in read_json(out / TESTED / sets.FILE_NAME)]},
@@ -66,7 +71,7 @@ def prepare(
         total = sum(_subwords(prefix, langs) for own in prefixes.values() for prefix in own)
         log = out / "bin" / f"{name}.log"
         make = partial(binarise, prefixes, langs, log=log, total=total, threads=threads, lock=lock, dictionary=words)
-        build_folder(out / "bin" / name, f"Binarising the {name}", make)
+        build_folder(out / "bin" / name, f"Binarising {WHAT[name]}", make)
 
 
 def source_tokens_per_target_token(out: Path) -> float:
@@ -108,10 +113,21 @@ def _write_examples(text: Text, resolutions: Sequence[int | None], splits: Seque
 
 
 def _documents(out: Path, split: str, langs: tuple[str, str]) -> tuple[list[Document], list[Document]]:
-    """Returns the documents of a split as subwords, and apart from them the made ones with a glossary."""
+    """Returns the documents of a split as subwords, and apart from them the made ones with a glossary.
+
+    Raises:
+        UserError: a sentence has no subwords.
+    """
     facts = read_json(out / "text" / "raw" / FACTS)
     sides = (texts.read_lines(out / "text" / "bpe" / f"{split}.{lang}") for lang in langs)
     documents = list(grouped(list(zip(*sides, strict=True)), facts[SIZES][split]))
+    for number, document in enumerate(documents, 1):
+        for place, pair in enumerate(document, 1):
+            if not all(map(str.split, pair)):
+                raise UserError(
+                    f"Sentence {place:,} of document {number:,} of the {split} set has no character that subwords are "
+                    "made of: leave it out, or write it otherwise."
+                )
     own = len(documents) - facts[GLOSSARIES][split]
     return documents[:own], documents[own:]
 
@@ -124,12 +140,15 @@ def _write_sets(text: Text, cuts: Sequence[int], out: Path, to: Path) -> None:
     }
     shortest = min(cuts[0], text.max_subwords)
     for split in ("valid", "test"):
-        for number, (length, _) in enumerate(lengths[split], 1):
-            if length > shortest:
-                raise UserError(
-                    f"Sentence {number:,} of the {split} set has {length:,} subwords, its end included, more than the "
-                    f"{shortest:,} at which documents are cut: split it up, or raise --lengths or --max-subwords."
-                )
+        for number, document in enumerate(chain(*_documents(out, split, langs)), 1):
+            for place, (source, _) in enumerate(document, 1):
+                length = len(source.split()) + 1
+                if length > shortest:
+                    raise UserError(
+                        f"Sentence {place:,} of document {number:,} of the {split} set has {length:,} subwords, its "
+                        f"end included, more than the {shortest:,} at which documents are cut: split it up, or raise "
+                        "--lengths or --max-subwords."
+                    )
     spans = sets.spans_of(read_json(out / "text" / "raw" / FACTS), lengths, cuts[-1], text.max_subwords)
     for name, (split, own) in spans.items():
         sides = (texts.read_lines(bpe / f"{split}.{lang}") for lang in langs)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy
 
 from linformer_fairseq.cli.errors import UserError
-from linformer_fairseq.cli.files import read_json, write_text
+from linformer_fairseq.cli.files import write_text
 from linformer_fairseq.cli.progress import say
 from linformer_fairseq.cli.tables import UNKNOWN, table
 from linformer_fairseq.length_buckets import Bucket
@@ -18,6 +18,7 @@ from . import plots
 from .arms import ARMS, for_length
 from .costs import TRAINING, TRANSLATION
 from .found import RESULTS, Found, cost_rows, difference_of, glossary_means, is_of, label, mean, rows_of, ways_in
+from .merge import read_results
 from .sets import GLOSSARY, LONG, TEST, VALID
 from .translate import FORCED, FREE, Way
 
@@ -31,12 +32,12 @@ def write_report(out: Path) -> None:
     """Writes report.md and the pictures of the results.json in a folder.
 
     Raises:
-        UserError: there is none.
+        UserError: there is none, or it holds something else.
     """
     path = out / RESULTS
     if not path.is_file():
         raise UserError(f"{path} is missing: run the study without --report-only first.")
-    found = read_json(path)
+    found = read_results(path)
     pictures = plots.write_plots(found, out)
     write_text(out / "report.md", report_text(found, pictures))
     say(f"The report is in {out / 'report.md'}.")

@@ -23,9 +23,10 @@ from .arguments import Study
 from .arms import ARMS, SENTENCES, TRANSFORMER
 from .costs import read_costs
 from .found import Found, is_of, way_of
-from .merge import merged
+from .merge import SETTINGS, merged
 from .scores import by_length, glossary_shares, scores, share_of, thirds
 from .sets import GLOSSARY, DocumentSet
+from .settings import FOLDER, decisive
 from .translate import FACTS, FORCED, Way, read_hypotheses, translation_folder, ways_of
 
 Sets = Mapping[str, DocumentSet]
@@ -84,6 +85,7 @@ def _shared(study: Study, sets: Sets) -> Found:
         "precision": training.precision,
         "average": settings.translation.average,
         "beam": settings.translation.beam,
+        SETTINGS: {name: value for name, value in decisive(study).items() if name != FOLDER},
     }
 
 

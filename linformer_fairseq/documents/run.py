@@ -2,15 +2,13 @@
 
 import dataclasses
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from linformer_fairseq.average import average, newest
 from linformer_fairseq.checkpoints import check_torch
-from linformer_fairseq.cli.errors import UserError
-from linformer_fairseq.cli.files import part_of, read_json, replacing, write_json
+from linformer_fairseq.cli.files import replacing, write_json
 from linformer_fairseq.cli.processes import run_command, run_in_parallel
 from linformer_fairseq.cli.progress import say
 from linformer_fairseq.quality.variants import Training
@@ -25,14 +23,12 @@ from .arms import CONVERTED, SENTENCES, TRANSFORMER, conversion, following
 from .costs import measure_costs, read_costs
 from .found import RESULTS, Found
 from .merge import check_same, read_results
-from .prepare import EXAMPLES, prepare, source_tokens_per_target_token
-from .prepare import SENTENCES as OF_SENTENCES
+from .prepare import EXAMPLES, SHORT, prepare, source_tokens_per_target_token
 from .report import write_report
 from .results import Sets, findings, own_findings, planned
 from .sets import read_sets
+from .settings import store_settings
 from .translate import translate
-
-SETTINGS = "study.json"
 
 
 def run(study: Study) -> None:
@@ -46,7 +42,7 @@ def run(study: Study) -> None:
         check_flags(training.model, training.settings, training.out)
     make_writable(study.out)
     with locked(study.out) as lock:
-        _fix_settings(study)
+        store_settings(study)
         text = study.settings.text
         resolutions, threads = (study.start_resolutions, study.resolutions), study.threads * study.jobs
         prepare(text, *resolutions, study.lengths, study.out, threads, lock)
@@ -57,7 +53,7 @@ def run(study: Study) -> None:
         check_same(path, planned(study, sets), other)
     at_once = min(study.jobs, len(study.starts))
     free = study.threads * study.jobs // at_once  # as the start is not compared with anything, it may take all of them
-    starts = [partial(_train, start, OF_SENTENCES, study, free, at_once) for start in study.starts.values()]
+    starts = [partial(_train, start, SHORT, study, free, at_once) for start in study.starts.values()]
     run_in_parallel(starts, at_once)
     trained = [training for training in study.trainings if is_trained(training)]
     on_documents = [partial(_train, own, EXAMPLES, study, study.threads, study.jobs) for own in trained]
@@ -68,7 +64,7 @@ def run(study: Study) -> None:
     run_in_parallel([partial(translate, training, study, sets) for training in study.trainings], study.jobs)
     own = own_findings(study, sets)
     _report(own, others, sets, study)
-    if study.costs:
+    if study.costs and trained:
         with locked(study.out):
             measure_costs([training for training in trained if training.seed == study.first_seed], study)
         _report({**own, "costs": read_costs(study.out, list(own["arms"]))}, others, sets, study)
@@ -83,46 +79,6 @@ def _report(own: Found, others: Sequence[tuple[Path, Found]], sets: Sets, study:
 def is_trained(training: Training) -> bool:
     """Returns whether a model of the study is trained on documents, rather than made of another one."""
     return training.variant not in (SENTENCES, CONVERTED)
-
-
-def _fix_settings(study: Study) -> None:
-    """Stores what decides the trainings, and refuses to go on with anything else."""
-    settings, start = study.settings.as_json(), next(iter(study.starts.values())).settings.as_json()
-    settings["text"] |= settings["text"].pop("data")
-    decisive = {
-        **settings,
-        "start": start["training"],
-        "start resolutions": list(study.start_resolutions),
-        "resolutions": list(study.resolutions),
-        "lengths": list(study.lengths),
-        "k": study.k,
-    }
-    now = {name: value for name, value in _flat("", decisive) if name not in ("training seed", "start seed")}
-    path = study.out / SETTINGS
-    if not path.exists():
-        unfinished = part_of(path).name
-        if any(not entry.name.startswith(".") and entry.name != unfinished for entry in study.out.iterdir()):
-            raise UserError(
-                f"{study.out} holds other files than this study's: name a new or an empty folder with --out."
-            )
-        write_json(path, now)
-        return
-    before = read_json(path)
-    for name, value in now.items():
-        if before.get(name) != value:
-            raise UserError(
-                f"{study.out} was made with {name} = {before.get(name)!r}, not {value!r}: all models need the same, so "
-                "give that, or use another --out."
-            )
-
-
-def _flat(name: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """Yields what nested dictionaries hold, by its path of keys."""
-    if not isinstance(value, dict):
-        yield name, value
-        return
-    for key, own in value.items():
-        yield from _flat(f"{name} {key}".strip(), own)
 
 
 def _train(training: Training, folder: str, study: Study, threads: int, jobs: int) -> None:

@@ -15,6 +15,8 @@ from .examples import parts
 
 VALID, TEST, LONG, GLOSSARY = "valid", "test", "long", "glossary"
 FILE_NAME = "sets.json"
+TESTED = "tested"
+"""The folder of their text, and that of their binary data."""
 
 Span = tuple[int, int]
 """The sentences of a document in its split: the first, and the one after the last."""
@@ -97,7 +99,7 @@ def read_sets(out: Path, source: str, target: str) -> dict[str, DocumentSet]:
     """Returns the sets of the prepared text in a folder, by name."""
     raw, bpe = out / "text" / "raw", out / "text" / "bpe"
     sets = {}
-    for number, (name, (split, spans)) in enumerate(read_json(out / "tested" / FILE_NAME).items()):
+    for number, (name, (split, spans)) in enumerate(read_json(out / TESTED / FILE_NAME).items()):
         sides = (texts.read_lines(raw / f"{split}.{lang}") for lang in (source, target))
         sets[name] = DocumentSet(
             name,

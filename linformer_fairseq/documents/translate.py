@@ -21,9 +21,8 @@ from linformer_fairseq.trained import override_flags
 
 from .arguments import Study, checkpoint_of
 from .arms import SENTENCES, for_length
-from .prepare import SENTENCES as OF_SENTENCES
-from .prepare import TESTED
-from .sets import GLOSSARY, LONG, TEST, VALID, DocumentSet
+from .prepare import SHORT
+from .sets import GLOSSARY, LONG, TEST, TESTED, VALID, DocumentSet
 
 HYPOTHESES = "hypotheses.txt"
 FACTS = "translation.json"
@@ -117,7 +116,7 @@ def _translate(training: Training, way: Way, study: Study, documents: DocumentSe
 def generation(training: Training, way: Way, study: Study, documents: DocumentSet) -> list[str]:
     """Returns the arguments of fairseq-generate."""
     text, translation, settings = study.settings.text, study.settings.translation, training.settings.training
-    folder, subset = (OF_SENTENCES, documents.split) if by_sentence(training) else (TESTED, documents.subset)
+    folder, subset = (SHORT, documents.split) if by_sentence(training) else (TESTED, documents.subset)
     return [
         *(str(study.out / "bin" / folder), "--task", DOCUMENT_TASK, "--gen-subset", subset),
         *("--source-lang", text.source_lang, "--target-lang", text.target_lang),

@@ -58,7 +58,11 @@ def check_flags(model: Model, settings: Settings, out: Path) -> None:
                     side = "encoder" if place == "encoder" else "decoder"
                     length = "target" if place == "decoder" else "source"
                     layers, heads = getattr(args, f"{side}_layers"), getattr(args, f"{side}_attention_heads")
-                    config.attention(place, layers, heads, settings.training.longest[f"--max-{length}-positions"])
+                    longest = settings.training.longest[f"--max-{length}-positions"]
+                    build = config.attention(place, layers, heads, longest)[0]
+                    role = "encoder_decoder_attention" if place == "cross" else "self_attention"
+                    width = getattr(args, f"{side}_embed_dim")
+                    build(width, heads, dropout=args.attention_dropout, **{role: True})  # may miss a package
     except (SystemExit, ValueError, UserError) as error:
         lines = said.getvalue().strip().split("\n")
         reason = lines[-1] if lines[-1] else str(error)

@@ -4,6 +4,7 @@ import logging
 from argparse import Namespace
 from collections import deque
 from dataclasses import dataclass, field, fields
+from functools import partial
 from typing import Any, Optional
 
 import numpy as np
@@ -107,6 +108,10 @@ class DocumentTranslationTask(TranslationTask):
 
     def build_model(self, cfg: Namespace, from_checkpoint: bool = False) -> BaseFairseqModel:
         model = super().build_model(cfg, from_checkpoint)
+        for side in ("encoder", "decoder"):
+            words = getattr(getattr(model, side, None), "embed_tokens", None)
+            if words is not None:
+                words._register_load_state_dict_pre_hook(partial(_check_words, words.num_embeddings, side))
         if self.cfg.eval_bleu:  # with this tokeniser fairseq makes the text that it scores, and nothing else
             self.tokenizer = ScoredText(self.tokenizer, self.cfg.sentence_separator)
         if from_checkpoint:
@@ -388,6 +393,17 @@ def _check_separator(separator: str, dictionary: Dictionary, side: str) -> None:
             f"the {side} dictionary has no word {separator!r} to divide sentences: put it between the sentences of "
             "every document before fairseq-preprocess, or name the word that is there with --sentence-separator"
         )
+
+
+def _check_words(words: int, side: str, state: dict[str, Tensor], prefix: str, *_: Any) -> None:
+    """Refuses the embeddings of a checkpoint whose dictionary has not as many words as the data's."""
+    found = state.get(f"{prefix}weight")
+    if found is not None and len(found) != words:
+        with one_sentence():
+            raise ValueError(
+                f"the {side}'s dictionary has {words:,} words, and the checkpoint was trained with {len(found):,}: "
+                "name the data of its training, whose dictionary has the separator if it was trained on documents"
+            )
 
 
 def _check_parts(cfg: DocumentTranslationConfig) -> None:

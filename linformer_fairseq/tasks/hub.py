@@ -81,8 +81,8 @@ class DocumentHubInterface(GeneratorHubInterface):
             the translations, as many as there are sentences unless `--sentence-count free` is set.
 
         Raises:
-            ValueError: a task other than `document_translation`, a sentence that is empty or holds the separator, one
-                that is longer than the model, or a translation that is and may not be made in parts.
+            ValueError: a task other than `document_translation`; a sentence that is empty, holds the separator or is
+                longer than the model; a translation longer than the model, with `no_split_documents`.
         """
         if not isinstance(self.task, DocumentTranslationTask):
             raise ValueError(

@@ -211,6 +211,19 @@ def test_checkpoints_of_other_tasks(corpus: Path, linformer: Path, tmp_path: Pat
         hub(corpus, plain, task=task, sentence_separator="<doc>")
 
 
+def test_a_checkpoint_of_another_dictionary_is_refused(corpus: Path, checkpoint: Path, tmp_path: Path) -> None:
+    """As one is that was trained without the separator."""
+    state = torch.load(checkpoint, weights_only=True)
+    for name in ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "decoder.output_projection.weight"):
+        if name in state["model"]:
+            state["model"][name] = state["model"][name][:-1].clone()
+    torch.save(state, tmp_path / "smaller.pt")
+    words = len(state["model"]["encoder.embed_tokens.weight"])
+    said = run("generate", *generate_arguments(corpus, tmp_path / "smaller.pt", *TASK)).sentence()
+    sizes = f"has {words + 1} words, and the checkpoint was trained with {words}"
+    assert said.startswith(f"error: the encoder's dictionary {sizes}: name the data of its training")
+
+
 def test_a_hub_interface_takes_flags_of_its_task(corpus: Path, linformer: Path) -> None:
     model = hub(corpus, linformer)
     assert DocumentHubInterface.from_hub(model).task.cfg.sentence_count == "forced"

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from linformer_fairseq.cli.errors import UserError
-from linformer_fairseq.documents.arguments import parse
+from linformer_fairseq.documents.arguments import SET_HERE, WITHOUT_EFFECT, build_parser, parse
 from linformer_fairseq.documents.translate import FREE, Way, ways, ways_of
 
 
@@ -57,12 +57,40 @@ def test_ways_to_translate(tmp_path: Path) -> None:
     assert ways_of(by_name["transformer"], study, {"valid": None}) == [Way("valid", 2048)]
 
 
+def test_help_has_the_options_of_the_recipe_that_a_study_takes() -> None:
+    text = build_parser().format_help()
+    told = set(re.findall(r"^  (?:-k K, )?(--[a-z-]+)", text, re.MULTILINE))
+    assert {"--data", "--glossary", "--made-train", "--training-files", "--lr", "--jobs", "--seeds", "--k"} <= told
+    assert not told & {*SET_HERE, *WITHOUT_EFFECT, "--wmt14"}
+    text = " ".join(text.split())
+    for default in (
+        "training documents of the synthetic corpus (default: 200)",
+        "highest learning rate (default: 0.0005)",
+    ):
+        assert default in text
+    assert "(default: ())" not in text
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (["--arms", "transformer,nothing"], "'nothing' is not a model of the study: choose from transformer,"),
         (["--arms", "converted"], "converted is made of the Transformer: name transformer, too, among --arms"),
-        (["--seed", "2"], "--seed is set by the study"),
+        (["--seed", "2"], "--seed is set by the study: use --seeds."),
+        (["--epochs", "2"], "--epochs is set by the study: use --updates."),
+        (["--exact-below", "0"], "--exact-below is set by the study: leave it out."),
+        (["--glosary", "5"], "--glosary is not an option of the study of documents"),
+        (["--wmt14", "newstest2013"], "--wmt14 is not an option of the study of documents"),
+        (["--processes", "3"], "--processes has no effect in the study of documents"),
+        (
+            ["--training-files", "a,b"],
+            "--training-files is for documents in the folder that --data names: leave it out",
+        ),
+        (["--data", ".", "--made-train", "9"], "--made-train is for made documents: leave it out"),
+        (
+            ["--", "--max-target-positions", "100"],
+            "--max-target-positions 100 is less than the last of --lengths, 4096",
+        ),
         (["--max-subwords", "8192"], "--max-subwords 8192 must be from 1 to the last of --lengths, 4096"),
         (["--max-subwords", "0"], "--max-subwords 0 must be from 1"),
         (["--length-tokens", "4096"], "--length-tokens has no effect in the study of documents: leave it out"),

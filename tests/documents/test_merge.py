@@ -19,6 +19,7 @@ def results(arm: str, seed: int, *, reference: int = 9, **changed: Any) -> dict[
         "corpus": {"train": 100},
         "documents": {"test": 2},
         "updates": 30,
+        "settings": {"training lr": 0.1},
         "arms": {arm: {"label": arm}},
         "trainings": [{"arm": "start", "seed": seed}, {"arm": arm, "seed": seed}],
         "costs": None,
@@ -78,10 +79,14 @@ def test_costs_are_those_of_the_first_that_measured_a_model() -> None:
     ("other", "said"),
     [
         (results("two-level", 2, updates=40), "b.json is of another study, its updates 40 and not 30: leave it out."),
+        (
+            results("two-level", 2, settings={"training lr": 0.5}),
+            "b.json is of another study, its training lr 0.5 and not 0.1: leave it out.",
+        ),
         (results("two-level", 2, reference=10), "b.json is of other documents: prepare both studies with the same"),
         (results("transformer", 1), "b.json has transformer with seed 1, which is there already: leave one out."),
     ],
-    ids=["settings", "documents", "seed"],
+    ids=["facts", "settings", "documents", "seed"],
 )
 def test_what_cannot_be_compared_is_refused(other: dict[str, Any], said: str) -> None:
     with pytest.raises(UserError) as refused:
@@ -97,5 +102,8 @@ def test_only_results_of_a_study_are_read(tmp_path: Path) -> None:
         path.write_text(json.dumps(content))
         with pytest.raises(UserError, match="does not hold the results of a study of documents"):
             read_results(path)
+    path.write_text("{half")
+    with pytest.raises(UserError, match=r"results\.json is damaged: make it anew, copy it again, or leave it out"):
+        read_results(path)
     path.write_text(json.dumps(results("transformer", 1)))
     assert read_results(path) == results("transformer", 1)

@@ -71,5 +71,14 @@ def test_documents_to_translate_are_whole(out: Path) -> None:
 def test_a_sentence_that_is_longer_than_the_shortest_part_is_refused(
     out: Path, longest: int, cuts: tuple[int, int]
 ) -> None:
-    with pytest.raises(UserError, match="Sentence 2 of the test set has 4 subwords, its end included, more than the 3"):
+    with pytest.raises(
+        UserError, match="Sentence 2 of document 1 of the test set has 4 subwords, its end included, more"
+    ):
         _write_sets(text(longest), cuts, out, out / "to")
+
+
+@pytest.mark.parametrize("lang", ["en", "de"])
+def test_a_sentence_without_subwords_is_refused(out: Path, lang: str) -> None:
+    (out / f"text/bpe/train.{lang}").write_text("a b\nc\nd\n\ng\nh\n")
+    with pytest.raises(UserError, match="Sentence 2 of document 2 of the train set has no character that subwords"):
+        _write_examples(text(20), (1,), ("train",), out, out / "to")

@@ -7,6 +7,7 @@ import numpy
 import pytest
 from sacrebleu.metrics import BLEU
 
+from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.documents.arms import ARMS
 from linformer_fairseq.documents.found import difference_of, rows_of
 from linformer_fairseq.documents.plots import write_plots
@@ -186,6 +187,13 @@ def test_the_documented_report_is_that_of_its_results(stored: Path, tmp_path: Pa
     write_report(tmp_path)
     assert (tmp_path / "report.md").read_text() == (stored / "report.md").read_text()
     assert {path.name for path in tmp_path.iterdir()} == {path.name for path in stored.iterdir()}
+
+
+def test_results_of_something_else_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "results.json").write_text('{"rows": []}')
+    with pytest.raises(UserError, match="does not hold the results of a study of documents"):
+        write_report(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["results.json"]
 
 
 def test_flags_of_a_model_say_its_k_where_it_has_one() -> None:

@@ -1,6 +1,7 @@
 """The study of documents from end to end, in a tiny size: killed, gone on with, reported."""
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from linformer_fairseq.documents.arguments import parse
 from linformer_fairseq.documents.costs import search
 from linformer_fairseq.documents.merge import OWN
 from linformer_fairseq.documents.report import write_report
-from linformer_fairseq.documents.run import _fix_settings, run
+from linformer_fairseq.documents.run import run
 from linformer_fairseq.recipe import glossary
 from tests.fairseq_commands import ROOT
 
@@ -64,7 +65,8 @@ def finished(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         patched.setattr(glossary, "TESTED_SIZE", 4)
         patched.setattr(glossary, "SIZES", (4,))
         patched.setattr(glossary, "RARELY_MENTIONING", 0.9)
-        run(parse(arguments(folder, out, "--arms", "transformer", "--no-test", "--no-costs")))
+        run(parse(arguments(folder, out, "--arms", "transformer", "--no-test")))
+        (out / "first-costs.json").write_text((out / "costs.json").read_text())
         assert {path.name for path in out.glob("runs/*/*/models/*/translations/*")} == {"valid-256-forced"}
         run(parse(arguments(folder, out, "--arms", ARMS, "--jobs", "2")))
     return out
@@ -89,12 +91,33 @@ def test_every_model_translates_every_set(finished: Path) -> None:
     }
     for row in found["differences"]:
         assert bool(row.get("glossary")) == (row["set"] == "glossary")
-    assert [(row["part"], row["length"], row["arm"]) for row in found["costs"]["rows"]] == [
+
+
+def test_time_and_memory_are_measured_once_beside_the_transformers(finished: Path) -> None:
+    """The Transformer's were measured before there were other models."""
+    rows = json.loads((finished / "results.json").read_text())["costs"]["rows"]
+    assert [(row["part"], row["length"], row["arm"]) for row in rows] == [
         (part, length, arm)
         for length in (128, 256, 512)
         for part, arms in (("training", (*TIMED, "fused")), ("translation", TIMED))
         for arm in arms
     ]
+    for row in rows:
+        amount = "tokens_per_second" if row["part"] == "training" else "seconds"
+        assert row[amount] > 0
+        assert row["base"][amount] > 0
+        assert row["base"]["arm"] == ("fused" if row["part"] == "training" else "transformer")
+        assert row["peak_bytes"] > 0
+    first = json.loads((finished / "first-costs.json").read_text())["rows"]
+    assert first == [row for row in rows if row["arm"] in ("transformer", "fused")]
+    assert all(row["base"] != own["base"] for row in rows for own in first if row["arm"] in TIMED[1:])
+
+
+def test_the_start_alone_is_not_timed(folder: Path, finished: Path, tmp_path: Path) -> None:
+    shutil.copytree(finished, tmp_path / "out", symlinks=True)
+    run(parse(arguments(folder, tmp_path / "out", "--arms", "sentences")))
+    found = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert set(found["arms"]) == {"sentences"}
 
 
 def test_documents_are_translated_as_the_results_say(finished: Path) -> None:
@@ -210,14 +233,6 @@ def test_results_of_another_study_are_refused_before_anything_is_trained(folder:
     assert not (tmp_path / "out" / "runs").exists()
 
 
-def test_a_study_goes_on_that_was_killed_as_it_wrote_its_settings(folder: Path, tmp_path: Path) -> None:
-    (tmp_path / "study.json.part").write_text('{"half')
-    study = parse(arguments(folder, tmp_path))
-    _fix_settings(study)
-    assert json.loads((tmp_path / "study.json").read_text())["k"] == 4
-    _fix_settings(study)
-
-
 def test_a_folder_of_something_else_is_refused(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "letters.txt").write_text("private")
     with pytest.raises(UserError, match="holds other files than this study's"):
@@ -236,7 +251,7 @@ def test_killed_at_any_point_the_same_command_goes_on(folder: Path, tmp_path: Pa
         "0",
     ]
     for until in (
-        "Binarising the sentences",
+        "Binarising short examples",
         "after 1 updates",
         "Transformer, seed 2:",
         "Translating test",
