@@ -199,10 +199,12 @@ def test_the_readme_is_one_page_and_complete() -> None:
     assert not re.findall(r"^[A-Z]+$|TODO", text, re.MULTILINE)
 
 
-def test_the_table_of_the_readme_is_that_of_the_stored_results() -> None:
+def test_the_table_of_the_readme_is_that_of_the_stored_results(tmp_path: Path) -> None:
     script = runpy.run_path(str(ROOT / "scripts" / "readme_picture.py"))
-    table = script["table"](script["Quality"].read(script["QUALITY"]), script["Costs"].read(script["TIMES"]))
-    assert table in read(README)
+    found = script["read_results"](script["RESULTS"])
+    assert script["table"](found) in read(README)
+    script["draw"](found, tmp_path / "overview.png")
+    assert (tmp_path / "overview.png").is_file()
 
 
 def test_the_tables_of_seeds_are_those_of_the_study() -> None:

@@ -48,7 +48,7 @@ class Levels(NamedTuple):
     padding_mask: Tensor | None
     """(B, n or more), true at padded positions; None where there are none and no weights will be asked for."""
     ranges: Tensor | None = None
-    """Of the windows' keys, (B, H, 2, s, d), in cross-attention with two levels; otherwise None."""
+    """Of the windows' keys, (B, H, s, 2, d), where the form has two levels; otherwise None."""
 
 
 class Form(NamedTuple):
@@ -108,7 +108,7 @@ class TwoLevelAttention(SourceAttention[Levels]):
     It costs O(T (n / w + m w)) for T queries. In self-attention a block opens what its own queries attend to most, in
     cross-attention what its first query and the q - 1 before it do, so that no target token depends on a later one;
     there the windows that follow, as many as q tokens pass, count half. How much a query attends to a window is judged
-    by its mean, and in cross-attention by the largest score that its tokens can have, too.
+    by its mean and by the largest score that its tokens can have.
     Sentences with fewer than `exact_below` tokens, with at most k, and those whose windows are all opened get full
     attention. Which form is computed depends on the length of a sentence alone.
 
@@ -169,6 +169,7 @@ class TwoLevelAttention(SourceAttention[Levels]):
             return self._attend_to_tokens(call.query, levels, call)
         query, block = self._queries(call.query), form.sizes.block
         tokens = form.tokens(levels.lengths)
+        assert levels.ranges is not None
         shares = shares_of_windows(query, levels.keys[:, :, : form.windows()], levels.ranges, tokens)
         if self.self_attention:
             mask = None if form.full else call.padding_mask
@@ -220,6 +221,7 @@ class TwoLevelAttention(SourceAttention[Levels]):
         hypotheses = len(queries) // len(levels.keys)
         rows = fold_beams(queries.transpose(0, 1).flatten(2), hypotheses).unflatten(2, query.shape[2:])
         tokens = form.tokens(levels.lengths)
+        assert levels.ranges is not None
         shares = shares_of_windows(rows, levels.keys[:, :, : form.windows()], levels.ranges, tokens)
         shares = shares.unflatten(2, (-1, hypotheses)).permute(0, 3, 1, 2, 4).flatten(0, 1)  # (B h, H, t, s)
         tokens = None if tokens is None else tokens.repeat_interleave(hypotheses, 0)
@@ -273,8 +275,7 @@ class TwoLevelAttention(SourceAttention[Levels]):
                 key, value = key.masked_fill(padding, 0.0), value.masked_fill(padding, 0.0)
             tokens = form.tokens(source.lengths)
             key, value = token_table(key, form.sizes, tokens), token_table(value, form.sizes, tokens)
-            if not self.self_attention:
-                ranges = ranges_of_windows(key, form.sizes.width, form.windows())
+            ranges = ranges_of_windows(key, form.sizes.width, form.windows(), tokens)
         return Levels(key, value, source.lengths, chosen, source.padding_mask, ranges)
 
     def _attend_to_levels(

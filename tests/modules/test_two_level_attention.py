@@ -112,16 +112,19 @@ def test_a_token_may_be_found_in_4096(cross: bool) -> None:
     assert (weights[0, :, 77] > 0.99).all()
 
 
-def test_cross_attention_finds_a_token_that_its_window_hides() -> None:
+@pytest.mark.parametrize("cross", [False, True])
+def test_a_token_is_found_that_its_window_hides(cross: bool) -> None:
     """The mean of its window is the same as that of all others; what tells it from them is its highest key."""
-    attention = make(cross=True, k=64, n=4096, embed_dim=8, num_heads=1)
+    attention = make(cross=cross, k=64, n=4096, embed_dim=8, num_heads=1)
     look_at_inputs(attention)
+    with torch.no_grad():
+        attention.q_proj.weight[0, 1] = 1.0  # what is asked for in feature 0 stands in feature 1
     key = torch.zeros(4096, 1, 8, dtype=torch.float64)
     key[3077, :, 0], key[3078, :, 0] = 8.0, -8.0
-    query = torch.zeros_like(key)
-    query[:, :, 0] = 8.0
-    _, weights = attention(query, key, key, static_kv=True)
-    assert (weights[0, :, 3077] > 0.99).all()
+    key[:, :, 1] = 8.0
+    _, weights = attention(key, key, key, static_kv=cross)
+    asking = [i for i in range(4096) if i not in (3077, 3078)]
+    assert (weights[0, asking, 3077] > 0.99).all()
 
 
 def test_multiplies_less_than_full_attention_for_long_sources() -> None:
@@ -148,7 +151,7 @@ def test_dispatches_few_operations(cross: bool, n: int) -> None:
 
     with attention.length_cache.open():
         run()
-        assert len(computing_operations(run)) <= (45 if cross else 30)
+        assert len(computing_operations(run)) <= 45
 
 
 def test_refuses_impossible_sizes() -> None:

@@ -7,8 +7,8 @@ tokens are past, so that its mean knows nothing of what comes:
     out = softmax([Q K̄ᵀ / √d + log w, Q K_oᵀ / √d]) [V̄; V_o]    o: tokens of the m opened windows, of the window
                                                                     before, and of the block up to the query
 
-A block opens what its first query and the q - 1 before it attend to most. The first tokens get full attention, at least
-so many that every later block has m windows to open.
+A block opens what its first query and the q - 1 before it attend to most, judged as there. The first tokens get full
+attention, at least so many that every later block has m windows to open.
 
 The means of closed windows are gathered in the order of their worth, and those of windows that are not yet past come
 last: what is hidden is then the same for all heads and sentences. Blocks may be computed in portions, so that early
@@ -25,7 +25,7 @@ from torch import Tensor
 
 from linformer_fairseq.modules.ops.precision import scores
 from linformer_fairseq.modules.ops.thresholds import thresholds
-from linformer_fairseq.modules.ops.two_level import LevelSizes, ranked
+from linformer_fairseq.modules.ops.two_level import LevelSizes, ranges_of, ranked, shares_of_windows
 
 
 def exact_tokens(sizes: LevelSizes, exact_below: int) -> int:
@@ -83,7 +83,8 @@ class _Portions:
         most = self.windows - block // width - 1
         windows = [x.unflatten(0, (-1, width)) for x in (key, value)]
         means = [x[:most].mean(1) for x in windows]
-        self.ranked = _rank(query[exact - block + 1 : len(query) - block + 1], means[0], self.past, block)
+        choosing = query[exact - block + 1 : len(query) - block + 1]
+        self.ranked = _rank(choosing, means[0], ranges_of(windows[0][:most].transpose(1, 2)), self.past, block)
         near = self.past[:, None] + torch.arange(1 + block // width, device=device)
         near = near[:, None].expand(-1, self.ranked.size(1), -1)
         self.near = torch.cat([self.ranked[..., : sizes.opened], near], 2)  # windows of tokens, (Y, X, m + ...)
@@ -138,19 +139,20 @@ class _Portions:
 
 
 @torch.no_grad()
-def _rank(query: Tensor, means: Tensor, past: Tensor, block: int) -> Tensor:
+def _rank(query: Tensor, means: Tensor, ranges: Tensor, past: Tensor, block: int) -> Tensor:
     """Each block's windows, those worth most to its first query and to the q - 1 before it first, then those that are
     not past: (Y, X, s).
 
     Args:
         query: those that choose, q for each block, (Y q, X, d).
         means: the mean keys of windows, (s, X, d).
+        ranges: their lowest and their highest keys, (s, X, 2, d).
         past: how many windows are past when each block begins, (Y,).
     """
-    of_means = scores(query.transpose(0, 1), means.transpose(0, 1)).unflatten(1, (-1, block))
     ahead = torch.arange(len(means), device=query.device) >= past[:, None]  # (Y, s)
-    worth = torch.softmax(of_means.masked_fill(ahead[:, None], -torch.inf), 3).sum(2)
-    worth = worth.masked_fill(ahead, -1.0)  # (X, Y, s)
+    of_each = (x.transpose(0, 1).unsqueeze(1) for x in (means, ranges))
+    shares = shares_of_windows(query.unsqueeze(2), *of_each, None, ahead.repeat_interleave(block, 0))
+    worth = shares.squeeze(1).unflatten(1, (-1, block)).sum(2).masked_fill(ahead, -1.0)  # (X, Y, s)
     return ranked(worth).transpose(0, 1)
 
 

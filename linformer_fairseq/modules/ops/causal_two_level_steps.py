@@ -1,8 +1,8 @@
 """The steps of a search for causal two-level attention, and what they keep of the tokens so far.
 
-Whole windows are written once, with their means, and never copied again: hypotheses that change places take the places
-of their windows with them, not the windows. What every hypothesis has for itself are the last tokens, which do not fill
-a window yet, the queries of its last block, and the choice of that block.
+Whole windows are written once, with their means and ranges, and never copied again: hypotheses that change places take
+the places of their windows with them, not the windows. What every hypothesis has for itself are the last tokens, which
+do not fill a window yet, the queries of its last block, and the choice of that block.
 
 Shapes: B hypotheses, P places of hypotheses, W windows that there is room for, H heads, d features per head, w tokens
 of a window.
@@ -19,7 +19,7 @@ from torch import Tensor
 from linformer_fairseq.modules.ops.causal_two_level import shares_over_tokens
 from linformer_fairseq.modules.ops.precision import scores
 from linformer_fairseq.modules.ops.thresholds import thresholds
-from linformer_fairseq.modules.ops.two_level import LevelSizes, rank_by_sums, shares_of_windows
+from linformer_fairseq.modules.ops.two_level import LevelSizes, ranges_of, rank_by_sums, shares_of_windows
 
 FIRST_TOKENS = 128
 """Tokens whose windows there is room for at first, about; room doubles where it does not suffice."""
@@ -43,6 +43,8 @@ class History:
     mean_keys: Tensor
     """(W, P, H, d)."""
     mean_values: Tensor
+    key_ranges: Tensor
+    """The lowest and the highest keys of windows, (W, P, H, 2, d)."""
     places: Tensor
     """Where each hypothesis finds each of its windows among the P places, (B, W)."""
     last_keys: Tensor
@@ -86,6 +88,7 @@ def history_of(query: Tensor, key: Tensor, value: Tensor, sizes: LevelSizes, exa
         values=values,
         mean_keys=mean_keys,
         mean_values=mean_values,
+        key_ranges=ranges_of(keys),
         places=places,
         last_keys=last_keys,
         last_values=last_values,
@@ -193,8 +196,8 @@ def _rank(history: History, queries: Tensor, past: int) -> Tensor:
     """The windows that are past when a block begins, (B, H, s), by its first query and the q - 1 before it,
     (q, B, H, d)."""
     every = torch.arange(past, device=queries.device).expand(*queries.shape[1:3], -1)
-    means = _gather(history.mean_keys, history.places, every)
-    return rank_by_sums(shares_of_windows(queries, means, None, None)).squeeze(2)
+    means, ranges = (_gather(x, history.places, every) for x in (history.mean_keys, history.key_ranges))
+    return rank_by_sums(shares_of_windows(queries, means, ranges, None)).squeeze(2)
 
 
 def _gather(x: Tensor, places: Tensor, windows: Tensor) -> Tensor:
@@ -218,6 +221,7 @@ def _with_token(history: History, last_keys: Tensor, last_values: Tensor) -> His
         ("values", last_values),
         ("mean_keys", last_keys.mean(2)),
         ("mean_values", last_values.mean(2)),
+        ("key_ranges", ranges_of(last_keys)),
     ):
         store = getattr(history, name)
         if any(more):
@@ -226,7 +230,7 @@ def _with_token(history: History, last_keys: Tensor, last_values: Tensor) -> His
         kept.append(store)
     own = F.pad(history.places, more[2:])
     own[:, whole] = torch.arange(hypotheses, device=own.device)
-    keys, values, mean_keys, mean_values = kept
+    keys, values, mean_keys, mean_values, key_ranges = kept
     return replace(
         history,
         position=position,
@@ -234,6 +238,7 @@ def _with_token(history: History, last_keys: Tensor, last_values: Tensor) -> His
         values=values,
         mean_keys=mean_keys,
         mean_values=mean_values,
+        key_ranges=key_ranges,
         places=own,
         last_keys=last_keys[:, :, :0],
         last_values=last_values[:, :, :0],

@@ -41,18 +41,15 @@ def two_level_attention(
 
     Args:
         sizes: w tokens of a window, m windows that a block opens, and q queries of a block; None for full attention.
-        choosing: in an encoder, where a block opens what its own queries attend to most by the windows' means, how
-            many of the queries count; None in cross-attention, where a block's first query and the q - 1 before it
-            choose, by the largest score that a window's tokens can have, too, and where half of what the best of the
-            windows before it is worth, as many as q tokens pass, counts for a window.
+        choosing: in an encoder, where a block opens what its own queries attend to most, how many of the queries count;
+            None in cross-attention, where a block's first query and the q - 1 before it choose, and where half of what
+            the best of the windows before it is worth, as many as q tokens pass, counts for a window.
     """
     if sizes is None:
         return full_attention(query, key, value)
     width, opened, block = sizes
     windows = torch.arange(len(key)).split(width)
-    shares = _shares_by_means(query, key, windows)
-    if choosing is None:
-        shares = shares + _shares_by_ranges(query, key, windows, width)
+    shares = _shares(query, key, windows)
     rows = []
     for start in range(0, len(query), block):
         own, past = slice(start, start + block), slice(max(0, start - block + 1), start + 1)
@@ -84,12 +81,17 @@ def causal_two_level_attention(
             weights = torch.softmax(_scores(query[[i]], seen), 1)
         else:
             windows = torch.arange(past * width).split(width)
-            worth = _shares_by_means(query[start - block + 1 : start + 1], key[: past * width], windows).sum(0)
+            worth = _shares(query[start - block + 1 : start + 1], key[: past * width], windows).sum(0)
             near = torch.arange(past * width, i + 1)
             weights = _two_level_weights(query[[i]], seen, [*windows, near], {*_best(worth, opened), past})
         rows.append(torch.cat([weights[0], key.new_zeros(len(key) - i - 1)]))
     weights = torch.stack(rows)
     return weights @ value, weights
+
+
+def _shares(query: Tensor, key: Tensor, windows: Sequence[Tensor]) -> Tensor:
+    """What each query gives to each window, (T, s), judged by its mean and by the largest score of its tokens."""
+    return _shares_by_means(query, key, windows) + _shares_by_ranges(query, key, windows)
 
 
 def _shares_by_means(query: Tensor, key: Tensor, windows: Sequence[Tensor]) -> Tensor:
@@ -99,16 +101,12 @@ def _shares_by_means(query: Tensor, key: Tensor, windows: Sequence[Tensor]) -> T
     return torch.softmax(_scores(query, means) + counts.log(), 1)
 
 
-def _shares_by_ranges(query: Tensor, key: Tensor, windows: Sequence[Tensor], width: int) -> Tensor:
+def _shares_by_ranges(query: Tensor, key: Tensor, windows: Sequence[Tensor]) -> Tensor:
     """The share of its attention that each query would give to each window, (T, s), were all of them one token: the
-    best key for this query that lies between the window's lowest and highest keys.
-
-    Zeros fill up the last window.
-    """
+    best key for this query that lies between the window's lowest and highest keys."""
     largest = []
     for window in windows:
-        keys = torch.cat([key[window], key.new_zeros(width - len(window), key.size(1))])
-        best = torch.where(query > 0, keys.amax(0), keys.amin(0))  # (T, d)
+        best = torch.where(query > 0, key[window].amax(0), key[window].amin(0))  # (T, d)
         largest.append((query * best).sum(1) / query.size(1) ** 0.5)
     return torch.softmax(torch.stack(largest, 1), 1)
 

@@ -10,12 +10,10 @@ log w. Blocks of q neighbouring queries open the same m windows, and attend to t
 A block opens the windows that are worth most, by the sum over queries of the shares P̄ that they would give to windows.
 In an encoder these are all its own queries; in a decoder, as many up to its first one, all of them known when the block
 begins, as a later query would tell an earlier one what comes. As a translation moves on through its source, the windows
-that follow are worth something there, too. The choice has no gradient. In self-attention
+that follow are worth something in cross-attention, too. The choice has no gradient.
 
-    P̄ = softmax(Q K̄ᵀ / √d + log w)
-
-Cross-attention often asks for one token, which a mean hides among the others of its window. There P̄ is the sum of these
-shares and of those that follow from the largest score that a window's tokens can have, given its lowest and its highest
+A query often asks for one token, which a mean hides among the others of its window. So P̄ is the sum of the shares by
+means and of those that follow from the largest score that a window's tokens can have, given its lowest and its highest
 key, feature by feature (Tang et al., 2024):
 
     P̄ = softmax(Q K̄ᵀ / √d + log w) + softmax((min(Q, 0) K_minᵀ + max(Q, 0) K_maxᵀ) / √d)
@@ -95,41 +93,54 @@ def token_table(x: Tensor, sizes: LevelSizes, tokens: Tensor | None) -> Tensor:
 
 
 @torch.no_grad()
-def ranges_of_windows(table: Tensor, width: int, windows: int) -> Tensor:
-    """The lowest and the highest key of each window, feature by feature: (B, H, 2, s, d).
-
-    The zeros that fill up the last window of a sentence count as keys: that is the same however it is padded.
+def ranges_of_windows(table: Tensor, width: int, windows: int, tokens: Tensor | None) -> Tensor:
+    """The lowest and the highest key of each window, feature by feature: (B, H, s, 2, d).
 
     Args:
         table: of keys, (B, H, R, d).
+        tokens: those of each window (B, s); None where every window has w.
     """
     keys = table[:, :, -windows * width :].unflatten(2, (windows, width))
-    return torch.stack([keys.amin(3), keys.amax(3)], 2)
+    if tokens is not None:
+        lacking = torch.arange(width, device=keys.device) >= tokens[:, None, :, None]
+        keys = torch.where(lacking[..., None], table[:, :, :windows, None], keys)  # a mean lies between the two
+    return ranges_of(keys)
 
 
 @torch.no_grad()
-def shares_of_windows(query: Tensor, means: Tensor, ranges: Tensor | None, tokens: Tensor | None) -> Tensor:
-    """The share P̄ of its attention that each query gives to each window, (B, H, T, s), in float32 or better; twice the
-    share where there are ranges.
+def ranges_of(keys: Tensor) -> Tensor:
+    """The lowest and the highest of keys (..., w, d), feature by feature: (..., 2, d)."""
+    return torch.stack([keys.amin(-2), keys.amax(-2)], -2)
+
+
+@torch.no_grad()
+def shares_of_windows(
+    query: Tensor, means: Tensor, ranges: Tensor, tokens: Tensor | None, hidden: Tensor | None = None
+) -> Tensor:
+    """What P̄ each query gives to each window, (B, H, T, s), 2 in all, in float32 or better.
 
     Args:
         query: (T, B, H, d), not scaled.
         means: the mean keys of the windows, (B, H, s, d).
-        ranges: their lowest and their highest keys, (B, H, 2, s, d); None where the means decide alone.
+        ranges: their lowest and their highest keys, (B, H, s, 2, d).
         tokens: those of each window (B, s); None where all have the same number.
+        hidden: true for windows that a query does not see, (T, s).
     """
     query = query.permute(1, 2, 0, 3)
+    unseen = None if tokens is None else (tokens == 0)[:, None, None]
+    if hidden is not None:
+        unseen = hidden if unseen is None else unseen | hidden
+
+    def shares(of_windows: Tensor) -> Tensor:
+        return torch.softmax(of_windows if unseen is None else of_windows.masked_fill_(unseen, -torch.inf), 3)
+
     of_means = scores(query, means)
     if tokens is not None:
-        of_means = of_means + tokens.to(of_means.dtype).log()[:, None, None]
-    shares = torch.softmax(of_means, 3)
-    if ranges is None:
-        return shares
-    lowest, highest = ranges.unbind(2)
-    largest = scores(query.clamp(max=0), lowest) + scores(query.clamp(min=0), highest)
-    if tokens is not None:
-        largest = largest.masked_fill((tokens == 0)[:, None, None], -torch.inf)
-    return shares + torch.softmax(largest, 3)
+        of_means += tokens.to(of_means.dtype).log()[:, None, None]
+    total = shares(of_means)
+    del of_means  # of the size of all scores, as what follows
+    sides = torch.cat([query.clamp(max=0), query.clamp(min=0)], 3)  # for the lowest and the highest keys
+    return total.add_(shares(scores(sides * 2**0.5, ranges.flatten(3))))  # divided by the root of 2 d
 
 
 def rank_by_own_queries(shares: Tensor, block: int, padding: Tensor | None) -> Tensor:

@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -52,26 +51,26 @@ def test_ranges_are_those_of_the_tokens_of_windows(lengths: list[int], width: in
     windows, padding = sizes.windows(n), torch.arange(n)[:, None] >= torch.tensor(lengths)
     keys = torch.randn(n, len(lengths), 2, 4, dtype=torch.float64).masked_fill(padding[..., None, None], 0.0)
     tokens = window_sizes(torch.tensor(lengths), windows, width)
-    ranges = ranges_of_windows(token_table(keys, sizes, tokens), width, windows)
+    ranges = ranges_of_windows(token_table(keys, sizes, tokens), width, windows, tokens)
     for sentence, length in enumerate(lengths):
         for number, window in enumerate(keys[:length, sentence].split(width)):
-            lowest, highest = ranges[sentence, :, :, number].unbind(1)
-            filled = F.pad(window, (0, 0, 0, 0, 0, width - len(window)))
-            assert torch.equal(lowest, filled.amin(0))
-            assert torch.equal(highest, filled.amax(0))
+            lowest, highest = ranges[sentence, :, number].unbind(1)
+            torch.testing.assert_close(lowest, window.amin(0))
+            torch.testing.assert_close(highest, window.amax(0))
+    if set(lengths) == {n} and n % width == 0:
+        assert torch.equal(ranges_of_windows(token_table(keys, sizes, None), width, windows, None), ranges)
 
 
 def test_shares_of_windows_of_one_token_are_those_of_full_attention() -> None:
-    """By ranges as by means."""
+    """By means, and by ranges again; a query may be kept from seeing some."""
     query, keys = (torch.randn(length, 2, 3, 4, dtype=torch.float64) for length in (5, 9))
     tokens = (torch.arange(9) < torch.tensor([9, 6])[:, None]).long()
     table = keys.permute(1, 2, 0, 3)
-    expected = torch.softmax(
-        (torch.einsum("tbhd,nbhd->bhtn", query, keys) / 2).masked_fill((tokens == 0)[:, None, None], -torch.inf), 3
-    )
-    torch.testing.assert_close(shares_of_windows(query, table, None, tokens), expected)
-    both = shares_of_windows(query, table, ranges_of_windows(table, 1, 9), tokens)
-    torch.testing.assert_close(both, 2 * expected)
+    hidden = torch.rand(5, 9) < torch.arange(9) / 9
+    ranges, products = ranges_of_windows(table, 1, 9, tokens), torch.einsum("tbhd,nbhd->bhtn", query, keys) / 2
+    for some, mask in ((None, torch.tensor(False)), (hidden, hidden)):
+        expected = torch.softmax(products.masked_fill((tokens == 0)[:, None, None] | mask, -torch.inf), 3)
+        torch.testing.assert_close(shares_of_windows(query, table, ranges, tokens, some), 2 * expected)
 
 
 @given(length=st.integers(1, 30), block=st.integers(1, 8), windows=st.integers(1, 6), width=st.integers(1, 9))
@@ -118,7 +117,8 @@ def test_means_know_how_many_tokens_they_stand_for() -> None:
     sizes = LevelSizes(width, 2, 5)
     counts = window_sizes(torch.tensor(lengths), 6, width)
     table = token_table(keys, sizes, counts)
-    opened = rank_by_past_queries(shares_of_windows(query, table[:, :, :6], None, counts), sizes, counts)[..., :2]
+    shares = shares_of_windows(query, table[:, :, :6], ranges_of_windows(table, width, 6, counts), counts)
+    opened = rank_by_past_queries(shares, sizes, counts)[..., :2]
     source = open_windows(table, table, opened, sizes, 6, counts)
     out = attend_by_blocks(query, source, 5, 0.0)
     weights = weights_by_blocks(query, source, opened, 5, width, 6, counts)
@@ -135,9 +135,7 @@ def test_shares_of_scores_beyond_half_precision(dtype: torch.dtype, autocast: bo
     query, table = 300 * torch.randn(9, 2, 2, 64).to(dtype), 300 * torch.randn(2, 2, 25, 64).to(dtype)
     tokens = torch.tensor([[4, 4, 4, 2, 0]] * 2)
     with torch.autocast("cpu", dtype, enabled=autocast):
-        by_means = shares_of_windows(query, table[:, :, :5], None, tokens)
-        by_both = shares_of_windows(query, table[:, :, :5], ranges_of_windows(table, 4, 5), tokens)
-    for shares, total in ((by_means, 1.0), (by_both, 2.0)):
-        assert shares.dtype == torch.float32
-        torch.testing.assert_close(shares.sum(3), torch.full((2, 2, 9), total))
-        assert not shares[..., 4].any()
+        shares = shares_of_windows(query, table[:, :, :5], ranges_of_windows(table, 4, 5, tokens), tokens)
+    assert shares.dtype == torch.float32
+    torch.testing.assert_close(shares.sum(3), torch.full((2, 2, 9), 2.0))
+    assert not shares[..., 4].any()
