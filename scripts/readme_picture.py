@@ -42,11 +42,12 @@ STYLES = {
 }
 """Colour and marker of the models that are shown beside it."""
 AMOUNTS = (
-    (TRAINING, "tokens_per_second", "training speed", 1.0, ",.0f", "tokens/s"),
-    (TRANSLATION, "seconds", "translation time", 1.0, ",.1f", "s"),
-    (TRAINING, "peak_bytes", "training memory", 1e-6, ",.0f", "MB"),
+    (TRAINING, "tokens_per_second", "training speed", 1.0, ",.0f", "tokens/s", 4),
+    (TRANSLATION, "seconds", "translation time", 1.0, ",.1f", "s", 2),
+    (TRAINING, "peak_bytes", "training memory", 1e-6, ",.0f", "MB", 2),
 )
-"""What the table tells of time and memory: its name in the results and in the table, its unit and form."""
+"""What the table tells of time and memory: its name in the results and in the table, its unit and form, and at how many
+lengths, the longest ones."""
 
 
 def shown(found: Found) -> list[str]:
@@ -67,16 +68,16 @@ def table(found: Found) -> str:
     for way in ways(found):
         scores = {arm: mean(own, "d_bleu") for arm, own in rows_of(found, way).items()}
         differences = [_difference(difference_of(found, arm, way)) for arm in arms]
-        rows.append([f"d-BLEU, {way.longest:,} tokens", *[f"{scores[TRANSFORMER]:.1f}"] * len(FULL), *differences])
-    for part, name, what, unit, form, sign in AMOUNTS:
-        for length, own in cost_rows(found, part).items():
+        rows.append([f"d-BLEU, {way.longest:,} tokens", *[f"{scores[TRANSFORMER]:.2f}"] * len(FULL), *differences])
+    for part, name, what, unit, form, sign, count in AMOUNTS:
+        for length, own in list(cost_rows(found, part).items())[-count:]:
             cells = [_amount(own.get(arm), name, f"{{:{form}}} {sign}", unit) for arm in (*FULL, *arms)]
             rows.append([f"{what}, {length:,} tokens", *cells])
     return markdown(["", *FULL.values(), *(label(found, arm) for arm in arms)], rows)
 
 
 def _difference(found: Found | None) -> str:
-    return f"{found['mean']:+.1f} [{found['low']:+.1f}, {found['high']:+.1f}]" if found else UNKNOWN
+    return f"{found['mean']:+.2f} [{found['low']:+.2f}, {found['high']:+.2f}]" if found else UNKNOWN
 
 
 def _amount(row: Found | None, name: str, form: str, unit: float) -> str:
@@ -109,7 +110,6 @@ def _draw_quality(axes: Axes, found: Found) -> None:
         beside = [place + 0.1 * (number - (len(shown(found)) - 1) / 2) for place in places]
         axes.errorbar(beside, means, errors, **_style(arm), linestyle="", capsize=3, markersize=5)
     axes.axhline(0, **BASELINE_STYLE, linewidth=1)
-    axes.set_yscale("symlog", linthresh=2)
     axes.set_xticks(range(len(every)), [f"{way.longest:,}" for way in every])
     axes.set(title="Quality", xlabel="tokens of a document", ylabel="d-BLEU against the Transformer")
     axes.grid(alpha=0.3)
