@@ -150,8 +150,8 @@ def _rank(query: Tensor, means: Tensor, ranges: Tensor, past: Tensor, block: int
         past: how many windows are past when each block begins, (Y,).
     """
     ahead = torch.arange(len(means), device=query.device) >= past[:, None]  # (Y, s)
-    of_each = (x.transpose(0, 1).unsqueeze(1) for x in (means, ranges))
-    shares = shares_of_windows(query.unsqueeze(2), *of_each, None, ahead.repeat_interleave(block, 0))
+    means, ranges = (x.transpose(0, 1).unsqueeze(1) for x in (means, ranges))  # of one head
+    shares = shares_of_windows(query.unsqueeze(2), means, ranges, None, ahead.repeat_interleave(block, 0))
     worth = shares.squeeze(1).unflatten(1, (-1, block)).sum(2).masked_fill(ahead, -1.0)  # (X, Y, s)
     return ranked(worth).transpose(0, 1)
 
