@@ -28,6 +28,9 @@ from tests.fairseq_commands import (
 pytestmark = pytest.mark.slow
 
 TASK = ["--task", "document_translation"]
+reads_checkpoints = pytest.mark.skipif(
+    not hasattr(torch.serialization, "add_safe_globals"), reason="reading checkpoints needs torch 2.4"
+)
 LONGEST = 64
 """Positions of the models, a source's as well as a target's."""
 
@@ -188,7 +191,7 @@ def test_python_refuses_what_is_no_document(corpus: Path, linformer: Path) -> No
             model.translate_document(sentences)
 
 
-@pytest.mark.skipif(not hasattr(torch.serialization, "add_safe_globals"), reason="reading checkpoints needs torch 2.4")
+@reads_checkpoints
 def test_checkpoints_of_other_tasks(corpus: Path, linformer: Path, tmp_path: Path) -> None:
     """A checkpoint of `translation` translates documents once it is told to, if its dictionary has the separator."""
     state = torch.load(linformer, weights_only=True)
@@ -211,6 +214,7 @@ def test_checkpoints_of_other_tasks(corpus: Path, linformer: Path, tmp_path: Pat
         hub(corpus, plain, task=task, sentence_separator="<doc>")
 
 
+@reads_checkpoints
 def test_a_checkpoint_of_another_dictionary_is_refused(corpus: Path, checkpoint: Path, tmp_path: Path) -> None:
     """As one is that was trained without the separator."""
     state = torch.load(checkpoint, weights_only=True)
