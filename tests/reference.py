@@ -85,6 +85,18 @@ def look_at_inputs(attention: ProjectedAttention) -> None:
             layer.bias.zero_()
 
 
+def ask_for_a_hidden_token(attention: ProjectedAttention, n: int, place: int) -> Tensor:
+    """Returns inputs (n, 1, 8) that all ask for the token at a place; the mean of its window is the same as that of all
+    others, as the next token is its opposite, and what tells it from them is its highest key."""
+    look_at_inputs(attention)
+    with torch.no_grad():
+        attention.q_proj.weight[0, 1] = 1.0  # what is asked for in feature 0 stands in feature 1
+    x = torch.zeros(n, 1, 8, dtype=torch.float64)
+    x[place, :, 0], x[place + 1, :, 0] = 8.0, -8.0
+    x[:, :, 1] = 8.0
+    return x
+
+
 def padding_mask(lengths: Sequence[int], n: int | None = None) -> Tensor:
     """Returns the mask (B, n) of these lengths, true at padded positions; n is the longest unless given."""
     return torch.arange(n or max(lengths)) >= torch.tensor(lengths)[:, None]

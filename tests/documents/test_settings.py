@@ -1,5 +1,6 @@
 """What decides the models of a study stays the same once there is one."""
 
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.documents.arguments import parse
 from linformer_fairseq.documents.prepare import PREPARED_FOLDERS
-from linformer_fairseq.documents.settings import decisive, store_settings
+from linformer_fairseq.documents.settings import FOLDER, decisive, store_settings
 from linformer_fairseq.recipe.steps import locked
 
 MODEL = "runs/start/seed-1/models/transformer"
@@ -110,5 +111,8 @@ def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
 
 
 def test_machines_may_have_the_text_in_different_folders(tmp_path: Path) -> None:
-    """What is stored of a text names its folder, which `results` leaves out."""
-    assert "text folder" not in decisive(parse(["--out", str(tmp_path)]))
+    """The setting that results leave out is the folder."""
+    for split, lang in product(("train", "valid", "test"), ("en", "de")):
+        (tmp_path / f"{split}.{lang}").write_text("a\n\nb\n")
+    found = decisive(parse(["--out", str(tmp_path / "out"), "--data", str(tmp_path)]))
+    assert [name for name, value in found.items() if value == str(tmp_path)] == [FOLDER]

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from linformer_fairseq.modules import CausalTwoLevelAttention
 from linformer_fairseq.modules.ops.thresholds import CPU
-from tests.reference import look_at_inputs, make_attention, padding_mask
+from tests.reference import ask_for_a_hidden_token, look_at_inputs, make_attention, padding_mask
 from tests.steps import check_steps_equal_one_pass, decode
 
 SIZES = st.fixed_dictionaries(
@@ -84,14 +84,8 @@ def test_the_first_token_is_found_at_position_2000(in_steps: bool) -> None:
 
 @torch.no_grad()
 def test_a_token_is_found_that_its_window_hides() -> None:
-    """The mean of its window is the same as that of all others; what tells it from them is its highest key."""
     attention = make(n=256, num_heads=1, **NARROW)
-    look_at_inputs(attention)
-    with torch.no_grad():
-        attention.q_proj.weight[0, 1] = 1.0  # what is asked for in feature 0 stands in feature 1
-    x = torch.zeros(256, 1, 8, dtype=torch.float64)
-    x[21, :, 0], x[22, :, 0] = 8.0, -8.0
-    x[:, :, 1] = 8.0
+    x = ask_for_a_hidden_token(attention, 256, 21)
     _, weights = attention(x, x, x)
     assert (weights[0, 32:, 21] > 0.99).all()
 

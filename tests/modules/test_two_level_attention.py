@@ -9,7 +9,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from linformer_fairseq import TwoLevelAttention
 from tests.operations import computing_operations
-from tests.reference import look_at_inputs, make_attention, padding_mask
+from tests.reference import ask_for_a_hidden_token, look_at_inputs, make_attention, padding_mask
 from tests.steps import steps_of
 from tests.variants import NEWER_TORCH
 
@@ -114,14 +114,8 @@ def test_a_token_may_be_found_in_4096(cross: bool) -> None:
 
 @pytest.mark.parametrize("cross", [False, True])
 def test_a_token_is_found_that_its_window_hides(cross: bool) -> None:
-    """The mean of its window is the same as that of all others; what tells it from them is its highest key."""
     attention = make(cross=cross, k=64, n=4096, embed_dim=8, num_heads=1)
-    look_at_inputs(attention)
-    with torch.no_grad():
-        attention.q_proj.weight[0, 1] = 1.0  # what is asked for in feature 0 stands in feature 1
-    key = torch.zeros(4096, 1, 8, dtype=torch.float64)
-    key[3077, :, 0], key[3078, :, 0] = 8.0, -8.0
-    key[:, :, 1] = 8.0
+    key = ask_for_a_hidden_token(attention, 4096, 3077)
     _, weights = attention(key, key, key, static_kv=cross)
     asking = [i for i in range(4096) if i not in (3077, 3078)]
     assert (weights[0, asking, 3077] > 0.99).all()
@@ -151,7 +145,7 @@ def test_dispatches_few_operations(cross: bool, n: int) -> None:
 
     with attention.length_cache.open():
         run()
-        assert len(computing_operations(run)) <= 45
+        assert len(computing_operations(run)) <= (45 if cross else 40)
 
 
 def test_refuses_impossible_sizes() -> None:

@@ -103,7 +103,7 @@ def ranges_of_windows(table: Tensor, width: int, windows: int, tokens: Tensor | 
     keys = table[:, :, -windows * width :].unflatten(2, (windows, width))
     if tokens is not None:
         lacking = torch.arange(width, device=keys.device) >= tokens[:, None, :, None]
-        keys = torch.where(lacking[..., None], table[:, :, :windows, None], keys)  # a mean lies between the two
+        keys = torch.where(lacking[..., None], keys[:, :, :, :1], keys)  # their first stands for those they lack
     return ranges_of(keys)
 
 
