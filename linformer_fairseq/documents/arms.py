@@ -42,6 +42,7 @@ _TRAINED = (
     ),
     VARIANTS["linformer"],
     VARIANTS["linformer-all"],
+    Variant("linformer-encoder", "Linformer (encoder)", "encoder", what="learned E and F in the encoder alone"),
     Variant(
         "window",
         "window",
