@@ -81,10 +81,10 @@ def translate(training: Training, study: Study, sets: dict[str, DocumentSet]) ->
     with locked(training.folder) as lock:
         for way in ways_of(training, study, sets):
             documents = sets[way.set_name]
-            how = "sentence by sentence" if by_sentence(training) else f"{way.mode}, in parts of up to {way.longest:,}"
+            how = "" if by_sentence(training) else f", {way.mode}, in parts of up to {way.longest:,} tokens"
             build_folder(
                 translation_folder(training, way, documents),
-                f"Translating {documents.name} with {training.variant.label}, seed {training.seed}, {how} tokens",
+                f"Translating {documents.name} with {training.variant.label}, seed {training.seed}{how}",
                 partial(_translate, training, way, study, documents, lock),
             )
 
