@@ -16,7 +16,7 @@ from linformer_fairseq.recipe import arguments as recipe
 from linformer_fairseq.recipe.datasets import OF_DOCUMENTS
 from linformer_fairseq.recipe.settings import POSITION_FLAGS, Settings
 
-from .arms import ARMS, CONVERTED, START, TRANSFORMER, started_from, training_of, trainings
+from .arms import ARMS, CONVERTED, SEVERAL_SEEDS, START, TRANSFORMER, started_from, training_of, trainings
 
 DEFAULTS = shlex.split(
     "--bpe sentencepiece --bpe-merges 8000 --max-subwords 2048 --layers 3 --dim 256 --ffn-dim 1024 --epochs 0 "
@@ -152,7 +152,11 @@ def _add_options(parser: Parser) -> Parser:
         help="what to train, to translate with and to report on",
     )
     parser.add_argument(
-        "--seeds", type=ascending, default="1,2,3", metavar="S[,S]", help="seeds; most arms have the first"
+        "--seeds",
+        type=ascending,
+        default="1,2,3",
+        metavar="S[,S]",
+        help=f"seeds; {', '.join(SEVERAL_SEEDS)} have all, the others the first",
     )
     parser.add_argument("-k", "--k", type=count, default=64, help="slots of Linformer and windows of two levels")
     parser.add_argument(

@@ -57,7 +57,7 @@ _TRAINED = (
 )
 ARMS = {arm.name: arm for arm in (*_TRAINED, SENTENCES, CONVERTED)}
 """All that can be compared."""
-SEVERAL_SEEDS = (TRANSFORMER, "two-level", SENTENCES.name)
+SEVERAL_SEEDS = (TRANSFORMER, "two-level", "two-level-all", SENTENCES.name)
 """Those that have all seeds; the others have the first one alone."""
 
 
