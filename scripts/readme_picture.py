@@ -20,7 +20,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator
 
 from linformer_fairseq.cli.figures import BASELINE_STYLE, save
-from linformer_fairseq.cli.tables import UNKNOWN
+from linformer_fairseq.cli.tables import UNKNOWN, with_interval
 from linformer_fairseq.cli.tables import table as markdown
 from linformer_fairseq.documents.arms import FUSED, TRANSFORMER
 from linformer_fairseq.documents.costs import TRAINING, TRANSLATION
@@ -77,7 +77,7 @@ def table(found: Found) -> str:
 
 
 def _difference(found: Found | None) -> str:
-    return f"{found['mean']:+.2f} [{found['low']:+.2f}, {found['high']:+.2f}]" if found else UNKNOWN
+    return with_interval(found["mean"], found["low"], found["high"]) if found else UNKNOWN
 
 
 def _amount(row: Found | None, name: str, form: str, unit: float) -> str:

@@ -12,3 +12,8 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Returns a Markdown table of formatted numbers, the first column on the left and all others on the right."""
     align = ["left", *["right"] * (len(headers) - 1)]
     return tabulate(rows, headers, tablefmt="pipe", disable_numparse=True, colalign=align if rows else None)
+
+
+def with_interval(mean: float, low: float, high: float, digits: int = 2) -> str:
+    """Returns a difference with its sign and, in brackets, the interval that it lies in."""
+    return f"{mean:+.{digits}f} [{low:+.{digits}f}, {high:+.{digits}f}]"

@@ -9,7 +9,7 @@ import numpy
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.cli.files import write_text
 from linformer_fairseq.cli.progress import say
-from linformer_fairseq.cli.tables import UNKNOWN, table
+from linformer_fairseq.cli.tables import UNKNOWN, table, with_interval
 from linformer_fairseq.length_buckets import Bucket
 from linformer_fairseq.recipe.datasets.documents import GLOSSARIES
 from linformer_fairseq.recipe.glossary import TRANSLATIONS
@@ -138,11 +138,11 @@ def _each_seed(
 
 def _points(found: Found) -> str:
     """Returns a difference of shares, in points of 100."""
-    return f"{100 * found['mean']:+.1f} [{100 * found['low']:+.1f}, {100 * found['high']:+.1f}]"
+    return with_interval(100 * found["mean"], 100 * found["low"], 100 * found["high"], digits=1)
 
 
 def _difference(found: Found) -> str:
-    return f"{found['mean']:+.2f} [{found['low']:+.2f}, {found['high']:+.2f}]"
+    return with_interval(found["mean"], found["low"], found["high"])
 
 
 def _quality(found: Found) -> list[str]:

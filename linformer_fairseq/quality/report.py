@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy
 
-from linformer_fairseq.cli.tables import UNKNOWN, table
+from linformer_fairseq.cli.tables import UNKNOWN, table, with_interval
 from linformer_fairseq.length_buckets import Bucket
 from linformer_fairseq.spectrum.plots import TITLES
 
@@ -155,7 +155,7 @@ def _seeds(values: Sequence[float], digits: int) -> str:
 
 
 def _difference(found: dict[str, Any] | None) -> str:
-    return UNKNOWN if found is None else f"{found['mean']:+.2f} [{found['low']:+.2f}, {found['high']:+.2f}]"
+    return UNKNOWN if found is None else with_interval(found["mean"], found["low"], found["high"])
 
 
 def _mean(values: Sequence[float]) -> float:

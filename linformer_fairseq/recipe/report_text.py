@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from linformer_fairseq.cli.files import read_json
-from linformer_fairseq.cli.tables import UNKNOWN, table
+from linformer_fairseq.cli.tables import UNKNOWN, table, with_interval
 from linformer_fairseq.modules.level_sizes import EXACT_BELOW
 
 from . import length_timing
@@ -129,7 +129,7 @@ def _performance(settings: Settings, rows: list[Row], facts: dict[str, Any]) -> 
 
 
 def _difference(found: dict[str, float]) -> str:
-    return f"{found['difference']:+.2f} [{found['low']:+.2f}, {found['high']:+.2f}]"
+    return with_interval(found["difference"], found["low"], found["high"])
 
 
 def _training_time(rows: list[Row]) -> list[str]:
