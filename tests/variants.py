@@ -6,6 +6,10 @@ import pytest
 import torch
 
 NEWER_TORCH = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 4)
+reads_checkpoints = pytest.mark.skipif(
+    not hasattr(torch.serialization, "add_safe_globals"), reason="reading checkpoints needs torch 2.4"
+)
+"""Marks what converts, averages or otherwise reads checkpoints by this package, which older torch cannot do safely."""
 
 
 def variants(every: Iterable, default: Collection) -> list:

@@ -7,11 +7,12 @@ import torch
 
 from linformer_fairseq.average import average
 from tests.fairseq_commands import run_module, train, translate, valid_losses, validation_loss
+from tests.variants import reads_checkpoints
 
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.skipif(not hasattr(torch.serialization, "add_safe_globals"), reason="averaging needs torch 2.4")
+@reads_checkpoints
 def test_fairseq_takes_the_mean(data: Path, trained: Path, tmp_path: Path) -> None:
     saved = sorted(trained.parent.glob("checkpoint_*_*.pt"), key=lambda path: int(path.stem.split("_")[2]))
     assert len(saved) == 3

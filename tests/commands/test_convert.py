@@ -25,11 +25,9 @@ from tests.fairseq_commands import (
     validation_loss,
     with_args,
 )
+from tests.variants import reads_checkpoints
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(not hasattr(torch.serialization, "add_safe_globals"), reason="converting needs torch 2.4"),
-]
+pytestmark = [pytest.mark.slow, reads_checkpoints]
 
 
 LINEAR_DECODER = ["--linformer-attention", "decoder", "--linformer-decoder-projection", "linear"]

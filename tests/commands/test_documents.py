@@ -24,13 +24,11 @@ from tests.fairseq_commands import (
     valid_losses,
     validate_arguments,
 )
+from tests.variants import reads_checkpoints
 
 pytestmark = pytest.mark.slow
 
 TASK = ["--task", "document_translation"]
-reads_checkpoints = pytest.mark.skipif(
-    not hasattr(torch.serialization, "add_safe_globals"), reason="reading checkpoints needs torch 2.4"
-)
 LONGEST = 64
 """Positions of the models, a source's as well as a target's."""
 

@@ -11,7 +11,7 @@ from linformer_fairseq.checkpoints import read_checkpoint
 from linformer_fairseq.models.loading import projection_weights
 from tests.fairseq_commands import run_module, train, translate, valid_losses, validation_loss
 from tests.peers import PEERS, need_peer
-from tests.variants import variants
+from tests.variants import reads_checkpoints, variants
 
 pytestmark = pytest.mark.slow
 
@@ -21,12 +21,9 @@ FLAGS = {
     "performer": ["--linformer-features", 9],
     "longformer": ["--linformer-window-size", 4],
 }
-needs_converting = pytest.mark.skipif(
-    not hasattr(torch.serialization, "add_safe_globals"), reason="converting needs torch 2.4"
-)
 
 
-@needs_converting
+@reads_checkpoints
 @pytest.mark.parametrize("kind", variants(FLAGS, default=["window", "nystromformer"]))
 def test_a_transformer_is_converted_and_tuned(kind: str, trained_transformer: Path, data: Path, tmp_path: Path) -> None:
     """Dropout of attention, which not all packages have, is not taken over."""

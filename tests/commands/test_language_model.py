@@ -12,6 +12,7 @@ import torch
 from linformer_fairseq.checkpoints import read_checkpoint
 from linformer_fairseq.models.linformer_transformer_lm import FAIRSEQ_LM_ARCHITECTURES
 from tests.fairseq_commands import PLUGIN, ROOT, TWO_LEVELS, run, run_module, valid_losses, with_args
+from tests.variants import reads_checkpoints
 
 pytestmark = pytest.mark.slow
 
@@ -113,7 +114,7 @@ def test_hydra(text: Path, tmp_path: Path) -> None:
     assert (tmp_path / "checkpoint_best.pt").exists()
 
 
-@pytest.mark.skipif(not hasattr(torch.serialization, "add_safe_globals"), reason="converting needs torch 2.4")
+@reads_checkpoints
 def test_a_converted_transformer_lm(text: Path, tmp_path: Path) -> None:
     """fairseq-eval-lm finds the perplexity of before up to the exact length, and another one beyond, and with learned
     slots; fairseq-interactive and a training take the checkpoint; so it is with one of fairseq before 0.10."""

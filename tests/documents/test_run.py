@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from fairseq.sequence_generator import SequenceGenerator
 
 from linformer_fairseq.cli.errors import UserError
@@ -20,11 +19,9 @@ from linformer_fairseq.documents.report import write_report
 from linformer_fairseq.documents.run import run
 from linformer_fairseq.recipe import glossary
 from tests.fairseq_commands import ROOT
+from tests.variants import reads_checkpoints
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(not hasattr(torch.serialization, "add_safe_globals"), reason="averaging needs torch 2.4"),
-]
+pytestmark = [pytest.mark.slow, reads_checkpoints]
 SIZES = (
     "--bpe-merges 150 --layers 1 --dim 16 --heads 2 --ffn-dim 16 --max-tokens 256 --start-updates 3 --updates 3 "
     "--validate-updates 1 --average 1 --keep-checkpoints 2 --beam 2 --max-subwords 256 --lengths 128,256,512 --k 4 "
