@@ -41,6 +41,9 @@ STYLES = {
     "linformer-all": ("C1", "v"),
 }
 """Colour and marker of the models that are shown beside it."""
+LINEAR = 5
+"""d-BLEU up to which the scale of differences is linear; beyond, it is logarithmic, as some lose everything."""
+MARKED = (-100, -50, -20, -5, -2, -1, 0, 1, 2, 5)
 AMOUNTS = (
     (TRAINING, "tokens_per_second", "training speed", 1.0, ",.0f", "tokens/s", 4),
     (TRANSLATION, "seconds", "translation time", 1.0, ",.1f", "s", 2),
@@ -96,7 +99,7 @@ def draw(found: Found, path: Path) -> None:
     _draw_quality(left, found)
     _draw_speed(right, found)
     handles = dict(zip(*reversed(right.get_legend_handles_labels()), strict=True))
-    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=3, fontsize="small")
+    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=5, fontsize="small")
     save(figure, path)
 
 
@@ -110,6 +113,11 @@ def _draw_quality(axes: Axes, found: Found) -> None:
         beside = [place + 0.1 * (number - (len(shown(found)) - 1) / 2) for place in places]
         axes.errorbar(beside, means, errors, **_style(arm), linestyle="", capsize=3, markersize=5)
     axes.axhline(0, **BASELINE_STYLE, linewidth=1)
+    low, high = axes.get_ylim()
+    axes.set_yscale("symlog", linthresh=LINEAR, linscale=2)
+    axes.set_yticks(MARKED, [f"{value:+}" if value else "0" for value in MARKED])
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.set_ylim(low, high)
     axes.set_xticks(range(len(every)), [f"{way.longest:,}" for way in every])
     axes.set(title="Quality", xlabel="tokens of a document", ylabel="d-BLEU against the Transformer")
     axes.grid(alpha=0.3)
