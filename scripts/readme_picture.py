@@ -43,7 +43,7 @@ STYLES = {
 """Colour and marker of the models that are shown beside it."""
 LINEAR = 5
 """d-BLEU up to which the scale of differences is linear; beyond, it is logarithmic, as some lose everything."""
-MARKED = (-100, -50, -20, -5, -2, -1, 0, 1, 2, 5)
+MARKED = (-100, -50, -20, -10, -5, -2, -1, 0, 1, 2, 5)
 AMOUNTS = (
     (TRAINING, "tokens_per_second", "training speed", 1.0, ",.0f", "tokens/s", 4),
     (TRANSLATION, "seconds", "translation time", 1.0, ",.1f", "s", 2),
