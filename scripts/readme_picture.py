@@ -44,6 +44,7 @@ STYLES = {
 LINEAR = 5
 """d-BLEU up to which the scale of differences is linear; beyond, it is logarithmic, as some lose everything."""
 MARKED = (-100, -50, -20, -10, -5, -2, -1, 0, 1, 2, 5)
+"""Differences that the scale names."""
 AMOUNTS = (
     (TRAINING, "tokens_per_second", "training speed", 1.0, ",.0f", "tokens/s", 4),
     (TRANSLATION, "seconds", "translation time", 1.0, ",.1f", "s", 2),
@@ -113,7 +114,7 @@ def _draw_quality(axes: Axes, found: Found) -> None:
         beside = [place + 0.1 * (number - (len(shown(found)) - 1) / 2) for place in places]
         axes.errorbar(beside, means, errors, **_style(arm), linestyle="", capsize=3, markersize=5)
     axes.axhline(0, **BASELINE_STYLE, linewidth=1)
-    low, high = axes.get_ylim()
+    low, high = axes.get_ylim()  # set again below, as ticks widen the axis to hold them all
     axes.set_yscale("symlog", linthresh=LINEAR, linscale=2)
     axes.set_yticks(MARKED, [f"{value:+}" if value else "0" for value in MARKED])
     axes.yaxis.set_minor_locator(NullLocator())
