@@ -16,6 +16,7 @@ quiet_libraries()  # before matplotlib, which logs its import
 
 # ruff: noqa: E402
 from matplotlib import pyplot as plt
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator
 
@@ -24,9 +25,18 @@ from linformer_fairseq.cli.tables import UNKNOWN, with_interval
 from linformer_fairseq.cli.tables import table as markdown
 from linformer_fairseq.documents.arms import FUSED, TRANSFORMER
 from linformer_fairseq.documents.costs import TRAINING, TRANSLATION
-from linformer_fairseq.documents.found import Found, cost_rows, difference_of, label, mean, rows_of, ways_in
+from linformer_fairseq.documents.found import (
+    Found,
+    cost_rows,
+    difference_of,
+    glossary_means,
+    label,
+    mean,
+    rows_of,
+    ways_in,
+)
 from linformer_fairseq.documents.merge import read_results
-from linformer_fairseq.documents.sets import LONG, TEST
+from linformer_fairseq.documents.sets import GLOSSARY, LONG, TEST
 from linformer_fairseq.documents.translate import Way
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -39,11 +49,12 @@ STYLES = {
     "two-level-all": ("C2", "^"),
     "linformer": ("C3", "o"),
     "linformer-all": ("C1", "v"),
+    "window": ("C4", "D"),
 }
 """Colour and marker of the models that are shown beside it."""
 LINEAR = 5
 """d-BLEU up to which the scale of differences is linear; beyond, it is logarithmic, as some lose everything."""
-MARKED = (-100, -50, -20, -10, -5, -2, -1, 0, 1, 2, 5)
+MARKED = (-100, -50, -20, -10, -5, -2, -1, 0, 1, 2, 5, 10, 20, 50)
 """Differences that the scale names."""
 AMOUNTS = (
     (TRAINING, "tokens_per_second", "training speed", 1.0, ",.0f", "tokens/s", 4),
@@ -73,6 +84,7 @@ def table(found: Found) -> str:
         scores = {arm: mean(own, "d_bleu") for arm, own in rows_of(found, way).items()}
         differences = [_difference(difference_of(found, arm, way)) for arm in arms]
         rows.append([f"d-BLEU, {way.longest:,} tokens", *[f"{scores[TRANSFORMER]:.2f}"] * len(FULL), *differences])
+    rows += _names(found, arms)
     for part, name, what, unit, form, sign, count in AMOUNTS:
         for length, own in list(cost_rows(found, part).items())[-count:]:
             cells = [_amount(own.get(arm), name, f"{{:{form}}} {sign}", unit) for arm in (*FULL, *arms)]
@@ -80,8 +92,23 @@ def table(found: Found) -> str:
     return markdown(["", *FULL.values(), *(label(found, arm) for arm in arms)], rows)
 
 
-def _difference(found: Found | None) -> str:
-    return with_interval(found["mean"], found["low"], found["high"]) if found else UNKNOWN
+def _names(found: Found, arms: Sequence[str]) -> list[list[str]]:
+    """Returns a row on the names of glossaries that stand the farthest back, in per cent; none without glossaries."""
+    rows = []
+    for way in ways_in(found, GLOSSARY)[-1:]:
+        transformer = rows_of(found, way)[TRANSFORMER]
+        farthest = transformer[0]["glossary"][-1]
+        share = f"{100 * glossary_means(transformer)[-1]:.1f} %"
+        differences = [difference_of(found, arm, way) for arm in arms]
+        cells = [_difference(own and own["glossary"][-1], unit=100, digits=1) for own in differences]
+        rows.append([f"names {farthest['shortest']:,} tokens back and more", *[share] * len(FULL), *cells])
+    return rows
+
+
+def _difference(found: Found | None, unit: float = 1.0, digits: int = 2) -> str:
+    if found is None:
+        return UNKNOWN
+    return with_interval(*(unit * found[name] for name in ("mean", "low", "high")), digits=digits)
 
 
 def _amount(row: Found | None, name: str, form: str, unit: float) -> str:
@@ -99,7 +126,9 @@ def draw(found: Found, path: Path) -> None:
     figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.4), layout="constrained")
     _draw_quality(left, found)
     _draw_speed(right, found)
-    handles = dict(zip(*reversed(right.get_legend_handles_labels()), strict=True))
+    handles: dict[str, Artist] = {}
+    for axes in (left, right):  # the second has a line for a model where the first has error bars
+        handles |= dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
     figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=5, fontsize="small")
     save(figure, path)
 
@@ -112,7 +141,9 @@ def _draw_quality(axes: Axes, found: Found) -> None:
         means = [own["mean"] for own in differences]
         errors = [[own["mean"] - own["low"] for own in differences], [own["high"] - own["mean"] for own in differences]]
         beside = [place + 0.1 * (number - (len(shown(found)) - 1) / 2) for place in places]
-        axes.errorbar(beside, means, errors, **_style(arm), linestyle="", capsize=3, markersize=5)
+        axes.errorbar(
+            beside, means, errors, **_style(arm), label=label(found, arm), linestyle="", capsize=3, markersize=5
+        )
     axes.axhline(0, **BASELINE_STYLE, linewidth=1)
     low, high = axes.get_ylim()  # set again below, as ticks widen the axis to hold them all
     axes.set_yscale("symlog", linthresh=LINEAR, linscale=2)
