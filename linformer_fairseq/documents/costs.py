@@ -100,8 +100,10 @@ def read_costs(out: Path, arms: Sequence[str]) -> dict[str, Any] | None:
     }
 
 
-def _load(arm: Variant, checkpoint: Path, length: int, study: Study) -> Trained:
-    return load_trained(checkpoint, study.out / "bin" / TESTED, _for_length(arm, length, study))
+def load_for_training(arm: Variant, checkpoint: Path, length: int, study: Study) -> Trained:
+    """Loads a model for training steps, as it was trained: with activations that no backward pass computes again."""
+    overrides = {"checkpoint_activations": False, **_for_length(arm, length, study)}
+    return load_trained(checkpoint, study.out / "bin" / TESTED, overrides)
 
 
 def _for_length(arm: Variant, length: int, study: Study) -> dict[str, str]:
@@ -124,10 +126,10 @@ def _train(length: int, trainings: Sequence[Training], study: Study) -> Iterator
     torch.set_num_threads(study.threads)
     if settings.precision == FAST_FP32:
         allow_rounded_factors(settings.on_cpu)
-    loaded = {own.variant.name: _load(own.variant, checkpoint_of(own), length, study) for own in trainings}
+    loaded = {own.variant.name: load_for_training(own.variant, checkpoint_of(own), length, study) for own in trainings}
     if TRANSFORMER in loaded:
         transformer = next(checkpoint_of(own) for own in trainings if own.variant.name == TRANSFORMER)
-        loaded[FUSED.name] = _load(FUSED, _fused(transformer, study), length, study)
+        loaded[FUSED.name] = load_for_training(FUSED, _fused(transformer, study), length, study)
     precision = torch.float32 if settings.on_cpu else PRECISIONS.get(settings.precision, torch.float32)
     trainers = {name: Trainer(own.model.to(device).train(), own.task, precision) for name, own in loaded.items()}
     words = next(iter(loaded.values())).task.source_dictionary

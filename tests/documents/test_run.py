@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 from fairseq.sequence_generator import SequenceGenerator
 
+from linformer_fairseq import trained
 from linformer_fairseq.cli.errors import UserError
-from linformer_fairseq.documents.arguments import parse
-from linformer_fairseq.documents.costs import search
+from linformer_fairseq.documents.arguments import checkpoint_of, parse
+from linformer_fairseq.documents.costs import load_for_training, search
 from linformer_fairseq.documents.merge import OWN
 from linformer_fairseq.documents.report import write_report
 from linformer_fairseq.documents.run import run
@@ -108,6 +109,17 @@ def test_time_and_memory_are_measured_once_beside_the_transformers(finished: Pat
     first = json.loads((finished / "first-costs.json").read_text())["rows"]
     assert first == [row for row in rows if row["arm"] in ("transformer", "fused")]
     assert all(row["base"] != own["base"] for row in rows for own in first if row["arm"] in TIMED[1:])
+
+
+def test_training_steps_compute_no_activations_twice(
+    folder: Path, finished: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in the training, whatever is needed to load a model for translation."""
+    monkeypatch.setattr(trained, "plain_encoder", lambda: {"checkpoint_activations": True})
+    study = parse(arguments(folder, finished, "--arms", "transformer"))
+    transformer = study.trainings[0]
+    loaded = load_for_training(transformer.variant, checkpoint_of(transformer), 128, study)
+    assert not any(hasattr(layer, "precheckpoint_forward") for layer in loaded.model.encoder.layers)
 
 
 def test_the_start_alone_is_not_timed(folder: Path, finished: Path, tmp_path: Path) -> None:
