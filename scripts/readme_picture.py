@@ -129,7 +129,7 @@ def draw(found: Found, path: Path) -> None:
     handles: dict[str, Artist] = {}
     for axes in (left, right):  # the second has a line for a model where the first has error bars
         handles |= dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
-    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=5, fontsize="small")
+    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=6, fontsize="small")
     save(figure, path)
 
 
@@ -149,7 +149,7 @@ def _draw_quality(axes: Axes, found: Found) -> None:
     axes.set_yscale("symlog", linthresh=LINEAR, linscale=2)
     axes.set_yticks(MARKED, [f"{value:+}" if value else "0" for value in MARKED])
     axes.yaxis.set_minor_locator(NullLocator())
-    axes.set_ylim(low, high)
+    axes.set_ylim(1.4 * low, 1.4 * high)  # as much room as before on a scale that is logarithmic there
     axes.set_xticks(range(len(every)), [f"{way.longest:,}" for way in every])
     axes.set(title="Quality", xlabel="tokens of a document", ylabel="d-BLEU against the Transformer")
     axes.grid(alpha=0.3)
