@@ -6,6 +6,7 @@ import logging
 logging.getLogger("fairseq.tasks.text_to_speech").setLevel(logging.WARNING)
 
 from linformer_fairseq.checkpoints import admit_checkpoint_types
+from linformer_fairseq.fused_attention import prefer_flash_attention
 from linformer_fairseq.models import LinformerTransformerLanguageModel, LinformerTransformerModel
 from linformer_fairseq.modules import CausalLinformerAttention, LinformerMultiheadAttention, TwoLevelAttention
 from linformer_fairseq.numpy_compat import restore_numpy_compat
@@ -22,4 +23,5 @@ __all__ = [
 ]
 
 admit_checkpoint_types()
+prefer_flash_attention()
 restore_numpy_compat()

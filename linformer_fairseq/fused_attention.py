@@ -1,0 +1,15 @@
+"""Which of its fused kernels torch uses for attention on a GPU."""
+
+import os
+
+_VARIABLE = "TORCH_CUDNN_SDPA_DEPRIORITIZED"
+
+
+def prefer_flash_attention() -> None:
+    """Has torch choose its flash attention before that of cuDNN, unless the environment variable
+    TORCH_CUDNN_SDPA_DEPRIORITIZED is set; torch reads it when it first computes attention on a GPU.
+
+    Since cuDNN 9.15, which torch 2.11 brings, torch prefers cuDNN's on Hopper and Blackwell, which builds a plan for
+    every new shape of a batch. In machine translation hardly two batches have the same one.
+    """
+    os.environ.setdefault(_VARIABLE, "1")

@@ -1,0 +1,30 @@
+"""On a GPU, torch's flash attention goes before cuDNN's, unless the user says otherwise."""
+
+import os
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import linformer_fairseq  # noqa: F401
+from linformer_fairseq.fused_attention import prefer_flash_attention
+
+VARIABLE = "TORCH_CUDNN_SDPA_DEPRIORITIZED"
+
+
+def test_importing_the_plugin_sets_it() -> None:
+    assert os.environ[VARIABLE] == "1"
+
+
+def test_what_is_set_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "0")
+    prefer_flash_attention()
+    assert os.environ[VARIABLE] == "0"
+
+
+@pytest.mark.gpu
+def test_cudnn_is_not_used() -> None:
+    q = torch.randn(2, 4, 96, 64, device="cuda", dtype=torch.float16)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        F.scaled_dot_product_attention(q, q, q)
+    assert not any("cudnn_attention" in event.key for event in profile.key_averages())
