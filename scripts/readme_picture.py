@@ -21,7 +21,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator
 
 from linformer_fairseq.cli.figures import BASELINE_STYLE, save
-from linformer_fairseq.cli.tables import UNKNOWN, with_interval
+from linformer_fairseq.cli.tables import UNKNOWN
 from linformer_fairseq.cli.tables import table as markdown
 from linformer_fairseq.documents.arms import FUSED, TRANSFORMER
 from linformer_fairseq.documents.costs import TRAINING, TRANSLATION
@@ -30,6 +30,8 @@ from linformer_fairseq.documents.found import (
     cost_rows,
     difference_of,
     glossary_means,
+    interval,
+    interval_in_points,
     label,
     mean,
     rows_of,
@@ -82,7 +84,7 @@ def table(found: Found) -> str:
     rows = []
     for way in ways(found):
         scores = {arm: mean(own, "d_bleu") for arm, own in rows_of(found, way).items()}
-        differences = [_difference(difference_of(found, arm, way)) for arm in arms]
+        differences = [interval(difference_of(found, arm, way)) for arm in arms]
         rows.append([f"d-BLEU, {way.longest:,} tokens", *[f"{scores[TRANSFORMER]:.2f}"] * len(FULL), *differences])
     rows += _names(found, arms)
     for part, name, what, unit, form, sign, count in AMOUNTS:
@@ -100,15 +102,9 @@ def _names(found: Found, arms: Sequence[str]) -> list[list[str]]:
         farthest = transformer[0]["glossary"][-1]
         share = f"{100 * glossary_means(transformer)[-1]:.1f} %"
         differences = [difference_of(found, arm, way) for arm in arms]
-        cells = [_difference(own and own["glossary"][-1], unit=100, digits=1) for own in differences]
+        cells = [interval_in_points(own and own["glossary"][-1]) for own in differences]
         rows.append([f"names {farthest['shortest']:,} tokens back and more", *[share] * len(FULL), *cells])
     return rows
-
-
-def _difference(found: Found | None, unit: float = 1.0, digits: int = 2) -> str:
-    if found is None:
-        return UNKNOWN
-    return with_interval(*(unit * found[name] for name in ("mean", "low", "high")), digits=digits)
 
 
 def _amount(row: Found | None, name: str, form: str, unit: float) -> str:

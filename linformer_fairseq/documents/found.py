@@ -5,12 +5,15 @@ from typing import Any
 
 import numpy
 
+from linformer_fairseq.cli.tables import UNKNOWN, with_interval
+
 from .arms import FUSED, SENTENCES, START
 from .translate import FORCED, Way
 
 RESULTS = "results.json"
 Found = dict[str, Any]
 """What results.json holds, or an entry of it."""
+_INTERVAL = ("mean", "low", "high")
 
 
 def way_of(row: Found) -> Way:
@@ -49,6 +52,16 @@ def ways_in(found: Found, set_name: str, mode: str = FORCED) -> list[Way]:
 def difference_of(found: Found, arm: str, way: Way) -> Found | None:
     """Returns how far a model is from the Transformer; None where that is not known."""
     return next((row for row in found["differences"] if row["arm"] == arm and way_of(row) == way), None)
+
+
+def interval(difference: Found | None) -> str:
+    """Returns a difference and the interval that it lies in, for a table."""
+    return UNKNOWN if difference is None else with_interval(*(difference[name] for name in _INTERVAL))
+
+
+def interval_in_points(difference: Found | None) -> str:
+    """Returns a difference of shares and the interval that it lies in, in points of 100."""
+    return UNKNOWN if difference is None else with_interval(*(100 * difference[name] for name in _INTERVAL), digits=1)
 
 
 def mean(rows: Sequence[Found], name: str) -> float | None:

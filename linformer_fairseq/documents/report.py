@@ -9,7 +9,7 @@ import numpy
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.cli.files import write_text
 from linformer_fairseq.cli.progress import say
-from linformer_fairseq.cli.tables import UNKNOWN, table, with_interval
+from linformer_fairseq.cli.tables import UNKNOWN, table
 from linformer_fairseq.length_buckets import Bucket
 from linformer_fairseq.recipe.datasets.documents import GLOSSARIES
 from linformer_fairseq.recipe.glossary import TRANSLATIONS
@@ -17,7 +17,20 @@ from linformer_fairseq.recipe.glossary import TRANSLATIONS
 from . import plots
 from .arms import ARMS, for_length
 from .costs import TRAINING, TRANSLATION
-from .found import RESULTS, Found, cost_rows, difference_of, glossary_means, is_of, label, mean, rows_of, ways_in
+from .found import (
+    RESULTS,
+    Found,
+    cost_rows,
+    difference_of,
+    glossary_means,
+    interval,
+    interval_in_points,
+    is_of,
+    label,
+    mean,
+    rows_of,
+    ways_in,
+)
 from .merge import read_results
 from .sets import GLOSSARY, LONG, TEST, VALID
 from .translate import FORCED, FREE, Way
@@ -120,7 +133,7 @@ def _cell(found: Found, arm: str, way: Way) -> str:
         return UNKNOWN
     difference = difference_of(found, arm, way)
     score = f"{mean(rows, 'd_bleu'):.2f}"
-    return score if difference is None else f"{score} ({_difference(difference)})"
+    return score if difference is None else f"{score} ({interval(difference)})"
 
 
 def _each_seed(
@@ -134,15 +147,6 @@ def _each_seed(
         for row in rows
     ]
     return ["Each seed by itself:", table(["Model", "Seed", *headers], lines)] if lines else []
-
-
-def _points(found: Found) -> str:
-    """Returns a difference of shares, in points of 100."""
-    return with_interval(100 * found["mean"], 100 * found["low"], 100 * found["high"], digits=1)
-
-
-def _difference(found: Found) -> str:
-    return with_interval(found["mean"], found["low"], found["high"])
 
 
 def _quality(found: Found) -> list[str]:
@@ -287,7 +291,9 @@ def _glossary(found: Found) -> list[str]:
     for arm, rows in by_arm.items():
         cells = [f"{100 * share:.1f}" for share in glossary_means(rows)]
         if difference := difference_of(found, arm, ways[-1]):
-            cells = [f"{cell} ({_points(own)})" for cell, own in zip(cells, difference["glossary"], strict=True)]
+            cells = [
+                f"{cell} ({interval_in_points(own)})" for cell, own in zip(cells, difference["glossary"], strict=True)
+            ]
         lines.append([label(found, arm), *cells, _number(mean(rows, "d_bleu"), ".2f")])
     seeds = _each_seed(
         found,
