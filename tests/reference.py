@@ -70,6 +70,8 @@ def make_attention(
     (arguments,) = kind_options.arguments(LayerShapes((projected_dim,), num_heads, n))
     if not options.get("encoder_decoder_attention"):
         options.setdefault("self_attention", True)
+    if width := flags["linformer_value_convolution"]:
+        arguments["value_convolution"] = width
     attention = registered.attention(embed_dim, num_heads, **arguments, **options)
     if random:
         for parameter in attention.parameters():

@@ -34,11 +34,29 @@ FUSED = Variant(
     what="the same with torch's fused attention in cross-attention too, where fairseq's own has an explicit softmax",
 )
 """A Transformer whose time and memory are measured; it computes what the Transformer computes."""
+_CONVOLUTION = "--linformer-value-convolution 33"
+"""As wide as that of the package nystrom-attention."""
 _TRAINED = (
     VARIANTS[TRANSFORMER],
     Variant("two-level", "two levels", ENCODER_CROSS, TWO_LEVEL, what="two levels in encoder and cross-attention"),
     Variant(
         "two-level-all", "two levels (with decoder)", ALL_PLACES, TWO_LEVEL, what="two levels in all three attentions"
+    ),
+    Variant(
+        "transformer-convolution",
+        "Transformer, convolution",
+        "encoder",
+        TWO_LEVEL,
+        f"--linformer-exact-below 1000000 {_CONVOLUTION}",
+        what="full attention, and a convolution over the values beside that of the encoder",
+    ),
+    Variant(
+        "two-level-convolution",
+        "two levels (with decoder), convolution",
+        ALL_PLACES,
+        TWO_LEVEL,
+        _CONVOLUTION,
+        what="two levels in all three attentions, and the same convolution",
     ),
     VARIANTS["linformer"],
     VARIANTS["linformer-all"],

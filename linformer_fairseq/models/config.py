@@ -10,6 +10,7 @@ from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 
 from linformer_fairseq.modules import CAUSAL_KINDS, KINDS, ProjectedAttention
 from linformer_fairseq.modules.registry import DEFAULT_KIND, Kind, LayerShapes, causal_kind, encoder_only, flag_of
+from linformer_fairseq.modules.value_convolution import check_width
 
 PLACES = ("encoder", "cross", "decoder")
 ALL_PLACES = ",".join(PLACES)
@@ -103,7 +104,8 @@ class AttentionConfig(FairseqDataclass):
         if kind.options.uses_k:
             dims = _projected_dims(flag, _listed(text), advice, num_layers, longest, max_positions, kept)
         layers = LayerShapes(dims, num_heads, max_positions, flag, advice, scalar_noise)
-        return [partial(kind.attention, **arguments) for arguments in kind.options_from(self).arguments(layers)]
+        own = self._arguments_of(place)
+        return [partial(kind.attention, **arguments, **own) for arguments in kind.options_from(self).arguments(layers)]
 
     @property
     def used_options(self) -> set[str]:
@@ -118,6 +120,10 @@ class AttentionConfig(FairseqDataclass):
     def kind_of(self, place: str) -> Kind:
         """The kind of attention at a place."""
         raise NotImplementedError
+
+    def _arguments_of(self, place: str) -> dict[str, Any]:
+        """The arguments that attention of every kind has at a place."""
+        return {}
 
     def _k_of(self, place: str) -> tuple[str, str, str]:
         """The flag that says the k of a place, its value, and what else can be done where it does not fit."""
@@ -187,6 +193,14 @@ class LinformerConfig(AttentionConfig):
             "needs": "decoder among --linformer-attention",
         },
     )
+    linformer_value_convolution: int = field(
+        default=0,
+        metadata={
+            "help": "width in tokens of a convolution over the values, by which a token reads its neighbours, beside "
+            "the attention in the encoder's self-attention, as Nyströmformer has it; odd, 0 for none",
+            "needs": "encoder among --linformer-attention",
+        },
+    )
 
     @property
     def places(self) -> set[str]:
@@ -194,7 +208,8 @@ class LinformerConfig(AttentionConfig):
 
     @property
     def used_options(self) -> set[str]:
-        return super().used_options | ({"linformer_decoder_projection"} if "decoder" in self.places else set())
+        own = {"encoder": "linformer_value_convolution", "decoder": "linformer_decoder_projection"}
+        return super().used_options | {own[place] for place in own.keys() & self.places}
 
     def validate(self) -> None:
         for place in sorted(self.places - set(PLACES)):
@@ -202,6 +217,8 @@ class LinformerConfig(AttentionConfig):
         _check_kind("--linformer-projection", self.linformer_projection, KINDS)
         if self.linformer_decoder_projection is not None:
             _check_kind("--linformer-decoder-projection", self.linformer_decoder_projection, CAUSAL_KINDS)
+        if self.linformer_value_convolution:
+            check_width(self.linformer_value_convolution)
         super().validate()
         kind = KINDS[self.linformer_projection]
         unfit = {"cross", "decoder"} if self.linformer_decoder_projection is None else {"cross"}
@@ -224,6 +241,9 @@ class LinformerConfig(AttentionConfig):
         if place != "decoder":
             return KINDS[self.linformer_projection]
         return causal_kind(self.linformer_decoder_projection or self.linformer_projection)
+
+    def _arguments_of(self, place: str) -> dict[str, Any]:
+        return {"value_convolution": self.linformer_value_convolution} if place == "encoder" else {}
 
     def _k_of(self, place: str) -> tuple[str, str, str]:
         own = {"cross": self.linformer_cross_k, "decoder": self.linformer_decoder_k}

@@ -10,7 +10,8 @@ from fairseq.modules import MultiheadAttention
 from torch import Tensor
 
 from linformer_fairseq.modules.forward_cache import ForwardCache
-from linformer_fairseq.modules.ops.padding import sentence_lengths
+from linformer_fairseq.modules.ops.padding import clear_padding, sentence_lengths
+from linformer_fairseq.modules.value_convolution import ValueConvolution
 
 IncrementalState = dict[str, dict[str, Any]]
 
@@ -41,9 +42,11 @@ class ProjectedAttention(MultiheadAttention):
         embed_dim, num_heads, kdim, vdim, dropout, bias, self_attention, encoder_decoder_attention, dictionary,
             q_noise, qn_block_size: as in fairseq. Quantisation noise falls on the four linear layers, as there.
         max_positions: N, the longest sentence of keys, in tokens.
+        value_convolution: the width in tokens of a `ValueConvolution` in an encoder's self-attention; 0 for none.
 
     Raises:
-        ValueError: for what no kind supports (`add_bias_kv`, `add_zero_attn`, xFormers).
+        ValueError: for what no kind supports (`add_bias_kv`, `add_zero_attn`, xFormers), and for a convolution of even
+            width or in other attention than an encoder's.
     """
 
     causal = False
@@ -71,6 +74,7 @@ class ProjectedAttention(MultiheadAttention):
         xformers_att_config: str | None = None,
         *,
         max_positions: int,
+        value_convolution: int = 0,
     ) -> None:
         for name, given in {
             "add_bias_kv": add_bias_kv,
@@ -94,6 +98,9 @@ class ProjectedAttention(MultiheadAttention):
         self.dropout_module.module_name = MultiheadAttention.__name__  # as `--retain-dropout-modules` knows it
         if dictionary is not None:  # what newer fairseq's attention takes and keeps
             self.dictionary = dictionary
+        if value_convolution and (self.causal or not self_attention):
+            raise ValueError("value_convolution is for the self-attention of an encoder: leave it out")
+        self.value_convolution = ValueConvolution(num_heads, value_convolution) if value_convolution else None
         self.max_positions = max_positions
         self.q_noise = q_noise
         self.source_cache = ForwardCache()
@@ -152,13 +159,22 @@ class ProjectedAttention(MultiheadAttention):
         if incremental_state is not None and not (self.causal or static_kv):
             raise ValueError(f"{name} does not support incremental_state without static_kv")
         need_weights = need_weights or need_head_weights
-        return self.attend(
-            Call(query, key, value, key_padding_mask, incremental_state, need_weights, need_head_weights)
-        )
+        call = Call(query, key, value, key_padding_mask, incremental_state, need_weights, need_head_weights)
+        out, weights = self.attend(call)
+        if self.value_convolution is not None:
+            out = out + self._convolved(self.value_convolution, call)
+        return out, weights
 
     def attend(self, call: Call) -> tuple[Tensor, Tensor | None]:
         """The output (T, B, C), and the weights over tokens if they are needed."""
         raise NotImplementedError
+
+    def _convolved(self, convolution: ValueConvolution, call: Call) -> Tensor:
+        """What the convolution over the values, without their bias, adds to the output, (n, B, C)."""
+        _, value, mask = self.keys_and_values(call)
+        values = F.linear(clear_padding(value, mask), self.v_proj.weight)
+        values = values.unflatten(2, (self.num_heads, self.head_dim))
+        return F.linear(convolution(values).flatten(2), self.out_proj.weight)
 
     @property
     def dropout_probability(self) -> float:

@@ -233,6 +233,11 @@ def test_every_flag_has_a_help_text() -> None:
             {"linformer_attention": "encoder", "linformer_decoder_projection": "linear"},
             "--linformer-decoder-projection linear needs decoder among --linformer-attention",
         ),
+        (
+            {"linformer_attention": "cross", "linformer_value_convolution": 3},
+            "--linformer-value-convolution 3 needs encoder among --linformer-attention",
+        ),
+        ({"linformer_value_convolution": 4}, "--linformer-value-convolution must be an odd number of tokens"),
         ({"linformer_window": -1}, "--linformer-window must be at least 0, not -1"),
         ({"linformer_window": 1}, "--linformer-window 1 needs decoder among --linformer-attention"),
         (
@@ -255,3 +260,14 @@ def test_bad_flags_end_in_one_sentence(flags: dict[str, object], sentence_start:
     with pytest.raises(SystemExit, match=f"^error: {sentence_start}") as error:
         toy_model(**flags)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("kind", CROSS_KINDS)
+def test_a_convolution_stands_beside_the_encoders_attention_alone(kind: str) -> None:
+    model = toy_model(linformer_projection=kind, linformer_attention=EVERYWHERE, linformer_value_convolution=5)
+    widths = {
+        name.rsplit(".", 2)[0]: weight.size(2)
+        for name, weight in model.named_parameters()
+        if name.endswith("value_convolution.weight")
+    }
+    assert widths == {f"encoder.layers.{layer}.self_attn": 5 for layer in range(2)}

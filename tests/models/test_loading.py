@@ -47,6 +47,16 @@ def test_projections_start_fresh_beside_a_transformer(caplog: pytest.LogCaptureF
     assert all(torch.equal(after[name], weight) for name, weight in transformer.named_parameters() if name in after)
 
 
+def test_a_convolution_leaves_a_transformer_as_it_was() -> None:
+    flags = {"linformer_projection": "two-level", "linformer_attention": "encoder"}
+    plain = toy_model(**flags)
+    model = toy_model(**flags, linformer_value_convolution=5, random=False)
+    model.load_state_dict(plain.state_dict())
+    tokens = torch.randint(4, 16, (2, 9))
+    out, expected = (x.encoder(tokens, torch.tensor([9, 9]))["encoder_out"][0] for x in (model, plain))
+    torch.testing.assert_close(out, expected)
+
+
 @pytest.mark.parametrize("kind", CROSS_KINDS)
 def test_pruned_layers(kind: str) -> None:
     """fairseq's `--encoder-layers-to-keep` takes the projections of the layers that it keeps."""

@@ -1,0 +1,89 @@
+"""A convolution over the values stands beside the attention of an encoder, whatever its kind."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from linformer_fairseq.modules import ProjectedAttention
+from linformer_fairseq.modules.value_convolution import ValueConvolution
+from tests.reference import CROSS_KINDS, assert_same_gradients, make_attention, padding_mask
+
+every_kind = pytest.mark.parametrize("kind", CROSS_KINDS)
+
+
+def without_convolution(attention: ProjectedAttention, x: Tensor, mask: Tensor) -> Tensor:
+    """Returns what the attention alone gives."""
+    convolution, attention.value_convolution = attention.value_convolution, None
+    out, _ = attention(x, x, x, key_padding_mask=mask)
+    attention.value_convolution = convolution
+    return out
+
+
+def naive_convolution(attention: ProjectedAttention, x: Tensor, lengths: list[int]) -> Tensor:
+    """Returns what is added to the output (n, B, C), token by token and head by head."""
+    kernels = attention.value_convolution.weight[:, 0, :, 0]
+    heads, reach = attention.num_heads, kernels.size(1) // 2
+    out = torch.zeros_like(x)
+    for sentence, length in enumerate(lengths):
+        values = (x[:, sentence] @ attention.v_proj.weight.t()).unflatten(1, (heads, -1))
+        for token in range(len(x)):
+            near = range(max(0, token - reach), min(length, token + reach + 1))
+            summed = [sum(kernels[h, i - token + reach] * values[i, h] for i in near) for h in range(heads)]
+            summed = [own if near else torch.zeros(values.size(2)).to(x) for own in summed]
+            out[token, sentence] = torch.cat(summed) @ attention.out_proj.weight.t()
+    return out
+
+
+@every_kind
+@given(
+    width=st.sampled_from([1, 3, 5, 33]),
+    num_heads=st.sampled_from([1, 2, 4]),
+    lengths=st.lists(st.integers(1, 16), min_size=1, max_size=3),
+)
+def test_values_and_gradients_equal_the_naive_reference(
+    kind: str, width: int, num_heads: int, lengths: list[int]
+) -> None:
+    attention = make_attention(kind, n=16, num_heads=num_heads, value_convolution=width)
+    mask = padding_mask(lengths)
+    x = torch.randn(max(lengths), len(lengths), 8, dtype=torch.float64, requires_grad=True)
+    expected = without_convolution(attention, x, mask) + naive_convolution(attention, x, lengths)
+    for need_weights in (False, True):
+        out, weights = attention(x, x, x, key_padding_mask=mask, need_weights=need_weights)
+        assert (weights is not None) == need_weights
+        torch.testing.assert_close(out, expected, rtol=1e-9, atol=1e-9)
+    assert_same_gradients(out, expected, [x, *attention.parameters()], rtol=1e-8, atol=1e-8)
+
+
+def test_padding_matters_neither_forwards_nor_backwards() -> None:
+    attention = make_attention(value_convolution=5)
+    mask = padding_mask([7, 4])
+    x = torch.randn(7, 2, 8, dtype=torch.float64)
+    dirty = x.masked_fill(mask.t()[..., None], torch.nan)
+    results = []
+    for value in (x, dirty):
+        out, _ = attention(x, value, value, key_padding_mask=mask)
+        results.append((out, torch.autograd.grad(out[:4].sum(), attention.value_convolution.weight)))
+    torch.testing.assert_close(*results, rtol=0, atol=0)
+
+
+@every_kind
+def test_it_starts_as_the_attention_without_it(kind: str) -> None:
+    attention = make_attention(kind, value_convolution=33, random=False)
+    mask = padding_mask([9, 5])
+    x = torch.randn(9, 2, 8, dtype=torch.float64)
+    out, _ = attention(x, x, x, key_padding_mask=mask)
+    torch.testing.assert_close(out, without_convolution(attention, x, mask), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("width", [2, -1])
+def test_a_kernel_without_a_middle_is_refused(width: int) -> None:
+    with pytest.raises(ValueError, match=f"--linformer-value-convolution must be an odd number .*, not {width}"):
+        ValueConvolution(2, width)
+
+
+@pytest.mark.parametrize("place", [{"encoder_decoder_attention": True}, {"causal": True}])
+def test_it_is_for_encoders(place: dict) -> None:
+    with pytest.raises(ValueError, match="value_convolution is for the self-attention of an encoder"):
+        make_attention("two-level", value_convolution=3, **place)
