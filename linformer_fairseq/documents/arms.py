@@ -25,12 +25,14 @@ CONVERTED = Variant(
     what="the Transformer that was trained on documents, with all three attentions turned into two levels and no "
     "training after that",
 )
+_EXACT = "--linformer-exact-below 1000000"
+"""Two levels that are full attention, by torch's fused kernel, at any length."""
 FUSED = Variant(
     "fused",
     "Transformer, all attention fused",
     ALL_PLACES,
     TWO_LEVEL,
-    "--linformer-exact-below {longest}",
+    _EXACT,
     what="the same with torch's fused attention in cross-attention too, where fairseq's own has an explicit softmax",
 )
 """A Transformer whose time and memory are measured; it computes what the Transformer computes."""
@@ -47,7 +49,7 @@ _TRAINED = (
         "Transformer, convolution",
         "encoder",
         TWO_LEVEL,
-        f"--linformer-exact-below 1000000 {_CONVOLUTION}",
+        f"{_EXACT} {_CONVOLUTION}",
         what="full attention, and a convolution over the values beside that of the encoder",
     ),
     Variant(
@@ -98,16 +100,12 @@ def trainings(names: list[str], seeds: tuple[int, ...], k: int, shared: Settings
                 yield training_of(arm, seed, k, shared, runs)
 
 
-def conversion(arm: Variant, transformer: Path, output: Path, k: int, longest: int, threads: int) -> list[str]:
-    """Returns the command that turns a Transformer's checkpoint into that of an arm.
-
-    Args:
-        longest: more tokens than any text has.
-    """
+def conversion(arm: Variant, transformer: Path, output: Path, k: int, threads: int) -> list[str]:
+    """Returns the command that turns a Transformer's checkpoint into that of an arm."""
     return [
         *(sys.executable, "-m", "linformer_fairseq.convert", str(transformer), str(output), "--linformer-k", str(k)),
         *("--linformer-attention", arm.attention, "--linformer-projection", arm.projection),
-        *arm.flags.format(longest=longest).split(),
+        *arm.flags.split(),
         *("--texts", "0", "--threads", str(threads)),
     ]
 
@@ -121,7 +119,7 @@ def for_length(arm: Variant, longest: int, trained: int, k: int) -> dict[str, st
         longest, trained: tokens of the longest text, and of the longest in training.
     """
     times = -(-longest // trained)
-    if arm.projection != TWO_LEVEL or times == 1:
+    if arm.projection != TWO_LEVEL or _EXACT in arm.flags or times == 1:
         return {}
     in_decoder = {"linformer_decoder_k": str(k)} if "decoder" in arm.attention else {}
     return {"linformer_k": str(times * k), **in_decoder}

@@ -114,7 +114,7 @@ def _fused(transformer: Path, study: Study) -> Path:
     """Returns the checkpoint of the Transformer with fused attention everywhere."""
     fused = transformer.with_name(f"{FUSED.name}.pt")
     if not fused.exists():
-        command = conversion(FUSED, transformer, fused, study.k, study.lengths[-1] + 1, study.threads)
+        command = conversion(FUSED, transformer, fused, study.k, study.threads)
         run_command(command, "convert", fused.with_suffix(".log"), study.threads)
     return fused
 

@@ -108,6 +108,5 @@ def _make(training: Training, study: Study) -> None:
         (transformer,) = [
             own for own in study.trainings if own.variant.name == TRANSFORMER and own.seed == training.seed
         ]
-        sizes = (study.k, study.lengths[-1] + 1, study.threads)
-        command = conversion(training.variant, checkpoint_of(transformer), chosen, *sizes)
+        command = conversion(training.variant, checkpoint_of(transformer), chosen, study.k, study.threads)
         run_command(command, "convert", training.folder / "convert.log", study.threads)

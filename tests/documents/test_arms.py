@@ -8,17 +8,19 @@ from linformer_fairseq.documents.arms import ARMS, for_length
 from linformer_fairseq.modules.level_sizes import CROSS, ENCODER, SizeRule
 from tests.models.toy import toy_model
 
+TWO_LEVELS = ("two-level", "two-level-all", "two-level-convolution", "converted")
+
 
 def test_only_two_levels_change_with_the_length() -> None:
     for name, arm in ARMS.items():
         assert for_length(arm, 2048, 2048, 64) == for_length(arm, 512, 2048, 64) == {}
-        assert bool(for_length(arm, 2049, 2048, 64)) == (name in ("two-level", "two-level-all", "converted"))
+        assert bool(for_length(arm, 2049, 2048, 64)) == (name in TWO_LEVELS)
     assert for_length(ARMS["two-level"], 4096, 2048, 64) == {"linformer_k": "128"}
     assert for_length(ARMS["two-level-all"], 4096, 2048, 64) == {"linformer_k": "128", "linformer_decoder_k": "64"}
     assert for_length(ARMS["two-level"], 4097, 2048, 64)["linformer_k"] == "192"
 
 
-@pytest.mark.parametrize("name", ["two-level", "two-level-all", "converted"])
+@pytest.mark.parametrize("name", TWO_LEVELS)
 def test_models_take_what_changes(name: str) -> None:
     arm = ARMS[name]
     own, longer = (
