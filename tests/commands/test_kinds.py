@@ -71,3 +71,18 @@ def test_places_that_a_package_does_not_have_are_refused(kind: str, data: Path, 
     result = train(data, tmp_path, "--linformer-projection", kind, "--linformer-attention", "encoder,cross")
     said = f"error: {kind} is for the encoder's self-attention alone: use --linformer-attention encoder"
     assert result.sentence() == said
+
+
+@reads_checkpoints
+def test_a_convolution_is_trained_beside_full_attention(trained_transformer: Path, data: Path, tmp_path: Path) -> None:
+    """Converted, the model is the Transformer, as its kernels are 0, and two levels attend to short texts in full."""
+    out, flags = tmp_path / "converted.pt", ["--linformer-projection", "two-level", "--linformer-value-convolution", 5]
+    run_module("linformer_fairseq.convert", trained_transformer, out, *flags, "--texts", 0).ok()
+    before = validation_loss(data, out)
+    assert before == pytest.approx(validation_loss(data, trained_transformer), abs=1e-3)
+    losses = valid_losses(train(data, tmp_path, *flags, "--finetune-from-model", out, "--max-epoch", 3).ok())
+    assert losses[-1] < before
+    kernels = projection_weights(read_checkpoint(tmp_path / "checkpoint_best.pt")["model"])
+    assert kernels
+    assert all(weight.any() for weight in kernels.values())
+    assert len(translate(data, tmp_path / "checkpoint_best.pt")) == 30
