@@ -22,11 +22,14 @@ _OWN_WEIGHT = re.compile(r"(?:self|encoder)_attn\.(?!(?:in|q|k|v|out)_proj|bias_
 class ChecksProjections(BaseFairseqModel):
     """What the models of this package share: they look at the projections of a checkpoint before they load it."""
 
-    layer_flags = "--linformer-attention, --linformer-projection, --linformer-decoder-projection and number of layers"
+    layer_flags = (
+        "--linformer-attention, --linformer-projection, --linformer-decoder-projection, --linformer-value-convolution "
+        "and number of layers"
+    )
     """What decides which projections there are, for refusals."""
     shape_flags = (
-        "--linformer-k, --linformer-window, --linformer-sharing, --linformer-features, --max-source-positions and "
-        "--max-target-positions"
+        "--linformer-k, --linformer-window, --linformer-sharing, --linformer-features, --linformer-value-convolution, "
+        "--max-source-positions and --max-target-positions"
     )
     """What decides their shapes."""
 

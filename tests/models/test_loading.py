@@ -95,7 +95,17 @@ def test_pruned_layers(kind: str) -> None:
         (
             {"linformer_attention": "decoder", "linformer_decoder_projection": "linear"},
             {"linformer_attention": "decoder", "linformer_projection": "two-level"},
-            r"\S+self_attn\S+ is in the checkpoint only: give the .* --linformer-decoder-projection and",
+            r"\S+self_attn\S+ is in the checkpoint only: give the .* --linformer-decoder-projection",
+        ),
+        (
+            {"linformer_value_convolution": 5},
+            {},
+            r"\S+value_convolution.weight is in the checkpoint only: give the .* --linformer-value-convolution and",
+        ),
+        (
+            {"linformer_value_convolution": 5},
+            {"linformer_value_convolution": 3},
+            r"the checkpoint's \S+value_convolution.weight has shape .* give the .* --linformer-value-convolution",
         ),
         ({}, {"linformer_sharing": "key-value"}, r"the checkpoint's \S+ is not shared as in this model"),
         ({}, {"linformer_sharing": "layerwise"}, r"the checkpoint's \S+ is not shared as in this model"),
