@@ -88,7 +88,7 @@ def _quality_and_speed(found: Found, ways: list[Way], styles: dict[str, Style], 
 
 
 def _glossaries(found: Found, way: Way, styles: dict[str, Style], path: Path) -> None:
-    figure, axes = plt.subplots(figsize=(7.5, 4.8), layout="constrained")
+    figure, axes = plt.subplots(figsize=(7.5, 5.4), layout="constrained")
     by_arm = rows_of(found, way)
     first = next(iter(by_arm.values()))[0]["glossary"]
     ranges = [str(Bucket(own["shortest"], own["longest"])) for own in first]
@@ -102,7 +102,7 @@ def _glossaries(found: Found, way: Way, styles: dict[str, Style], path: Path) ->
     chance = [100 * own["chance"] for own in first]
     axes.plot(range(len(ranges)), chance, label="any name of the glossary", color="grey", linestyle=":")
     axes.set_xticks(range(len(ranges)), ranges, fontsize="small")
-    axes.set(xlabel="since the name was last there", ylabel="names translated as it says, %", ylim=(0, 103))
+    axes.set(xlabel="since the name was last there", ylabel="names translated as it says, %", ylim=(-3, 103))
     axes.grid(alpha=0.3)
-    axes.legend(fontsize="small", ncols=2)
+    figure.legend(loc="outside lower center", ncols=3, fontsize="small")
     save(figure, path)
