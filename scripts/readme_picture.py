@@ -52,6 +52,7 @@ STYLES = {
     "linformer": ("C3", "o"),
     "linformer-all": ("C1", "v"),
     "window": ("C4", "D"),
+    "nystromformer": ("C5", "P"),
 }
 """Colour and marker of the models that are shown beside it."""
 LINEAR = 5

@@ -46,7 +46,7 @@ _TRAINED = (
     ),
     Variant(
         "transformer-convolution",
-        "Transformer, convolution",
+        "Transformer with convolution",
         "encoder",
         TWO_LEVEL,
         f"{_EXACT} {_CONVOLUTION}",
@@ -54,11 +54,11 @@ _TRAINED = (
     ),
     Variant(
         "two-level-convolution",
-        "two levels (with decoder), convolution",
+        "two levels (with decoder) and convolution",
         ALL_PLACES,
         TWO_LEVEL,
         _CONVOLUTION,
-        what="two levels in all three attentions, and the same convolution",
+        what="two levels in all three attentions, and a convolution over the values beside that of the encoder",
     ),
     VARIANTS["linformer"],
     VARIANTS["linformer-all"],

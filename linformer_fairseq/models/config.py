@@ -196,8 +196,8 @@ class LinformerConfig(AttentionConfig):
     linformer_value_convolution: int = field(
         default=0,
         metadata={
-            "help": "width in tokens of a convolution over the values, by which a token reads its neighbours, beside "
-            "the attention in the encoder's self-attention, as Nyströmformer has it; odd, 0 for none",
+            "help": "width in tokens, odd, of a convolution over the values that is added to the encoder's "
+            "self-attention, through which a token sees its neighbours; 0 for none",
             "needs": "encoder among --linformer-attention",
         },
     )

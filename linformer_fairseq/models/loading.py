@@ -17,6 +17,7 @@ logger = logging.getLogger(__name__)
 
 _OWN_WEIGHT = re.compile(r"(?:self|encoder)_attn\.(?!(?:in|q|k|v|out)_proj|bias_[kv])")
 """Names of weights in an attention that are none of fairseq's `MultiheadAttention`."""
+_CONVOLUTION = re.compile(r"\.value_convolution\.")
 
 
 class ChecksProjections(BaseFairseqModel):
@@ -40,10 +41,16 @@ class ChecksProjections(BaseFairseqModel):
         model_cfg: Namespace | DictConfig | None = None,
         args: Namespace | None = None,
     ) -> Any:
-        """Lets the projections start fresh where a plain `transformer` is loaded (`--finetune-from-model`), and
-        refuses a checkpoint whose projections are not this model's."""
+        """Lets the projections start fresh where a plain `transformer` is loaded (`--finetune-from-model`), and a
+        convolution over the values where the checkpoint has none, and refuses a checkpoint whose projections are not
+        this model's."""
         state_dict = dict(prune_state_dict(state_dict, model_cfg))  # fairseq's `--encoder-layers-to-keep`
         own, found = projection_weights(self.state_dict()), projection_weights(state_dict)
+        convolutions = {key: weight for key, weight in own.items() if _CONVOLUTION.search(key)}
+        if convolutions and not any(map(_CONVOLUTION.search, found)):
+            logger.warning("the checkpoint has no convolution over the values: the model's starts fresh")
+            state_dict.update(convolutions)
+            own = {key: weight for key, weight in own.items() if key not in convolutions}
         if own and not found:
             names = ", ".join(sorted({_OWN_WEIGHT.split(key)[-1] for key in own}))
             attention = "full attention, two levels or a window"

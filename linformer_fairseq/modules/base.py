@@ -10,6 +10,7 @@ from fairseq.modules import MultiheadAttention
 from torch import Tensor
 
 from linformer_fairseq.modules.forward_cache import ForwardCache
+from linformer_fairseq.modules.linear_layers import without_bias
 from linformer_fairseq.modules.ops.padding import clear_padding, sentence_lengths
 from linformer_fairseq.modules.value_convolution import ValueConvolution
 
@@ -172,9 +173,9 @@ class ProjectedAttention(MultiheadAttention):
     def _convolved(self, convolution: ValueConvolution, call: Call) -> Tensor:
         """What the convolution over the values, without their bias, adds to the output, (n, B, C)."""
         _, value, mask = self.keys_and_values(call)
-        values = F.linear(clear_padding(value, mask), self.v_proj.weight)
-        values = values.unflatten(2, (self.num_heads, self.head_dim))
-        return F.linear(convolution(values).flatten(2), self.out_proj.weight)
+        values = without_bias(self.v_proj, clear_padding(value, mask))
+        convolved = convolution(values.unflatten(2, (self.num_heads, self.head_dim)))
+        return without_bias(self.out_proj, convolved.flatten(2))
 
     @property
     def dropout_probability(self) -> float:

@@ -20,6 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linformer_fairseq.modules.forward_cache import ForwardCache
+from linformer_fairseq.modules.linear_layers import is_plain
 from linformer_fairseq.modules.ops.thresholds import Thresholds
 from linformer_fairseq.modules.projections import Projection
 
@@ -134,12 +135,3 @@ def _keys_of_slots(slots: Tensor, linear: nn.Linear, heads: int) -> Tensor:
 def _by_head(slots: Tensor, heads: int) -> Tensor:
     """(B, s, C) to (B, H, s, d)."""
     return slots.unflatten(2, (heads, -1)).transpose(1, 2)
-
-
-def is_plain(linear: nn.Module) -> bool:
-    """Whether calling it is nothing but the product with its weight and the sum with its bias."""
-    return (
-        type(linear) is nn.Linear
-        and not (linear._forward_pre_hooks or linear._forward_hooks)
-        and not (linear._backward_pre_hooks or linear._backward_hooks)
-    )

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from linformer_fairseq.modules.base import Call, IncrementalState, ProjectedAttention
 from linformer_fairseq.modules.cross_attention_cache import from_cache, reorder_cache, to_cache
-from linformer_fairseq.modules.key_value_slots import is_plain
+from linformer_fairseq.modules.linear_layers import is_plain
 from linformer_fairseq.modules.ops.beams import fold_beams, unfold_beam_weights, unfold_beams
 from linformer_fairseq.modules.ops.folded_attention import folded_attention, folding_pays
 from linformer_fairseq.modules.ops.padding import clear_padding, no_padding, sentence_lengths

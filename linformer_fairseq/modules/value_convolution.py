@@ -28,6 +28,8 @@ class ValueConvolution(nn.Module):
 
     def forward(self, values: Tensor) -> Tensor:
         """Convolves the values of each head, (n, B, H, d), which are 0 at padded positions, to as many."""
+        if not values.numel():
+            return values
         heads, width = self.weight.size(0), self.weight.size(2)
         out = F.conv2d(values.permute(1, 2, 0, 3), self.weight, padding=(width // 2, 0), groups=heads)
         return out.permute(2, 0, 1, 3)

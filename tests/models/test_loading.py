@@ -47,14 +47,30 @@ def test_projections_start_fresh_beside_a_transformer(caplog: pytest.LogCaptureF
     assert all(torch.equal(after[name], weight) for name, weight in transformer.named_parameters() if name in after)
 
 
-def test_a_convolution_leaves_a_transformer_as_it_was() -> None:
-    flags = {"linformer_projection": "two-level", "linformer_attention": "encoder"}
+@pytest.mark.parametrize("kind", ["linear", "two-level"])
+def test_a_convolution_starts_fresh_beside_a_model_without(kind: str, caplog: pytest.LogCaptureFixture) -> None:
+    flags = {"linformer_projection": kind, "linformer_attention": "encoder"}
     plain = toy_model(**flags)
     model = toy_model(**flags, linformer_value_convolution=5, random=False)
-    model.load_state_dict(plain.state_dict())
+    with caplog.at_level(logging.WARNING):
+        model.load_state_dict(plain.state_dict())
+    assert [record.getMessage() for record in caplog.records] == [
+        "the checkpoint has no convolution over the values: the model's starts fresh"
+    ]
     tokens = torch.randint(4, 16, (2, 9))
     out, expected = (x.encoder(tokens, torch.tensor([9, 9]))["encoder_out"][0] for x in (model, plain))
     torch.testing.assert_close(out, expected)
+
+
+def test_a_convolution_starts_fresh_beside_a_transformer(caplog: pytest.LogCaptureFixture) -> None:
+    transformer = toy_model("transformer")
+    model = toy_model(linformer_projection="two-level", linformer_value_convolution=5, random=False)
+    with caplog.at_level(logging.WARNING):
+        model.load_state_dict(transformer.state_dict())
+    assert len(caplog.records) == 1
+    tokens = torch.randint(4, 16, (2, 9))
+    out, expected = (x.encoder(tokens, torch.tensor([9, 9]))["encoder_out"][0] for x in (model, transformer))
+    torch.testing.assert_close(out, expected, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("kind", CROSS_KINDS)

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from linformer_fairseq.modules import ProjectedAttention
 from linformer_fairseq.modules.value_convolution import ValueConvolution
+from tests.peers import PEERS, make_peer
 from tests.reference import CROSS_KINDS, assert_same_gradients, make_attention, padding_mask
 
 every_kind = pytest.mark.parametrize("kind", CROSS_KINDS)
@@ -16,7 +17,7 @@ every_kind = pytest.mark.parametrize("kind", CROSS_KINDS)
 def without_convolution(attention: ProjectedAttention, x: Tensor, mask: Tensor) -> Tensor:
     """Returns what the attention alone gives."""
     convolution, attention.value_convolution = attention.value_convolution, None
-    out, _ = attention(x, x, x, key_padding_mask=mask)
+    out, _ = attention(x, x, x, key_padding_mask=mask, need_weights=False)
     attention.value_convolution = convolution
     return out
 
@@ -53,7 +54,47 @@ def test_values_and_gradients_equal_the_naive_reference(
         out, weights = attention(x, x, x, key_padding_mask=mask, need_weights=need_weights)
         assert (weights is not None) == need_weights
         torch.testing.assert_close(out, expected, rtol=1e-9, atol=1e-9)
-    assert_same_gradients(out, expected, [x, *attention.parameters()], rtol=1e-8, atol=1e-8)
+        assert_same_gradients(out, expected, [x, *attention.parameters()], rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in PEERS if kind != "nystromformer"])
+def test_it_stands_beside_other_packages_attention(kind: str) -> None:
+    attention, lengths = make_peer(kind, value_convolution=5), [9, 5]
+    mask, x = padding_mask(lengths), torch.randn(9, 2, 8, dtype=torch.float64)
+    out, _ = attention(x, x, x, key_padding_mask=mask, need_weights=False)
+    expected = without_convolution(attention, x, mask) + naive_convolution(attention, x, lengths)
+    torch.testing.assert_close(out, expected)
+
+
+def test_layers_that_are_not_plain_are_called() -> None:
+    """The hooks make each of them another layer, as quantisation or an adapter does."""
+    attention, other = (make_attention("two-level", value_convolution=5) for _ in range(2))
+    other.load_state_dict(attention.state_dict())
+    for name in ("v_proj", "out_proj"):
+        getattr(attention, name).register_forward_hook(lambda layer, inputs, out: 2 * out - layer.bias)
+        with torch.no_grad():
+            getattr(other, name).weight.mul_(2)
+    x = torch.randn(9, 2, 8, dtype=torch.float64)
+    torch.testing.assert_close(attention(x, x, x)[0], other(x, x, x)[0])
+    quantised = torch.ao.quantization.quantize_dynamic(other.float(), {torch.nn.Linear})
+    assert quantised(x.float(), x.float(), x.float())[0].isfinite().all()
+
+
+def test_an_empty_batch_has_an_empty_output() -> None:
+    attention = make_attention("two-level", value_convolution=5)
+    x = torch.zeros(0, 2, 8, dtype=torch.float64)
+    assert attention(x, x, x, need_weights=False)[0].shape == x.shape
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision(dtype: torch.dtype) -> None:
+    attention = make_attention("two-level", value_convolution=5, dtype=torch.float32)
+    x = torch.randn(9, 2, 8)
+    expected, _ = attention(x, x, x)
+    half = x.to(dtype)
+    out, _ = attention.to(dtype)(half, half, half)
+    assert out.dtype == dtype
+    torch.testing.assert_close(out.float(), expected, rtol=0.1, atol=0.3)
 
 
 def test_padding_matters_neither_forwards_nor_backwards() -> None:
@@ -73,7 +114,7 @@ def test_it_starts_as_the_attention_without_it(kind: str) -> None:
     attention = make_attention(kind, value_convolution=33, random=False)
     mask = padding_mask([9, 5])
     x = torch.randn(9, 2, 8, dtype=torch.float64)
-    out, _ = attention(x, x, x, key_padding_mask=mask)
+    out, _ = attention(x, x, x, key_padding_mask=mask, need_weights=False)
     torch.testing.assert_close(out, without_convolution(attention, x, mask), rtol=0, atol=0)
 
 
@@ -84,6 +125,12 @@ def test_a_kernel_without_a_middle_is_refused(width: int) -> None:
 
 
 @pytest.mark.parametrize("place", [{"encoder_decoder_attention": True}, {"causal": True}])
-def test_it_is_for_encoders(place: dict) -> None:
+def test_it_is_for_encoders(place: dict[str, bool]) -> None:
     with pytest.raises(ValueError, match="value_convolution is for the self-attention of an encoder"):
         make_attention("two-level", value_convolution=3, **place)
+
+
+def test_nystromformer_has_its_own() -> None:
+    make_peer("nystromformer")
+    with pytest.raises(ValueError, match="nystromformer has a convolution over the values of its own: leave out"):
+        make_peer("nystromformer", value_convolution=33)

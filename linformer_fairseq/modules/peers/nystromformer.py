@@ -83,13 +83,17 @@ class NystromformerAttention(PeerAttention):
 
     Raises:
         NotInstalledError: the package cannot be imported.
-        ValueError: as `PeerAttention`, and for fewer than one landmark.
+        ValueError: as `PeerAttention`, for fewer than one landmark, and for a second convolution over the values.
     """
 
     name = "nystromformer"
 
     def __init__(self, embed_dim: int, num_heads: int, *args: Any, landmarks: int = LANDMARKS, **options: Any) -> None:
         _check_landmarks(landmarks)
+        if options.get("value_convolution"):
+            raise ValueError(
+                f"{self.name} has a convolution over the values of its own: leave out --linformer-value-convolution"
+            )
         super().__init__(embed_dim, num_heads, *args, **options)
         self.landmarks = landmarks
         self.core = nystrom_attention(embed_dim, num_heads, landmarks)

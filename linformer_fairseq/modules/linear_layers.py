@@ -1,0 +1,21 @@
+"""The linear layers around an attention, which need not be plain: they may be quantised, or have hooks."""
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+def is_plain(linear: nn.Module) -> bool:
+    """Whether calling it is nothing but the product with its weight and the sum with its bias."""
+    return (
+        type(linear) is nn.Linear
+        and not (linear._forward_pre_hooks or linear._forward_hooks)
+        and not (linear._backward_pre_hooks or linear._backward_hooks)
+    )
+
+
+def without_bias(linear: nn.Linear, x: Tensor) -> Tensor:
+    """What a layer makes of `x` (n, B, D) but for its bias. One that is not plain is called, and what it makes of zeros
+    taken off."""
+    if is_plain(linear):
+        return F.linear(x, linear.weight)
+    return linear(x) - linear(x.new_zeros(1, 1, x.size(2)))
