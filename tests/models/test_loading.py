@@ -111,7 +111,7 @@ def test_pruned_layers(kind: str) -> None:
         (
             {"linformer_attention": "decoder", "linformer_decoder_projection": "linear"},
             {"linformer_attention": "decoder", "linformer_projection": "two-level"},
-            r"\S+self_attn\S+ is in the checkpoint only: give the .* --linformer-decoder-projection",
+            r"\S+self_attn\S+ is in the checkpoint only: give the .* --linformer-decoder-projection, \S+ and",
         ),
         (
             {"linformer_value_convolution": 5},
