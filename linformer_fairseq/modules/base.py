@@ -56,6 +56,8 @@ class ProjectedAttention(MultiheadAttention):
     """Which side of a translation its keys are on, for refusals."""
     drops_probabilities = True
     """Whether there are attention probabilities to drop in training."""
+    convolves = False
+    """Whether `attend` adds the convolution over the values itself, to what the heads give."""
 
     def __init__(
         self,
@@ -162,7 +164,7 @@ class ProjectedAttention(MultiheadAttention):
         need_weights = need_weights or need_head_weights
         call = Call(query, key, value, key_padding_mask, incremental_state, need_weights, need_head_weights)
         out, weights = self.attend(call)
-        if self.value_convolution is not None:
+        if self.value_convolution is not None and not self.convolves:
             out = out + self._convolved(self.value_convolution, call)
         return out, weights
 
@@ -187,12 +189,15 @@ class ProjectedAttention(MultiheadAttention):
         """The queries of each head, (T, B, C) to (B, H, T, d), not scaled."""
         return self.q_proj(query).unflatten(2, (self.num_heads, self.head_dim)).permute(1, 2, 0, 3)
 
-    def output(self, out: Tensor) -> Tensor:
-        """Applies the output layer to what the heads give, (B, H, T, d) to (T, B, C).
+    def output(self, out: Tensor, convolved: Tensor | None = None) -> Tensor:
+        """Applies the output layer to what the heads give, (B, H, T, d) to (T, B, C), with `convolved`, (T, B, H, d),
+        added to it.
 
         torch's fused kernels store the heads of a query next to each other, with queries either in the order of the
         input or sentence by sentence. Neither layout is copied here; any other is copied once.
         """
+        if convolved is not None:
+            out = out + convolved.permute(1, 2, 0, 3)
         if out.stride(2) >= out.stride(0):
             return self.out_proj(out.permute(2, 0, 1, 3).flatten(2))
         return self.out_proj(out.transpose(1, 2).flatten(2)).transpose(0, 1)

@@ -19,3 +19,11 @@ def without_bias(linear: nn.Linear, x: Tensor) -> Tensor:
     if is_plain(linear):
         return F.linear(x, linear.weight)
     return linear(x) - linear(x.new_zeros(1, 1, x.size(2)))
+
+
+def with_and_without_bias(linear: nn.Linear, x: Tensor) -> tuple[Tensor, Tensor]:
+    """What a layer makes of `x` (n, B, D), and the same but for its bias, in one product where it is plain."""
+    if not is_plain(linear):
+        return linear(x), without_bias(linear, x)
+    out = F.linear(x, linear.weight)
+    return out if linear.bias is None else out + linear.bias, out

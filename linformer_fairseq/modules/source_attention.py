@@ -93,30 +93,33 @@ class SourceAttention(ProjectedAttention, Generic[MemoryT]):
         rows = self.cached(incremental_state)
         return self.cache(incremental_state, reorder_cache(rows, new_order)) if rows else incremental_state
 
-    def softmax_attention(self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
+    def softmax_attention(
+        self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, convolved: Tensor | None = None
+    ) -> Tensor:
         """The output (T, B, C) of plain attention, in the fastest form for these shapes.
 
         Args:
             query: (T, B, C).
             keys, values: (B, H, s, d).
             mask: (B, 1, 1, s), true where a key takes part; None where all do.
+            convolved: (T, B, H, d), added to what the heads give.
         """
-        if self.folding_pays(query, keys.size(2)):
+        if convolved is None and self.folding_pays(query, keys.size(2)):
             return folded_attention(query, keys, values, mask, self.q_proj, self.out_proj, self.dropout_module)
         dropout = self.dropout_probability
-        return self.output(
-            F.scaled_dot_product_attention(self.queries(query), keys, values, attn_mask=mask, dropout_p=dropout)
-        )
+        out = F.scaled_dot_product_attention(self.queries(query), keys, values, attn_mask=mask, dropout_p=dropout)
+        return self.output(out, convolved)
 
     def softmax_attention_with_probabilities(
-        self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None
+        self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, convolved: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         """The same with an explicit softmax, and its probabilities before dropout, (B, H, T, s)."""
         found = scores(self.queries(query), keys)
         if mask is not None:
             found = found.masked_fill(~mask, -torch.inf)
         probabilities = softmax(found)
-        return self.output(self.dropout_module(probabilities.type_as(values)) @ values), probabilities
+        out = self.dropout_module(probabilities.type_as(values)) @ values
+        return self.output(out, convolved), probabilities
 
     def folding_pays(self, query: Tensor, keys: int) -> bool:
         """Whether plain attention to this number of keys is faster with the linear layers folded into them.

@@ -9,6 +9,7 @@ from torch import Tensor
 from linformer_fairseq.modules.base import Call, IncrementalState
 from linformer_fairseq.modules.cross_attention_cache import Rows, from_cache, reorder_cache, to_cache
 from linformer_fairseq.modules.level_sizes import CROSS, ENCODER, EXACT_BELOW, SizeRule, TwoLevelOptions
+from linformer_fairseq.modules.linear_layers import with_and_without_bias
 from linformer_fairseq.modules.ops.beams import fold_beams, unfold_beam_weights, unfold_beams
 from linformer_fairseq.modules.ops.padding import no_padding
 from linformer_fairseq.modules.ops.two_level import (
@@ -32,6 +33,17 @@ try:
     from torch.compiler import is_compiling
 except ImportError:  # torch before 2.3
     from torch._utils import is_compiling
+
+
+class Heads(NamedTuple):
+    """What the linear layers make of the keys and values of B sentences, whatever their lengths."""
+
+    keys: Tensor
+    """(n, B, H, d)."""
+    values: Tensor
+    """(n, B, H, d)."""
+    convolved: Tensor | None
+    """What a convolution adds to the output of each head, (T, B, H, d)."""
 
 
 class Levels(NamedTuple):
@@ -128,6 +140,7 @@ class TwoLevelAttention(SourceAttention[Levels]):
     """
 
     memory_type = Levels
+    convolves = True
 
     def __init__(
         self,
@@ -159,14 +172,17 @@ class TwoLevelAttention(SourceAttention[Levels]):
         source = self._source(call)
         if call.need_weights and source.padding_mask is None:
             source = source._replace(padding_mask=no_padding(source.key))  # whose shape weights need
-        forms = self._forms(source)
-        results = [self._attend(call, form, self._levels(form, chosen, source)) for form, chosen in forms]
+        forms, heads = self._forms(source), self._heads(source, len(call.query))
+        results = [
+            self._attend(call, form, self._levels(form, chosen, source, heads), heads.convolved)
+            for form, chosen in forms
+        ]
         return _by_sentence(results, [chosen for _, chosen in forms])
 
-    def _attend(self, call: Call, form: Form, levels: Levels) -> tuple[Tensor, Tensor | None]:
+    def _attend(self, call: Call, form: Form, levels: Levels, convolved: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """The output (T, B, C), and the weights if they are needed, in one form."""
         if form.sizes is None:
-            return self._attend_to_tokens(call.query, levels, call)
+            return self._attend_to_tokens(call.query, levels, call, convolved)
         query, block = self._queries(call.query), form.sizes.block
         tokens = form.tokens(levels.lengths)
         assert levels.ranges is not None
@@ -176,7 +192,7 @@ class TwoLevelAttention(SourceAttention[Levels]):
             ranked = rank_by_own_queries(shares, block, mask)
         else:
             ranked = rank_by_past_queries(shares, form.sizes, tokens)
-        return self._attend_to_levels(query, ranked[..., : form.sizes.opened], block, form, levels, call)
+        return self._attend_to_levels(query, ranked[..., : form.sizes.opened], block, form, levels, call, convolved)
 
     def _attend_in_search(self, call: Call, state: IncrementalState) -> tuple[Tensor, Tensor | None]:
         """The same for the next queries of a search."""
@@ -187,8 +203,9 @@ class TwoLevelAttention(SourceAttention[Levels]):
             source = self._source(call)
             if source.padding_mask is None:
                 source = source._replace(padding_mask=no_padding(source.key))
+            heads = self._heads(source, len(call.query))
             for form, chosen in self._forms(source):
-                rows = to_cache(self._levels(form, chosen, source)._asdict(), call.query.size(1))
+                rows = to_cache(self._levels(form, chosen, source, heads)._asdict(), call.query.size(1))
                 parts.append(Part(form, rows, None))
         results, kept = [], []
         for form, rows, past in parts:
@@ -260,12 +277,20 @@ class TwoLevelAttention(SourceAttention[Levels]):
             forms.append((Form(sizes, n, full), chosen))
         return forms
 
-    def _levels(self, form: Form, chosen: Tensor, source: Source) -> Levels:
+    def _heads(self, source: Source, queries: int) -> Heads:
+        """The keys and values of each head, and for this many queries what the convolution adds."""
+        heads = (self.num_heads, self.head_dim)
+        key = self.k_proj(source.key).unflatten(2, heads)
+        if self.value_convolution is None:
+            return Heads(key, self.v_proj(source.value).unflatten(2, heads), None)
+        value, without = with_and_without_bias(self.v_proj, source.value)
+        padding = queries - len(without)  # beyond N, which the source has not
+        without = F.pad(without, (0, 0, 0, 0, 0, padding)) if padding else without
+        return Heads(key, value.unflatten(2, heads), self.value_convolution(without.unflatten(2, heads)))
+
+    def _levels(self, form: Form, chosen: Tensor, source: Source, heads: Heads) -> Levels:
         """Makes the keys and values of a source in a form."""
-        key, value = (
-            linear(x).unflatten(2, (self.num_heads, self.head_dim))
-            for linear, x in ((self.k_proj, source.key), (self.v_proj, source.value))
-        )
+        key, value = heads.keys, heads.values
         ranges = None
         if form.sizes is None:
             key, value = key.permute(1, 2, 0, 3), value.permute(1, 2, 0, 3)
@@ -279,19 +304,28 @@ class TwoLevelAttention(SourceAttention[Levels]):
         return Levels(key, value, source.lengths, chosen, source.padding_mask, ranges)
 
     def _attend_to_levels(
-        self, query: Tensor, opened: Tensor, block: int, form: Form, levels: Levels, call: Call
+        self,
+        query: Tensor,
+        opened: Tensor,
+        block: int,
+        form: Form,
+        levels: Levels,
+        call: Call,
+        convolved: Tensor | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         """The output (T, B, C), and the weights if they are needed, for queries (T, B, H, d) in blocks."""
         windows, tokens = form.windows(), form.tokens(levels.lengths)
         assert form.sizes is not None
         source = open_windows(levels.keys, levels.values, opened, form.sizes, windows, tokens)
-        out = self.output(attend_by_blocks(query, source, block, self.dropout_probability))
+        out = self.output(attend_by_blocks(query, source, block, self.dropout_probability), convolved)
         if not call.need_weights:
             return out, None
         weights = weights_by_blocks(query, source, opened, block, form.sizes.width, windows, tokens)
         return out, self._over_tokens(weights, levels, call)
 
-    def _attend_to_tokens(self, query: Tensor, levels: Levels, call: Call) -> tuple[Tensor, Tensor | None]:
+    def _attend_to_tokens(
+        self, query: Tensor, levels: Levels, call: Call, convolved: Tensor | None = None
+    ) -> tuple[Tensor, Tensor | None]:
         """Full attention, the same."""
         keys, values, padding_mask = levels.keys, levels.values, levels.padding_mask
         mask = None
@@ -299,8 +333,8 @@ class TwoLevelAttention(SourceAttention[Levels]):
             tokens = torch.arange(keys.size(2), device=keys.device)
             mask = (tokens < levels.lengths.clamp(min=1)[:, None])[:, None, None]
         if not call.need_weights:
-            return self.softmax_attention(query, keys, values, mask), None
-        out, weights = self.softmax_attention_with_probabilities(query, keys, values, mask)
+            return self.softmax_attention(query, keys, values, mask, convolved), None
+        out, weights = self.softmax_attention_with_probabilities(query, keys, values, mask, convolved)
         return out, self._over_tokens(weights, levels, call)
 
     def _over_tokens(self, weights: Tensor, levels: Levels, call: Call) -> Tensor:

@@ -37,16 +37,32 @@ def naive_convolution(attention: ProjectedAttention, x: Tensor, lengths: list[in
     return out
 
 
+@given(width=st.sampled_from([1, 3, 31, 33, 35, 67]), length=st.integers(0, 140))
+def test_blocks_equal_a_sum_over_tokens(width: int, length: int) -> None:
+    """Shorter and longer kernels than a block, and any number of blocks."""
+    convolution = ValueConvolution(2, width).double()
+    torch.nn.init.normal_(convolution.weight)
+    values = torch.randn(length, 1, 2, 3, dtype=torch.float64)
+    expected = torch.zeros_like(values)
+    for shift in range(-(width // 2), width // 2 + 1):
+        kernels = convolution.weight[:, 0, shift + width // 2]
+        to, of = (slice(max(0, i), max(0, length + min(0, i))) for i in (-shift, shift))
+        expected[to] += kernels * values[of]
+    torch.testing.assert_close(convolution(values), expected)
+
+
 @every_kind
 @given(
     width=st.sampled_from([1, 3, 5, 33]),
     num_heads=st.sampled_from([1, 2, 4]),
     lengths=st.lists(st.integers(1, 16), min_size=1, max_size=3),
+    exact_below=st.sampled_from([0, 12]),
 )
 def test_values_and_gradients_equal_the_naive_reference(
-    kind: str, width: int, num_heads: int, lengths: list[int]
+    kind: str, width: int, num_heads: int, lengths: list[int], exact_below: int
 ) -> None:
-    attention = make_attention(kind, n=16, num_heads=num_heads, value_convolution=width)
+    """In full attention and in two levels, which a batch may need both of."""
+    attention = make_attention(kind, n=16, num_heads=num_heads, value_convolution=width, exact_below=exact_below)
     mask = padding_mask(lengths)
     x = torch.randn(max(lengths), len(lengths), 8, dtype=torch.float64, requires_grad=True)
     expected = without_convolution(attention, x, mask) + naive_convolution(attention, x, lengths)
@@ -55,6 +71,15 @@ def test_values_and_gradients_equal_the_naive_reference(
         assert (weights is not None) == need_weights
         torch.testing.assert_close(out, expected, rtol=1e-9, atol=1e-9)
         assert_same_gradients(out, expected, [x, *attention.parameters()], rtol=1e-8, atol=1e-8)
+
+
+@every_kind
+def test_padding_beyond_the_longest_sentence_is_convolved_too(kind: str) -> None:
+    attention, lengths = make_attention(kind, n=16, value_convolution=5), [16, 9]
+    mask = padding_mask([*lengths, 19])[:2]
+    x = torch.randn(19, 2, 8, dtype=torch.float64)
+    out, _ = attention(x, x, x, key_padding_mask=mask, need_weights=False)
+    torch.testing.assert_close(out, without_convolution(attention, x, mask) + naive_convolution(attention, x, lengths))
 
 
 @pytest.mark.parametrize("kind", [kind for kind in PEERS if kind != "nystromformer"])
