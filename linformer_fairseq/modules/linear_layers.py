@@ -16,14 +16,17 @@ def is_plain(linear: nn.Module) -> bool:
 def without_bias(linear: nn.Linear, x: Tensor) -> Tensor:
     """What a layer makes of `x` (n, B, D) but for its bias. One that is not plain is called, and what it makes of zeros
     taken off."""
-    if is_plain(linear):
-        return F.linear(x, linear.weight)
-    return linear(x) - linear(x.new_zeros(1, 1, x.size(2)))
+    return F.linear(x, linear.weight) if is_plain(linear) else linear(x) - _of_zeros(linear, x)
 
 
 def with_and_without_bias(linear: nn.Linear, x: Tensor) -> tuple[Tensor, Tensor]:
-    """What a layer makes of `x` (n, B, D), and the same but for its bias, in one product where it is plain."""
-    if not is_plain(linear):
-        return linear(x), without_bias(linear, x)
-    out = F.linear(x, linear.weight)
-    return out if linear.bias is None else out + linear.bias, out
+    """What a layer makes of `x` (n, B, D), and the same but for its bias, in one product."""
+    if is_plain(linear):
+        out = F.linear(x, linear.weight)
+        return out if linear.bias is None else out + linear.bias, out
+    out = linear(x)
+    return out, out - _of_zeros(linear, x)
+
+
+def _of_zeros(linear: nn.Linear, x: Tensor) -> Tensor:
+    return linear(x.new_zeros(1, 1, x.size(2)))

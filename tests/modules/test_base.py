@@ -326,6 +326,7 @@ COMPILED = {
     "causal with a window": ("linear", True, {"k": 4, "window": 3}),
     "two levels": ("two-level", False, {"k": 4, "open_slots": 2, "exact_below": 0}),
     "two levels of sentences of several forms": ("two-level", False, {"k": 4, "open_slots": 2, "exact_below": 7}),
+    "a convolution": ("two-level", False, {"k": 4, "open_slots": 2, "exact_below": 7, "value_convolution": 5}),
     "causal two levels": (
         "two-level",
         True,
@@ -344,6 +345,7 @@ COMPILED = {
             ("slots", True),
             ("causal with a window", True),
             ("two levels", True),
+            ("a convolution", True),
             ("causal two levels", True),
             ("window", True),
         ],

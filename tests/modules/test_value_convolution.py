@@ -105,6 +105,30 @@ def test_layers_that_are_not_plain_are_called() -> None:
     assert quantised(x.float(), x.float(), x.float())[0].isfinite().all()
 
 
+def test_quantisation_noise() -> None:
+    attention = make_attention("two-level", value_convolution=5, q_noise=0.5, qn_block_size=4).train()
+    x = torch.randn(9, 2, 8, dtype=torch.float64, requires_grad=True)
+    outs = [attention(x, x, x)[0] for _ in range(2)]
+    assert not torch.equal(*outs)
+    for gradient in torch.autograd.grad(outs[0].sum(), [x, *attention.parameters()]):
+        assert gradient.isfinite().all()
+
+
+@every_kind
+def test_activations_may_be_checkpointed(kind: str) -> None:
+    """Every parameter has a gradient, as torch's DDP requires."""
+    attention = make_attention(kind, value_convolution=5, exact_below=0).train()
+    x = torch.randn(9, 2, 8, dtype=torch.float64, requires_grad=True)
+
+    def run(x: Tensor) -> Tensor:
+        return attention(x, x, x, key_padding_mask=padding_mask([9, 5]), need_weights=False)[0]
+
+    outs = run(x), torch.utils.checkpoint.checkpoint(run, x, use_reentrant=False)
+    inputs = [x, *attention.parameters()]
+    for kept, recomputed in zip(*(torch.autograd.grad(y.square().sum(), inputs) for y in outs), strict=True):
+        torch.testing.assert_close(recomputed, kept, rtol=0, atol=0)
+
+
 def test_an_empty_batch_has_an_empty_output() -> None:
     attention = make_attention("two-level", value_convolution=5)
     x = torch.zeros(0, 2, 8, dtype=torch.float64)
