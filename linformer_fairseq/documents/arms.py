@@ -79,6 +79,8 @@ ARMS = {arm.name: arm for arm in (*_TRAINED, SENTENCES, CONVERTED)}
 """All that can be compared."""
 SEVERAL_SEEDS = (TRANSFORMER, "two-level", "two-level-all", SENTENCES.name)
 """Those that have all seeds; the others have the first one alone."""
+BASES = {"two-level-convolution": "transformer-convolution"}
+"""Models that are compared with another one than the Transformer, too, from which they differ in attention alone."""
 
 
 def training_of(arm: Variant, seed: int, k: int, shared: Settings, runs: Path) -> Training:

@@ -7,7 +7,7 @@ import numpy
 
 from linformer_fairseq.cli.tables import UNKNOWN, with_interval
 
-from .arms import FUSED, SENTENCES, START
+from .arms import FUSED, SENTENCES, START, TRANSFORMER
 from .translate import FORCED, Way
 
 RESULTS = "results.json"
@@ -49,9 +49,10 @@ def ways_in(found: Found, set_name: str, mode: str = FORCED) -> list[Way]:
     return [Way(set_name, length, mode) for length in sorted(lengths)]
 
 
-def difference_of(found: Found, arm: str, way: Way) -> Found | None:
-    """Returns how far a model is from the Transformer; None where that is not known."""
-    return next((row for row in found["differences"] if row["arm"] == arm and way_of(row) == way), None)
+def difference_of(found: Found, arm: str, way: Way, base: str = TRANSFORMER) -> Found | None:
+    """Returns how far a model is from another; None where that is not known."""
+    rows = (row for row in found["differences"] if (row["arm"], row["from"]) == (arm, base))
+    return next((row for row in rows if way_of(row) == way), None)
 
 
 def interval(difference: Found | None) -> str:

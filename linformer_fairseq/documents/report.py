@@ -15,7 +15,7 @@ from linformer_fairseq.recipe.datasets.documents import GLOSSARIES
 from linformer_fairseq.recipe.glossary import TRANSLATIONS
 
 from . import plots
-from .arms import ARMS, for_length
+from .arms import ARMS, BASES, TRANSFORMER, for_length
 from .costs import TRAINING, TRANSLATION
 from .found import (
     RESULTS,
@@ -66,6 +66,7 @@ def report_text(found: Found, pictures: dict[str, str]) -> str:
         *_by_position(found),
         *_completeness(found),
         *_glossary(found),
+        *_beside_bases(found),
         *_costs(found),
         *_trainings(found),
         *_flags(found),
@@ -126,12 +127,12 @@ def _seeds(found: Found) -> dict[str, set[int]]:
     return seeds
 
 
-def _cell(found: Found, arm: str, way: Way) -> str:
-    """Returns d-BLEU, and its difference from the Transformer's."""
+def _cell(found: Found, arm: str, way: Way, base: str = TRANSFORMER) -> str:
+    """Returns d-BLEU, and its difference from that of another model."""
     rows = rows_of(found, way).get(arm)
     if not rows:
         return UNKNOWN
-    difference = difference_of(found, arm, way)
+    difference = difference_of(found, arm, way, base)
     score = f"{mean(rows, 'd_bleu'):.2f}"
     return score if difference is None else f"{score} ({interval(difference)})"
 
@@ -313,6 +314,45 @@ def _glossary(found: Found) -> list[str]:
         table(["Model", *headers, "d-BLEU"], lines),
         *seeds,
     ]
+
+
+def _beside_bases(found: Found) -> list[str]:
+    """Returns a table for each model that is compared with another one than the Transformer, too."""
+    parts = []
+    for arm, base in BASES.items():
+        if lines := [*_scores_beside(found, arm, base), *_names_beside(found, arm, base)]:
+            parts += [
+                f"In brackets the difference from {label(found, base)}:",
+                table(["", label(found, base), label(found, arm)], lines),
+            ]
+    return ["## Beside full attention with the same convolution", *parts] if parts else []
+
+
+def _scores_beside(found: Found, arm: str, base: str) -> list[list[str]]:
+    """Returns lines with the d-BLEU of two models at every length, and their difference in thirds of the longest."""
+    lines = []
+    for name in (TEST, LONG):
+        for way in ways_in(found, name):
+            if difference := difference_of(found, arm, way, base):
+                cells = [_cell(found, model, way, base) for model in (base, arm)]
+                lines.append([f"d-BLEU, {name}, {way.longest:,} tokens", *cells])
+                if way == ways_in(found, TEST)[-1]:
+                    thirds = zip(("shortest", "middle", "longest"), difference["thirds"], strict=False)
+                    lines += [[f"its {which} third", "", interval(third)] for which, third in thirds]
+    return lines
+
+
+def _names_beside(found: Found, arm: str, base: str) -> list[list[str]]:
+    """Returns lines with the share of names that two models translate as the glossary says, by distance."""
+    lines = []
+    for way in ways_in(found, GLOSSARY)[-1:]:
+        if difference := difference_of(found, arm, way, base):
+            before, after = (rows_of(found, way)[name] for name in (base, arm))
+            shares = zip(glossary_means(before), glossary_means(after), difference["glossary"], strict=True)
+            for own, (one, other, points) in zip(before[0]["glossary"], shares, strict=True):
+                cells = [f"{100 * one:.1f}", f"{100 * other:.1f} ({interval_in_points(points)})"]
+                lines.append([f"names, {Bucket(own['shortest'], own['longest'])}, %", *cells])
+    return lines
 
 
 def _costs(found: Found) -> list[str]:

@@ -20,7 +20,7 @@ from linformer_fairseq.recipe.scores import bleu_of_counts, difference_of_means
 from linformer_fairseq.recipe.train import LOG
 
 from .arguments import Study
-from .arms import ARMS, SENTENCES, TRANSFORMER
+from .arms import ARMS, BASES, SENTENCES, TRANSFORMER
 from .costs import read_costs
 from .found import Found, is_of, way_of
 from .merge import SETTINGS, merged
@@ -34,7 +34,7 @@ Sets = Mapping[str, DocumentSet]
 
 def findings(own: Found, others: Sequence[tuple[Path, Found]], sets: Sets) -> Found:
     """Returns all that the report says, as results.json holds it: what `own_findings` tells, with the results of
-    `others`, from these files, and how far every model is from the Transformer."""
+    `others`, from these files, and how far models are from each other."""
     found = merged(own, others)
     return {**found, "differences": _differences(found["rows"], sets)}
 
@@ -139,7 +139,7 @@ def _row(training: Training, way: Way, study: Study, documents: DocumentSet) -> 
 
 
 def _differences(rows: Sequence[dict[str, Any]], sets: Sets) -> list[dict[str, Any]]:
-    """Returns how far every model is from the Transformer, over the seeds that both have."""
+    """Returns how far every model is from the Transformer, and some from another one, over the seeds that both have."""
     ways = dict.fromkeys(way_of(row) for row in rows if row["arm"] != SENTENCES.name)
     differences = []
     for way in ways:
@@ -147,14 +147,15 @@ def _differences(rows: Sequence[dict[str, Any]], sets: Sets) -> list[dict[str, A
         for row in rows:
             if is_of(row, way):
                 by_arm.setdefault(row["arm"], {})[row["seed"]] = row
-        baseline = by_arm.pop(TRANSFORMER, {})
-        for arm, own in by_arm.items():
+        pairs = [(arm, TRANSFORMER) for arm in by_arm if arm != TRANSFORMER]
+        for arm, base in (*pairs, *BASES.items()):
+            own, baseline = by_arm.get(arm, {}), by_arm.get(base, {})
             if shared := sorted(own.keys() & baseline.keys()):
                 found = _difference(
                     sets[way.set_name], [baseline[seed] for seed in shared], [own[seed] for seed in shared]
                 )
                 names = {"set": way.set_name, "longest": way.longest, "mode": way.mode}
-                differences.append({"arm": arm, **names, "seeds": shared, **found})
+                differences.append({"arm": arm, "from": base, **names, "seeds": shared, **found})
     return differences
 
 

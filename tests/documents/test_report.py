@@ -12,6 +12,7 @@ from linformer_fairseq.documents.arms import ARMS
 from linformer_fairseq.documents.found import difference_of, rows_of
 from linformer_fairseq.documents.plots import write_plots
 from linformer_fairseq.documents.report import (
+    _beside_bases,
     _beyond_training,
     _cell,
     _completeness,
@@ -134,6 +135,28 @@ def test_names_that_are_right_stand_beside_the_difference_and_each_seed(found: d
         ["two levels", "80.0 (+40.0 [+40.0, +40.0])", "50.00"],  # over the first seed, which both have
     ]
     assert [cells[1:3] for cells in cells_of(by_seed)[1:]] == [["1", "40.0"], ["2", "60.0"]]
+
+
+def test_two_levels_stand_beside_full_attention_with_the_same_convolution(found: dict[str, Any]) -> None:
+    assert _beside_bases(found) == []
+    base, arm = "transformer-convolution", "two-level-convolution"
+    tested = [row("transformer", 1, [1, 1, 1, 1]), row(base, 1, [5, 5, 5, 5]), row(arm, 1, [6, 4, 5, 5])]
+    names = [glossary_row(base, 1, [4, 4, 4, 4]), glossary_row(arm, 1, [8, 8, 8, 8])]
+    found["rows"] = [*tested, *names]
+    found["arms"] |= {name: vars(_described(name, 64)) for name in (base, arm)}
+    found["differences"] = _differences(found["rows"], {"test": DOCUMENTS, "glossary": DOCUMENTS})
+    assert difference_of(found, arm, WAY)["mean"] == pytest.approx(40)
+    _, told, shown = _beside_bases(found)
+    assert told == "In brackets the difference from Transformer with convolution:"
+    _, scores, *thirds, by_distance = cells_of(shown)
+    assert scores[:2] == ["d-BLEU, test, 512 tokens", "50.00"]
+    assert scores[2].startswith("50.00 (+0.00 [")
+    assert [(name, cell.split()[0]) for name, _, cell in thirds] == [
+        ("its shortest third", "-5.00"),
+        ("its middle third", "+0.00"),
+        ("its longest third", "+10.00"),
+    ]
+    assert by_distance == ["names, 1 to 64 tokens, %", "40.0", "80.0 (+40.0 [+40.0, +40.0])"]
 
 
 def test_missing_displaced_and_repeated_sentences_are_told_in_per_cent(found: dict[str, Any]) -> None:
