@@ -88,7 +88,7 @@ def _quality_and_speed(found: Found, ways: list[Way], styles: dict[str, Style], 
 
 
 def _glossaries(found: Found, way: Way, styles: dict[str, Style], path: Path) -> None:
-    figure, axes = plt.subplots(figsize=(7.5, 5.4), layout="constrained")
+    figure, axes = plt.subplots(figsize=(8.8, 5.6), layout="constrained")
     by_arm = rows_of(found, way)
     first = next(iter(by_arm.values()))[0]["glossary"]
     ranges = [str(Bucket(own["shortest"], own["longest"])) for own in first]
