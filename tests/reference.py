@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from functools import partial
 
 import torch
+import torch.utils.checkpoint
 from torch import Tensor, nn
 
 from linformer_fairseq import CausalLinformerAttention, LinformerMultiheadAttention, TwoLevelAttention
@@ -113,6 +114,20 @@ def assert_same_gradients(one: Tensor, other: Tensor, inputs: Sequence[Tensor], 
     ]
     for a, b in zip(*gradients, strict=True):
         torch.testing.assert_close(a, b, **tolerance)
+
+
+def assert_checkpointing_changes_nothing(attention: ProjectedAttention, lengths: Sequence[int]) -> None:
+    """Asserts that checkpointed activations have the same gradients, one for every parameter, as torch's DDP
+    requires."""
+    x = torch.randn(max(lengths), len(lengths), 8, dtype=torch.float64, requires_grad=True)
+
+    def run(x: Tensor) -> Tensor:
+        return attention(x, x, x, key_padding_mask=padding_mask(lengths), need_weights=False)[0]
+
+    outs = run(x), torch.utils.checkpoint.checkpoint(run, x, use_reentrant=False)
+    inputs = [x, *attention.parameters()]
+    for kept, recomputed in zip(*(torch.autograd.grad(y.square().sum(), inputs) for y in outs), strict=True):
+        torch.testing.assert_close(recomputed, kept, rtol=0, atol=0)
 
 
 def matrix_of(projection: Projection, head: int, n: int) -> Tensor:

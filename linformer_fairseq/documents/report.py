@@ -137,6 +137,16 @@ def _cell(found: Found, arm: str, way: Way, base: str = TRANSFORMER) -> str:
     return score if difference is None else f"{score} ({interval(difference)})"
 
 
+def _name_cells(found: Found, arm: str, way: Way, base: str = TRANSFORMER) -> list[str]:
+    """Returns the share of names that are translated as their glossary says, in per cent by distance, each with its
+    difference from that of another model."""
+    cells = [f"{100 * share:.1f}" for share in glossary_means(rows_of(found, way)[arm])]
+    if difference := difference_of(found, arm, way, base):
+        intervals = map(interval_in_points, difference["glossary"])
+        cells = [f"{cell} ({own})" for cell, own in zip(cells, intervals, strict=True)]
+    return cells
+
+
 def _each_seed(
     found: Found, by_arm: dict[str, list[Found]], headers: list[str], cells: Callable[[Found], list[str]]
 ) -> list[str]:
@@ -290,12 +300,7 @@ def _glossary(found: Found) -> list[str]:
     headers = [f"{Bucket(own['shortest'], own['longest'])} ({own['number']:,})" for own in first]
     lines = [["any name of the glossary", *(f"{100 * own['chance']:.1f}" for own in first), UNKNOWN]]
     for arm, rows in by_arm.items():
-        cells = [f"{100 * share:.1f}" for share in glossary_means(rows)]
-        if difference := difference_of(found, arm, ways[-1]):
-            cells = [
-                f"{cell} ({interval_in_points(own)})" for cell, own in zip(cells, difference["glossary"], strict=True)
-            ]
-        lines.append([label(found, arm), *cells, _number(mean(rows, "d_bleu"), ".2f")])
+        lines.append([label(found, arm), *_name_cells(found, arm, ways[-1]), _number(mean(rows, "d_bleu"), ".2f")])
     seeds = _each_seed(
         found,
         by_arm,
@@ -331,14 +336,14 @@ def _beside_bases(found: Found) -> list[str]:
 def _scores_beside(found: Found, arm: str, base: str) -> list[list[str]]:
     """Returns lines with the d-BLEU of two models at every length, and their difference in thirds of the longest."""
     lines = []
-    for name in (TEST, LONG):
-        for way in ways_in(found, name):
-            if difference := difference_of(found, arm, way, base):
-                cells = [_cell(found, model, way, base) for model in (base, arm)]
-                lines.append([f"d-BLEU, {name}, {way.longest:,} tokens", *cells])
-                if way == ways_in(found, TEST)[-1]:
-                    thirds = zip(("shortest", "middle", "longest"), difference["thirds"], strict=False)
-                    lines += [[f"its {which} third", "", interval(third)] for which, third in thirds]
+    tested = ways_in(found, TEST)
+    for way in [*tested, *ways_in(found, LONG)]:
+        if difference := difference_of(found, arm, way, base):
+            cells = [_cell(found, model, way, base) for model in (base, arm)]
+            lines.append([f"d-BLEU, {way.set_name}, {way.longest:,} tokens", *cells])
+            if way == tested[-1]:
+                thirds = zip(("shortest", "middle", "longest"), difference["thirds"], strict=False)
+                lines += [[f"its {which} third", "", interval(third)] for which, third in thirds]
     return lines
 
 
@@ -346,12 +351,11 @@ def _names_beside(found: Found, arm: str, base: str) -> list[list[str]]:
     """Returns lines with the share of names that two models translate as the glossary says, by distance."""
     lines = []
     for way in ways_in(found, GLOSSARY)[-1:]:
-        if difference := difference_of(found, arm, way, base):
-            before, after = (rows_of(found, way)[name] for name in (base, arm))
-            shares = zip(glossary_means(before), glossary_means(after), difference["glossary"], strict=True)
-            for own, (one, other, points) in zip(before[0]["glossary"], shares, strict=True):
-                cells = [f"{100 * one:.1f}", f"{100 * other:.1f} ({interval_in_points(points)})"]
-                lines.append([f"names, {Bucket(own['shortest'], own['longest'])}, %", *cells])
+        if difference_of(found, arm, way, base):
+            distances = rows_of(found, way)[base][0]["glossary"]
+            cells = (_name_cells(found, model, way, base) for model in (base, arm))
+            for own, *shares in zip(distances, *cells, strict=True):
+                lines.append([f"names, {Bucket(own['shortest'], own['longest'])}, %", *shares])
     return lines
 
 

@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-import torch.utils.checkpoint
 from fairseq.data import Dictionary
 from fairseq.modules import MultiheadAttention
 from hypothesis import given, settings
@@ -14,6 +13,7 @@ from linformer_fairseq.modules.linformer_attention import SHARINGS
 from tests.reference import (
     CROSS_KINDS,
     REFERENCED,
+    assert_checkpointing_changes_nothing,
     assert_same_gradients,
     make_attention,
     naive_attention,
@@ -254,17 +254,7 @@ def test_quantisation_noise(kind: str, causal: bool) -> None:
 @every_kind
 @pytest.mark.parametrize(("n", "k"), [(10, 4), (5, 20)])
 def test_activations_may_be_checkpointed(kind: str, causal: bool, n: int, k: int) -> None:
-    """Every parameter has a gradient, as torch's DDP requires."""
-    attention = make_attention(kind, k=k, causal=causal).train()
-    x = torch.randn(n, 2, 8, dtype=torch.float64, requires_grad=True)
-
-    def run(x: Tensor) -> Tensor:
-        return attention(x, x, x, key_padding_mask=padding_mask([n, n - 4]), need_weights=False)[0]
-
-    outs = run(x), torch.utils.checkpoint.checkpoint(run, x, use_reentrant=False)
-    inputs = [x, *attention.parameters()]
-    for kept, recomputed in zip(*(torch.autograd.grad(y.square().sum(), inputs) for y in outs), strict=True):
-        torch.testing.assert_close(recomputed, kept, rtol=0, atol=0)
+    assert_checkpointing_changes_nothing(make_attention(kind, k=k, causal=causal).train(), [n, n - 4])
 
 
 @every_kind

@@ -9,7 +9,13 @@ from torch import Tensor
 from linformer_fairseq.modules import ProjectedAttention
 from linformer_fairseq.modules.value_convolution import ValueConvolution
 from tests.peers import PEERS, make_peer
-from tests.reference import CROSS_KINDS, assert_same_gradients, make_attention, padding_mask
+from tests.reference import (
+    CROSS_KINDS,
+    assert_checkpointing_changes_nothing,
+    assert_same_gradients,
+    make_attention,
+    padding_mask,
+)
 
 every_kind = pytest.mark.parametrize("kind", CROSS_KINDS)
 
@@ -116,17 +122,7 @@ def test_quantisation_noise() -> None:
 
 @every_kind
 def test_activations_may_be_checkpointed(kind: str) -> None:
-    """Every parameter has a gradient, as torch's DDP requires."""
-    attention = make_attention(kind, value_convolution=5, exact_below=0).train()
-    x = torch.randn(9, 2, 8, dtype=torch.float64, requires_grad=True)
-
-    def run(x: Tensor) -> Tensor:
-        return attention(x, x, x, key_padding_mask=padding_mask([9, 5]), need_weights=False)[0]
-
-    outs = run(x), torch.utils.checkpoint.checkpoint(run, x, use_reentrant=False)
-    inputs = [x, *attention.parameters()]
-    for kept, recomputed in zip(*(torch.autograd.grad(y.square().sum(), inputs) for y in outs), strict=True):
-        torch.testing.assert_close(recomputed, kept, rtol=0, atol=0)
+    assert_checkpointing_changes_nothing(make_attention(kind, value_convolution=5, exact_below=0).train(), [9, 5])
 
 
 def test_an_empty_batch_has_an_empty_output() -> None:
