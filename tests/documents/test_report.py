@@ -9,19 +9,15 @@ from sacrebleu.metrics import BLEU
 
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.documents.arms import ARMS
+from linformer_fairseq.documents.base_tables import beside_bases
+from linformer_fairseq.documents.cells import score_cell
+from linformer_fairseq.documents.cost_tables import _cost_table
 from linformer_fairseq.documents.found import difference_of, rows_of
+from linformer_fairseq.documents.glossary_tables import glossary
 from linformer_fairseq.documents.plots import write_plots
-from linformer_fairseq.documents.report import (
-    _beside_bases,
-    _beyond_training,
-    _cell,
-    _completeness,
-    _cost_table,
-    _glossary,
-    _quality_of_each_seed,
-    write_report,
-)
+from linformer_fairseq.documents.report import _beyond_training, write_report
 from linformer_fairseq.documents.results import _described, _differences
+from linformer_fairseq.documents.score_tables import _quality_of_each_seed, completeness
 from linformer_fairseq.documents.sets import DocumentSet
 from linformer_fairseq.documents.translate import Way
 from linformer_fairseq.recipe.scores import bleu_of_counts
@@ -85,10 +81,10 @@ def test_differences_are_over_the_seeds_that_both_models_have(found: dict[str, A
 
 
 def test_cells_have_the_mean_of_the_seeds_and_the_difference(found: dict[str, Any]) -> None:
-    assert _cell(found, "transformer", WAY) == "65.00"
-    assert _cell(found, "linformer", WAY) == "40.00 (-10.00 [-10.00, -10.00])"
-    assert _cell(found, "sentences", WAY).startswith("52.50 (+2.50 [")
-    assert _cell(found, "two-level", Way("test", 1024)) == "–"
+    assert score_cell(found, "transformer", WAY) == "65.00"
+    assert score_cell(found, "linformer", WAY) == "40.00 (-10.00 [-10.00, -10.00])"
+    assert score_cell(found, "sentences", WAY).startswith("52.50 (+2.50 [")
+    assert score_cell(found, "two-level", Way("test", 1024)) == "–"
     assert list(rows_of(found, WAY)) == list(found["arms"])
 
 
@@ -126,7 +122,7 @@ def test_names_that_are_right_stand_beside_the_difference_and_each_seed(found: d
     ]
     found["documents"] = {"glossary": 4}
     found["differences"] = _differences(found["rows"], {"glossary": DOCUMENTS})
-    _, told, every, _, by_seed = _glossary(found)
+    _, told, every, _, by_seed = glossary(found)
     assert told.startswith("4 synthetic documents")
     assert cells_of(every) == [
         ["Model", "1 to 64 tokens (40)", "d-BLEU"],
@@ -138,7 +134,7 @@ def test_names_that_are_right_stand_beside_the_difference_and_each_seed(found: d
 
 
 def test_two_levels_stand_beside_full_attention_with_the_same_convolution(found: dict[str, Any]) -> None:
-    assert _beside_bases(found) == []
+    assert beside_bases(found) == []
     base, arm = "transformer-convolution", "two-level-convolution"
     tested = [row("transformer", 1, [1, 1, 1, 1]), row(base, 1, [5, 5, 5, 5]), row(arm, 1, [6, 4, 5, 5])]
     names = [glossary_row(base, 1, [4, 4, 4, 4]), glossary_row(arm, 1, [8, 8, 8, 8])]
@@ -146,7 +142,7 @@ def test_two_levels_stand_beside_full_attention_with_the_same_convolution(found:
     found["arms"] |= {name: vars(_described(name, 64)) for name in (base, arm)}
     found["differences"] = _differences(found["rows"], {"test": DOCUMENTS, "glossary": DOCUMENTS})
     assert difference_of(found, arm, WAY)["mean"] == pytest.approx(40)
-    _, told, shown = _beside_bases(found)
+    _, told, shown = beside_bases(found)
     assert told == "In brackets the difference from Transformer with convolution:"
     _, scores, *thirds, by_distance = cells_of(shown)
     assert scores[:2] == ["d-BLEU, test, 512 tokens", "50.00"]
@@ -162,7 +158,7 @@ def test_two_levels_stand_beside_full_attention_with_the_same_convolution(found:
 def test_missing_displaced_and_repeated_sentences_are_told_in_per_cent(found: dict[str, Any]) -> None:
     facts = {"length_ratio": 0.98, "missing": 0.25, "displaced": None, "repeated": 0.125, "halved": 2}
     found["rows"] = [{**row("transformer", 1, [5, 5, 5, 5]), **facts}]
-    _, _, shown, _ = _completeness(found)
+    _, _, shown, _ = completeness(found)
     assert cells_of(shown)[1] == ["Transformer", "50.00", "0.980", "25.0", "–", "12.5", "2"]
 
 
