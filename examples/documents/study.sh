@@ -11,12 +11,13 @@ source "$(dirname "${BASH_SOURCE[0]}")/../recipe.sh"
 
 form=(--out "$root/results/documents-study" --made-train 600 --made-test 18 --glossary 3000 --bpe-merges 1000)
 form+=(--resolutions 32 --dropout 0.1 --start-dropout 0.1 --start-updates 1200 --start-warmup-updates 300)
-form+=(--updates 7000 --warmup-updates 300 --lr 2.5e-3)
+form+=(--start-lr 2e-3 --updates 7000 --warmup-updates 300 --lr 2.5e-3)
 if has_option --data "$@"; then
-  form=(--out "$root/results/documents-study-own" --start-updates 3000 --start-warmup-updates 500 --updates 1500)
-  form+=(--lr 1.5e-3)
+  form=(--out "$root/results/documents-study-own" --bpe-merges 4000 --resolutions 8,16,32 --dropout 0.1)
+  form+=(--start-dropout 0.1 --start-updates 4000 --start-warmup-updates 500 --start-lr 3e-3 --updates 10000)
+  form+=(--warmup-updates 300 --lr 2.5e-3)
 fi
-form+=(--layers 3 --dim 128 --ffn-dim 512 --k 128 --start-max-tokens 4096 --start-lr 2e-3 --max-tokens 2304)
+form+=(--layers 3 --dim 128 --ffn-dim 512 --k 128 --start-max-tokens 4096 --max-tokens 2304)
 form+=(--linear-decay --validate-updates 250 --jobs 2)
 prepare_environment
 exec "$bin/python" -m linformer_fairseq.documents "${form[@]}" "$@"
