@@ -13,7 +13,7 @@ form=(--out "$root/results/documents-study" --made-train 600 --made-test 18 --gl
 form+=(--resolutions 32 --dropout 0.1 --start-dropout 0.1 --start-updates 1200 --start-warmup-updates 300)
 form+=(--start-lr 2e-3 --updates 7000 --warmup-updates 300 --lr 2.5e-3)
 if has_option --data "$@"; then
-  form=(--out "$root/results/documents-study-own" --bpe-merges 4000 --resolutions 8,16,32 --dropout 0.1)
+  form=(--out "$root/results/documents-study-own" --bpe-merges 4000 --resolutions "8,16,32" --dropout 0.1)
   form+=(--start-dropout 0.1 --start-updates 4000 --start-warmup-updates 500 --start-lr 3e-3 --updates 10000)
   form+=(--warmup-updates 300 --lr 2.5e-3)
 fi
