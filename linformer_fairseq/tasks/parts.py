@@ -127,8 +127,9 @@ def _join_alignments(lengths: Sequence[int], hypotheses: Sequence[Hypothesis]) -
 class DocumentsInParts(BaseWrapperDataset):
     """Documents that count as much as the longest of their parts, for fairseq's filter and for `--max-tokens`.
 
-    The parts of the documents of a batch are translated at the same time only with parts of other documents. A
-    reference counts no more than `most_target`, as nothing is cut where it is longer.
+    The parts of the documents of a batch are translated at the same time only with parts of other documents. Of a
+    reference that share counts which the longest part is of its source, and no more than `most_target`, as nothing is
+    cut where it is longer.
 
     Args:
         dataset: the documents.
@@ -139,9 +140,10 @@ class DocumentsInParts(BaseWrapperDataset):
     def __init__(self, dataset: LanguagePairDataset, sizes: np.ndarray, most_target: int) -> None:
         super().__init__(dataset)
         self.part_sizes = sizes
-        self.counted = (
-            sizes if dataset.tgt_sizes is None else np.maximum(sizes, dataset.tgt_sizes.clip(max=most_target))
-        )
+        self.counted = sizes
+        if dataset.tgt_sizes is not None:
+            references = -(-dataset.tgt_sizes * sizes // dataset.src_sizes)
+            self.counted = np.maximum(sizes, references.clip(max=most_target))
 
     def num_tokens(self, index: int) -> int:
         return self.counted[index]

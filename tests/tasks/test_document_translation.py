@@ -325,6 +325,17 @@ def test_a_reference_may_be_longer_than_anything() -> None:
     assert TASK._in_parts(dataset, 20, (12, 12), skip=False).num_tokens_vec(np.arange(2)).tolist() == [12, 9]
 
 
+def test_of_a_reference_counts_what_belongs_to_the_longest_part() -> None:
+    """So that documents in parts fill a batch with as many parts as there is room for."""
+    sources, targets = documents([[5, 5, 5], [9]]), documents([[8, 8, 8], [8]])
+    sizes = ([len(x) for x in sources], [len(x) for x in targets])
+    assert sizes == ([18, 10], [27, 9])
+    dataset = LanguagePairDataset(sources, sizes[0], TASK.src_dict, targets, sizes[1], TASK.tgt_dict, shuffle=False)
+    # parts of 12 and 6 tokens: the longest has two thirds of its document
+    assert TASK._in_parts(dataset, 100, (12, 64), skip=False).num_tokens_vec(np.arange(2)).tolist() == [18, 10]
+    assert TASK._in_parts(dataset, 100, (18, 64), skip=False).num_tokens_vec(np.arange(2)).tolist() == [27, 10]
+
+
 def refusal(task: DocumentTranslationTask, lengths: list[list[int]], limit: int, **options: Any) -> str:
     with pytest.raises(SystemExit) as refused:
         iterator(task, documents(lengths), limit, **options)
