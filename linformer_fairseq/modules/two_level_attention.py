@@ -13,8 +13,10 @@ from linformer_fairseq.modules.linear_layers import with_and_without_bias
 from linformer_fairseq.modules.ops.beams import fold_beams, unfold_beam_weights, unfold_beams
 from linformer_fairseq.modules.ops.padding import no_padding
 from linformer_fairseq.modules.ops.two_level import (
+    Choice,
     LevelSizes,
     attend_by_blocks,
+    choice_of,
     open_windows,
     ranges_of_windows,
     rank_by_own_queries,
@@ -87,8 +89,8 @@ class Past(NamedTuple):
 
     queries: Tensor
     """The queries of the block that the last one is in, (B h, up to q, H, d)."""
-    opened: Tensor
-    """The windows that this block opens, (B h, H, 1, m)."""
+    choice: Choice
+    """What this block attends to."""
 
 
 class Part(NamedTuple):
@@ -192,7 +194,8 @@ class TwoLevelAttention(SourceAttention[Levels]):
             ranked = rank_by_own_queries(shares, block, mask)
         else:
             ranked = rank_by_past_queries(shares, form.sizes, tokens)
-        return self._attend_to_levels(query, ranked[..., : form.sizes.opened], block, form, levels, call, convolved)
+        choice = self._choice(ranked, form, levels, tokens)
+        return self._attend_to_levels(query, choice, block, form, levels, call, convolved)
 
     def _attend_in_search(self, call: Call, state: IncrementalState) -> tuple[Tensor, Tensor | None]:
         """The same for the next queries of a search."""
@@ -219,7 +222,7 @@ class TwoLevelAttention(SourceAttention[Levels]):
                 steps = []
                 for number, query in enumerate(self._queries(call.query).split(1)):
                     past = self._choose(query, position + number, past, form, levels)
-                    steps.append(self._attend_to_levels(query, past.opened, 1, form, levels, call))
+                    steps.append(self._attend_to_levels(query, past.choice, 1, form, levels, call))
                 out = torch.cat([out for out, _ in steps])
                 weights = torch.cat([x for _, x in steps if x is not None], -2) if call.need_weights else None
             results.append((out, weights))
@@ -233,7 +236,7 @@ class TwoLevelAttention(SourceAttention[Levels]):
         assert form.sizes is not None
         if position % form.sizes.block:
             assert past is not None
-            return Past(torch.cat([past.queries, row], 1), past.opened)
+            return Past(torch.cat([past.queries, row], 1), past.choice)
         queries = row if past is None else torch.cat([past.queries, row], 1)[:, -form.sizes.block :]
         hypotheses = len(queries) // len(levels.keys)
         rows = fold_beams(queries.transpose(0, 1).flatten(2), hypotheses).unflatten(2, query.shape[2:])
@@ -242,7 +245,14 @@ class TwoLevelAttention(SourceAttention[Levels]):
         shares = shares_of_windows(rows, levels.keys[:, :, : form.windows()], levels.ranges, tokens)
         shares = shares.unflatten(2, (-1, hypotheses)).permute(0, 3, 1, 2, 4).flatten(0, 1)  # (B h, H, t, s)
         tokens = None if tokens is None else tokens.repeat_interleave(hypotheses, 0)
-        return Past(row, rank_by_sums(shares, form.sizes.ahead, tokens)[..., : form.sizes.opened])
+        ranked = rank_by_sums(shares, form.sizes.ahead, tokens)
+        return Past(row, self._choice(ranked, form, levels, form.tokens(levels.lengths)))
+
+    def _choice(self, ranked: Tensor, form: Form, levels: Levels, tokens: Tensor | None) -> Choice:
+        """The choice of blocks by the worth of windows, best first, (B h, H, Y, s)."""
+        assert form.sizes is not None
+        opened = ranked[..., : form.sizes.opened]
+        return choice_of(opened, form.sizes, form.windows(), tokens, levels.keys.dtype)
 
     def reorder_incremental_state(self, incremental_state: IncrementalState, new_order: Tensor) -> IncrementalState:
         """Keeps the rows of the hypotheses that stay, in their new order."""
@@ -251,7 +261,8 @@ class TwoLevelAttention(SourceAttention[Levels]):
             return incremental_state
         parts = []
         for form, rows, past in cached["parts"]:
-            past = None if past is None else Past(*(x.index_select(0, new_order) for x in past))
+            if past is not None:
+                past = Past(past.queries.index_select(0, new_order), past.choice.reordered(new_order))
             parts.append(Part(form, reorder_cache(rows, new_order), past))
         return self.cache(incremental_state, {**cached, "parts": parts})
 
@@ -306,7 +317,7 @@ class TwoLevelAttention(SourceAttention[Levels]):
     def _attend_to_levels(
         self,
         query: Tensor,
-        opened: Tensor,
+        choice: Choice,
         block: int,
         form: Form,
         levels: Levels,
@@ -314,13 +325,13 @@ class TwoLevelAttention(SourceAttention[Levels]):
         convolved: Tensor | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         """The output (T, B, C), and the weights if they are needed, for queries (T, B, H, d) in blocks."""
-        windows, tokens = form.windows(), form.tokens(levels.lengths)
         assert form.sizes is not None
-        source = open_windows(levels.keys, levels.values, opened, form.sizes, windows, tokens)
+        source = open_windows(levels.keys, levels.values, choice, form.sizes.group)
         out = self.output(attend_by_blocks(query, source, block, self.dropout_probability), convolved)
         if not call.need_weights:
             return out, None
-        weights = weights_by_blocks(query, source, opened, block, form.sizes.width, windows, tokens)
+        tokens = form.tokens(levels.lengths)
+        weights = weights_by_blocks(query, source, choice.opened, block, form.sizes.width, form.windows(), tokens)
         return out, self._over_tokens(weights, levels, call)
 
     def _attend_to_tokens(

@@ -177,10 +177,10 @@ def _attend(
     width = history.sizes.width
     parts = [(seen.last_keys, seen.last_values, 0.0)]  # kept apart, as to put them together would copy them
     if seen.near.size(2):
-        k, v = (_gather(x, seen.places, seen.near).flatten(2, 3) for x in (history.keys, history.values))
+        k, v = (x.flatten(2, 3) for x in _gather(seen.places, seen.near, history.keys, history.values))
         parts.insert(0, (k, v, 0.0))
     if seen.closed.size(2):
-        k, v = (_gather(x, seen.places, seen.closed) for x in (history.mean_keys, history.mean_values))
+        k, v = _gather(seen.places, seen.closed, history.mean_keys, history.mean_values)
         parts.insert(0, (k, v, math.log(width)))
     shares = torch.softmax(torch.cat([scores(query, k) + bias for k, _, bias in parts], 3), 3)
     dropped = F.dropout(shares, dropout).to(query.dtype).split([v.size(2) for _, v, _ in parts], 3)
@@ -196,16 +196,18 @@ def _rank(history: History, queries: Tensor, past: int) -> Tensor:
     """The windows that are past when a block begins, (B, H, s), by its first query and the q - 1 before it,
     (q, B, H, d)."""
     every = torch.arange(past, device=queries.device).expand(*queries.shape[1:3], -1)
-    means, ranges = (_gather(x, history.places, every) for x in (history.mean_keys, history.key_ranges))
+    means, ranges = _gather(history.places, every, history.mean_keys, history.key_ranges)
     return rank_by_sums(shares_of_windows(queries, means, ranges, None)).squeeze(2)
 
 
-def _gather(x: Tensor, places: Tensor, windows: Tensor) -> Tensor:
-    """What `x` (W, P, H, ...) holds for some windows (B, H, c) of the hypotheses with these places, (B, H, c, ...)."""
-    _, most, heads = x.shape[:3]
+def _gather(places: Tensor, windows: Tensor, *stores: Tensor) -> list[Tensor]:
+    """What each store (W, P, H, ...) holds for some windows (B, H, c) of the hypotheses with these places, each
+    (B, H, c, ...)."""
+    _, most, heads = stores[0].shape[:3]
     own = places[:, None].expand(-1, heads, -1).gather(2, windows)
-    index = (windows * most + own) * heads + torch.arange(heads, device=x.device)[:, None]
-    return x.flatten(0, 2).flatten(1).index_select(0, index.flatten()).view(*index.shape, *x.shape[3:])
+    index = (windows * most + own) * heads + torch.arange(heads, device=places.device)[:, None]
+    rows = index.flatten()
+    return [x.flatten(0, 2).flatten(1).index_select(0, rows).view(*index.shape, *x.shape[3:]) for x in stores]
 
 
 def _with_token(history: History, last_keys: Tensor, last_values: Tensor) -> History:

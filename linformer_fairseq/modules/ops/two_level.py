@@ -203,6 +203,21 @@ def _by_blocks(x: Tensor, block: int, dim: int) -> Tensor:
     return x.unflatten(dim, (-1, block))
 
 
+class Choice(NamedTuple):
+    """Which rows of its table each block attends to: means of all windows, and the tokens of those that it opens."""
+
+    opened: Tensor
+    """The windows that it opens, (B, H, Y, m)."""
+    groups: Tensor
+    """Groups of g rows, (B, H, Y, L / g)."""
+    biases: Tensor
+    """Added to scores, (B, H, Y, L)."""
+
+    def reordered(self, order: Tensor) -> "Choice":
+        """The same for other sentences or hypotheses, each as it is now in its place of `order`."""
+        return Choice(*(x.index_select(0, order) for x in self))
+
+
 class Opened(NamedTuple):
     """What every block attends to."""
 
@@ -214,38 +229,40 @@ class Opened(NamedTuple):
     """Added to scores, (Y, B H, 1, L)."""
 
 
-def open_windows(
-    keys: Tensor, values: Tensor, opened: Tensor, sizes: LevelSizes, windows: int, tokens: Tensor | None
-) -> Opened:
-    """Gathers what each block attends to: the means of all windows, and the tokens of those that it opens.
+def choice_of(opened: Tensor, sizes: LevelSizes, windows: int, tokens: Tensor | None, dtype: torch.dtype) -> Choice:
+    """The choice of blocks that open some windows.
+
+    Args:
+        opened: these windows, (B h, H, Y, m) for h hypotheses of every sentence.
+        windows: their number, s.
+        tokens: those of each window, (B, s); None where every window has w.
+        dtype: of keys.
+    """
+    of_means = -(-windows // sizes.group)
+    of_window = torch.arange(of_means, of_means + sizes.width // sizes.group, device=opened.device)
+    of_tokens = (opened[..., None] * len(of_window) + of_window).flatten(3)
+    means = torch.arange(of_means, device=opened.device).expand(*opened.shape[:3], -1)
+    return Choice(opened, torch.cat([means, of_tokens], 3), _biases(opened, sizes, windows, tokens, dtype))
+
+
+def open_windows(keys: Tensor, values: Tensor, choice: Choice, group: int) -> Opened:
+    """Gathers what each block attends to.
 
     Args:
         keys, values: tables, (B, H, R, d).
-        opened: the windows that each block opens, (B h, H, Y, m) for h hypotheses of every sentence.
-        windows: their number, s.
-        tokens: those of each window, (B, s); None where every window has w.
+        choice: of B h hypotheses.
+        group: rows of a group, g.
     """
-    index = _groups(opened, keys.shape, windows, sizes)
-    shape = (*index.shape[:2], -1, keys.size(3))
-    index, row = index.flatten(), sizes.group * keys.size(3)
+    sentences, heads, rows, features = keys.shape
+    firsts = torch.arange(0, sentences * heads * rows // group, rows // group, device=keys.device)
+    firsts = _for_hypotheses(firsts.view(sentences, heads, 1, 1), len(choice.groups))
+    index = (choice.groups + firsts).flatten(0, 1).transpose(0, 1)
+    shape, index = (*index.shape[:2], -1, features), index.flatten()
     return Opened(
-        keys.view(-1, row).index_select(0, index).view(shape),
-        values.view(-1, row).index_select(0, index).view(shape),
-        _biases(opened, sizes, windows, tokens, keys.dtype).flatten(0, 1).transpose(0, 1).unsqueeze(2),
+        keys.view(-1, group * features).index_select(0, index).view(shape),
+        values.view(-1, group * features).index_select(0, index).view(shape),
+        choice.biases.flatten(0, 1).transpose(0, 1).unsqueeze(2),
     )
-
-
-def _groups(opened: Tensor, table: torch.Size, windows: int, sizes: LevelSizes) -> Tensor:
-    """The groups of rows that each block attends to, among those of all tables: (Y, B h H, L / g)."""
-    sentences, heads, rows, _ = table
-    group, device = sizes.group, opened.device
-    of_means, per_head = -(-windows // group), rows // group
-    of_window = torch.arange(of_means, of_means + sizes.width // group, device=device)
-    of_tokens = (opened[..., None] * (sizes.width // group) + of_window).flatten(3)
-    means = torch.arange(of_means, device=device).expand(*opened.shape[:3], -1)
-    firsts = torch.arange(0, sentences * heads * per_head, per_head, device=device).view(sentences, heads, 1, 1)
-    firsts = _for_hypotheses(firsts, opened.size(0))
-    return (torch.cat([means, of_tokens], 3) + firsts).flatten(0, 1).transpose(0, 1)
 
 
 def _biases(opened: Tensor, sizes: LevelSizes, windows: int, tokens: Tensor | None, dtype: torch.dtype) -> Tensor:
@@ -294,7 +311,7 @@ def weights_by_blocks(
 
     Args:
         query: (T, B, H, d), not scaled.
-        opened, windows, tokens: as for `open_windows`.
+        opened, windows, tokens: as for `choice_of`.
     """
     length, batch, heads = query.shape[:3]
     shares = torch.softmax(scores(_blocks_of(query, block), source.keys) + source.biases, 3)

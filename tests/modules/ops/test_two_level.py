@@ -9,6 +9,7 @@ from linformer_fairseq.modules.ops.naive import full_attention
 from linformer_fairseq.modules.ops.two_level import (
     LevelSizes,
     attend_by_blocks,
+    choice_of,
     open_windows,
     ranges_of_windows,
     rank_by_own_queries,
@@ -119,7 +120,7 @@ def test_means_know_how_many_tokens_they_stand_for() -> None:
     table = token_table(keys, sizes, counts)
     shares = shares_of_windows(query, table[:, :, :6], ranges_of_windows(table, width, 6, counts), counts)
     opened = rank_by_past_queries(shares, sizes, counts)[..., :2]
-    source = open_windows(table, table, opened, sizes, 6, counts)
+    source = open_windows(table, table, choice_of(opened, sizes, 6, counts, table.dtype), sizes.group)
     out = attend_by_blocks(query, source, 5, 0.0)
     weights = weights_by_blocks(query, source, opened, 5, width, 6, counts)
     for sentence, n in enumerate(lengths):
