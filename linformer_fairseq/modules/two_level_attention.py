@@ -10,7 +10,7 @@ from linformer_fairseq.modules.base import Call, IncrementalState
 from linformer_fairseq.modules.cross_attention_cache import Rows, from_cache, reorder_cache, to_cache
 from linformer_fairseq.modules.level_sizes import CROSS, ENCODER, EXACT_BELOW, SizeRule, TwoLevelOptions
 from linformer_fairseq.modules.linear_layers import with_and_without_bias
-from linformer_fairseq.modules.ops.beams import fold_beams, unfold_beam_weights, unfold_beams
+from linformer_fairseq.modules.ops.beams import Descent, descend, fold_beams, unfold_beam_weights, unfold_beams
 from linformer_fairseq.modules.ops.padding import no_padding
 from linformer_fairseq.modules.ops.two_level import (
     Choice,
@@ -85,12 +85,27 @@ class Form(NamedTuple):
 
 
 class Past(NamedTuple):
-    """What a search remembers for the choice of windows, a row for each of B h hypotheses."""
+    """What a search remembers for the choice of windows by B h hypotheses."""
 
     queries: Tensor
     """The queries of the block that the last one is in, (B h, up to q, H, d)."""
     choice: Choice
     """What this block attends to."""
+    descent: Descent | None
+    """Whose choice is whose; None while every hypothesis has a row of its own."""
+
+    def reordered(self, order: Tensor) -> "Past":
+        """The past of the hypotheses that stay, in their new order.
+
+        On a processor those that descend from the same one share its choice from now on, and what it opens is read once
+        for all of them. On a GPU, which would have to be waited for, each keeps a copy.
+        """
+        queries = self.queries.index_select(0, order)
+        if order.is_cuda:
+            return Past(queries, self.choice.reordered(order), None)
+        kept, descent = descend(order if self.descent is None else self.descent.rows.index_select(0, order))
+        choice = self.choice if len(kept) == len(self.choice.opened) else self.choice.reordered(kept)
+        return Past(queries, choice, descent)
 
 
 class Part(NamedTuple):
@@ -222,7 +237,9 @@ class TwoLevelAttention(SourceAttention[Levels]):
                 steps = []
                 for number, query in enumerate(self._queries(call.query).split(1)):
                     past = self._choose(query, position + number, past, form, levels)
-                    steps.append(self._attend_to_levels(query, past.choice, 1, form, levels, call))
+                    descent = past.descent
+                    block = 1 if descent is None else descent.most
+                    steps.append(self._attend_to_levels(query, past.choice, block, form, levels, call, None, descent))
                 out = torch.cat([out for out, _ in steps])
                 weights = torch.cat([x for _, x in steps if x is not None], -2) if call.need_weights else None
             results.append((out, weights))
@@ -236,7 +253,7 @@ class TwoLevelAttention(SourceAttention[Levels]):
         assert form.sizes is not None
         if position % form.sizes.block:
             assert past is not None
-            return Past(torch.cat([past.queries, row], 1), past.choice)
+            return past._replace(queries=torch.cat([past.queries, row], 1))
         queries = row if past is None else torch.cat([past.queries, row], 1)[:, -form.sizes.block :]
         hypotheses = len(queries) // len(levels.keys)
         rows = fold_beams(queries.transpose(0, 1).flatten(2), hypotheses).unflatten(2, query.shape[2:])
@@ -246,7 +263,7 @@ class TwoLevelAttention(SourceAttention[Levels]):
         shares = shares.unflatten(2, (-1, hypotheses)).permute(0, 3, 1, 2, 4).flatten(0, 1)  # (B h, H, t, s)
         tokens = None if tokens is None else tokens.repeat_interleave(hypotheses, 0)
         ranked = rank_by_sums(shares, form.sizes.ahead, tokens)
-        return Past(row, self._choice(ranked, form, levels, form.tokens(levels.lengths)))
+        return Past(row, self._choice(ranked, form, levels, form.tokens(levels.lengths)), None)
 
     def _choice(self, ranked: Tensor, form: Form, levels: Levels, tokens: Tensor | None) -> Choice:
         """The choice of blocks by the worth of windows, best first, (B h, H, Y, s)."""
@@ -261,8 +278,7 @@ class TwoLevelAttention(SourceAttention[Levels]):
             return incremental_state
         parts = []
         for form, rows, past in cached["parts"]:
-            if past is not None:
-                past = Past(past.queries.index_select(0, new_order), past.choice.reordered(new_order))
+            past = None if past is None else past.reordered(new_order)
             parts.append(Part(form, reorder_cache(rows, new_order), past))
         return self.cache(incremental_state, {**cached, "parts": parts})
 
@@ -323,16 +339,25 @@ class TwoLevelAttention(SourceAttention[Levels]):
         levels: Levels,
         call: Call,
         convolved: Tensor | None = None,
+        descent: Descent | None = None,
     ) -> tuple[Tensor, Tensor | None]:
-        """The output (T, B, C), and the weights if they are needed, for queries (T, B, H, d) in blocks."""
+        """The output (T, B, C), and the weights if they are needed, for queries (T, B, H, d) in blocks.
+
+        Args:
+            descent: in a search, whose queries are a block, if not each is one.
+        """
         assert form.sizes is not None
-        source = open_windows(levels.keys, levels.values, choice, form.sizes.group)
-        out = self.output(attend_by_blocks(query, source, block, self.dropout_probability), convolved)
+        sentences, tokens = None, form.tokens(levels.lengths)
+        if descent is not None:
+            sentences = descent.sentences(query.size(1) // len(levels.keys))
+            query, tokens = descent.folded(query), None if tokens is None else tokens.index_select(0, sentences)
+        source = open_windows(levels.keys, levels.values, choice, form.sizes.group, sentences)
+        heads = attend_by_blocks(query, source, block, self.dropout_probability)
+        out = self.output(heads if descent is None else descent.unfolded(heads), convolved)
         if not call.need_weights:
             return out, None
-        tokens = form.tokens(levels.lengths)
         weights = weights_by_blocks(query, source, choice.opened, block, form.sizes.width, form.windows(), tokens)
-        return out, self._over_tokens(weights, levels, call)
+        return out, self._over_tokens(weights if descent is None else descent.unfolded(weights), levels, call)
 
     def _attend_to_tokens(
         self, query: Tensor, levels: Levels, call: Call, convolved: Tensor | None = None

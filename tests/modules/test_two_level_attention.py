@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
@@ -59,6 +59,9 @@ def test_a_block_opens_what_its_first_query_and_those_right_before_it_attend_to(
 
 
 @given(sizes=SIZES, steps=st.lists(st.integers(1, 9), min_size=1, max_size=4), beam=st.sampled_from([1, 2, 3]))
+@example(
+    sizes={"k": 8, "open_slots": 1, "slot_width": 3, "block_size": 40, "exact_below": 0}, steps=[1, 2, 1, 3], beam=3
+)
 def test_steps_of_a_search_equal_one_pass(sizes: dict, steps: list[int], beam: int) -> None:
     """Hypotheses share their sentence, change places, and end with it; every query stays in the history it was in."""
     attention = make(cross=True, n=24, **sizes)
@@ -86,6 +89,24 @@ def test_steps_of_a_search_equal_one_pass(sizes: dict, steps: list[int], beam: i
         expected, expected_weights = alone(history, key[:, rows], key[:, rows], mask[rows], static_kv=True)
         torch.testing.assert_close(out, expected[-length:], rtol=1e-9, atol=1e-9)
         torch.testing.assert_close(weights, expected_weights[:, -length:], rtol=1e-9, atol=1e-9)
+
+
+def test_copies_of_a_hypothesis_read_what_they_attend_to_once() -> None:
+    attention = make(cross=True, k=8, n=32, open_slots=2, slot_width=4, block_size=8, exact_below=0)
+    attention.set_beam_size(3)
+    key, state = torch.randn(32, 6, 8, dtype=torch.float64), {}
+    key = key[:, ::3].repeat_interleave(3, 1)
+
+    def choices() -> int:
+        attention(torch.randn(1, 6, 8, dtype=torch.float64), key, key, None, state, static_kv=True)
+        (part,) = attention.cached(state)["parts"]
+        return len(part.past.choice.opened)
+
+    assert choices() == 6
+    attention.reorder_incremental_state(state, torch.tensor([0, 0, 2, 4, 4, 4]))
+    assert choices() == 3
+    attention.reorder_incremental_state(state, torch.tensor([2, 2, 2, 3, 4, 5]))
+    assert choices() == 2
 
 
 @given(sizes=SIZES, lengths=st.lists(st.integers(1, 40), min_size=1, max_size=4), cross=st.booleans())

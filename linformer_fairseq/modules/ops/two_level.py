@@ -245,17 +245,19 @@ def choice_of(opened: Tensor, sizes: LevelSizes, windows: int, tokens: Tensor | 
     return Choice(opened, torch.cat([means, of_tokens], 3), _biases(opened, sizes, windows, tokens, dtype))
 
 
-def open_windows(keys: Tensor, values: Tensor, choice: Choice, group: int) -> Opened:
+def open_windows(keys: Tensor, values: Tensor, choice: Choice, group: int, chosen_for: Tensor | None = None) -> Opened:
     """Gathers what each block attends to.
 
     Args:
         keys, values: tables, (B, H, R, d).
-        choice: of B h hypotheses.
+        choice: of B h hypotheses, h for each sentence, unless `chosen_for` says otherwise.
         group: rows of a group, g.
+        chosen_for: the sentence of each row of the choice.
     """
     sentences, heads, rows, features = keys.shape
     firsts = torch.arange(0, sentences * heads * rows // group, rows // group, device=keys.device)
-    firsts = _for_hypotheses(firsts.view(sentences, heads, 1, 1), len(choice.groups))
+    firsts = firsts.view(sentences, heads, 1, 1)
+    firsts = _for_hypotheses(firsts, len(choice.groups)) if chosen_for is None else firsts.index_select(0, chosen_for)
     index = (choice.groups + firsts).flatten(0, 1).transpose(0, 1)
     shape, index = (*index.shape[:2], -1, features), index.flatten()
     return Opened(
