@@ -1,5 +1,7 @@
 """fairseq's Transformer decoder with projected attention."""
 
+from typing import Any
+
 from fairseq.data import Dictionary
 from fairseq.models.transformer import TransformerConfig, TransformerDecoderBase
 from torch import Tensor, nn
@@ -17,7 +19,8 @@ attention."""
 
 class LinformerTransformerDecoder(TransformerDecoderBase):
     """fairseq's decoder with projected self- and cross-attention; the weights of the latter follow the task's source
-    layout. In training they are left out unless `alignment_layer` or `trains_alignments` asks for them.
+    layout. In training they are left out unless `alignment_layer` or `trains_alignments` asks for them, and after
+    `make_generation_fast_(need_attn=False)` unless `alignment_layer` does.
 
     Args:
         cross: builds the cross-attention of each layer; None for full attention.
@@ -40,6 +43,8 @@ class LinformerTransformerDecoder(TransformerDecoderBase):
         self.is_causal_by_itself = self_attention is not None
         self.trains_alignments = False
         """Whether the criterion may read the last layer's weights."""
+        self.needs_weights = True
+        """Whether whoever calls the decoder outside training may."""
         self.cross_attention = projected_attention(self, cross=True)
         self.source_cache = ForwardCache()
         for attention in self.cross_attention:
@@ -70,7 +75,7 @@ class LinformerTransformerDecoder(TransformerDecoderBase):
             self._set_beam(encoder_out)
         elif self.is_causal_by_itself:  # a search begins with a token
             refuse_left_padding(prev_output_tokens, self.padding_idx)
-        if self.training and alignment_layer is None and not self.trains_alignments:
+        if alignment_layer is None and not (self.trains_alignments if self.training else self.needs_weights):
             alignment_layer = NO_LAYER
         with self.source_cache.open():
             x, extra = super().extract_features(
@@ -85,6 +90,11 @@ class LinformerTransformerDecoder(TransformerDecoderBase):
         if weights is not None and encoder_out is not None and encoder_out["src_tokens"]:
             extra["attn"] = [restore_padding(weights, encoder_out["src_tokens"][0], self.padding_idx)]
         return x, extra
+
+    def make_generation_fast_(self, need_attn: bool = False, **options: Any) -> None:
+        """Leaves the last layer's weights out from now on, unless they are needed. fairseq-generate calls it, and needs
+        them where it prints alignments."""
+        self.needs_weights = need_attn
 
     def _set_beam(self, encoder_out: dict[str, list[Tensor]] | None) -> None:
         """Tells projected cross-attention how many hypotheses of a sentence share its keys, one after the other."""

@@ -203,7 +203,7 @@ def test_attention_weights_follow_the_padding_of_the_task() -> None:
 
 
 def test_only_the_layer_whose_weights_are_asked_for_computes_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The last layer computes weights by default, and no layer does in training."""
+    """The last layer computes weights by default, and no layer does in training or where they are not needed."""
     task = toy_task()
     model = toy_model(task=task, linformer_k="4")
     source = net_input(task, (12,))
@@ -225,6 +225,11 @@ def test_only_the_layer_whose_weights_are_asked_for_computes_them(monkeypatch: p
     assert asked[4:] == [True, False, False, True]
     assert not torch.equal(first, last)
     torch.testing.assert_close(last, extra["attn"][0])
+    model.eval().make_generation_fast_(need_attn=False)  # as fairseq-generate does where it prints no alignments
+    out, nothing = model.decoder(tokens, encoded)
+    assert asked[8:] == [False, False]
+    assert nothing["attn"] == [None]
+    torch.testing.assert_close(out, expected)
 
 
 @pytest.mark.parametrize("places", ["encoder", "encoder,cross"])
