@@ -110,13 +110,17 @@ def _for_length(arm: Variant, length: int, study: Study) -> dict[str, str]:
     return for_length(arm, length, study.settings.text.max_subwords, study.k)
 
 
-def _fused(transformer: Path, study: Study) -> Path:
-    """Returns the checkpoint of the Transformer with fused attention everywhere."""
-    fused = transformer.with_name(f"{FUSED.name}.pt")
-    if not fused.exists():
-        command = conversion(FUSED, transformer, fused, study.k, study.threads)
-        run_command(command, "convert", fused.with_suffix(".log"), study.threads)
-    return fused
+def _measured(trainings: Sequence[Training], study: Study) -> Iterator[tuple[Variant, Path]]:
+    """Yields the models with their checkpoints, after the Transformer also the one with fused attention everywhere."""
+    for training in trainings:
+        checkpoint = checkpoint_of(training)
+        yield training.variant, checkpoint
+        if training.variant.name == TRANSFORMER:
+            fused = checkpoint.with_name(f"{FUSED.name}.pt")
+            if not fused.exists():
+                command = conversion(FUSED, checkpoint, fused, study.k, study.threads)
+                run_command(command, "convert", fused.with_suffix(".log"), study.threads)
+            yield FUSED, fused
 
 
 def _train(length: int, trainings: Sequence[Training], study: Study) -> Iterator[Row]:
@@ -126,10 +130,10 @@ def _train(length: int, trainings: Sequence[Training], study: Study) -> Iterator
     torch.set_num_threads(study.threads)
     if settings.precision == FAST_FP32:
         allow_rounded_factors(settings.on_cpu)
-    loaded = {own.variant.name: load_for_training(own.variant, checkpoint_of(own), length, study) for own in trainings}
-    if TRANSFORMER in loaded:
-        transformer = next(checkpoint_of(own) for own in trainings if own.variant.name == TRANSFORMER)
-        loaded[FUSED.name] = load_for_training(FUSED, _fused(transformer, study), length, study)
+    loaded = {
+        variant.name: load_for_training(variant, checkpoint, length, study)
+        for variant, checkpoint in _measured(trainings, study)
+    }
     precision = torch.float32 if settings.on_cpu else PRECISIONS.get(settings.precision, torch.float32)
     trainers = {name: Trainer(own.model.to(device).train(), own.task, precision) for name, own in loaded.items()}
     words = next(iter(loaded.values())).task.source_dictionary
@@ -168,22 +172,22 @@ def _translate(length: int, trainings: Sequence[Training], study: Study) -> Iter
     }
     data = study.out / "bin" / TESTED
     context = multiprocessing.get_context("spawn")
-    for training in trainings:
+    for variant, checkpoint in _measured(trainings, study):
         row: Row = {
-            "arm": training.variant.name,
+            "arm": variant.name,
             "documents": documents,
             "seconds": None,
             "peak_bytes": None,
             "note": "",
         }
         with ProcessPoolExecutor(1, mp_context=context, initializer=die_with_parent, initargs=(os.getpid(),)) as pool:
-            changed = _for_length(training.variant, length, study)
-            found = pool.submit(search, checkpoint_of(training), data, length, documents, overrides=changed, **options)
+            changed = _for_length(variant, length, study)
+            found = pool.submit(search, checkpoint, data, length, documents, overrides=changed, **options)
             try:
                 row["seconds"], row["peak_bytes"] = found.result()
             except (RuntimeError, MemoryError) as error:  # that the process was killed among them
                 row["note"] = refusal(MemoryError() if isinstance(error, BrokenExecutor) else error)
-        say(f"  {training.variant.label}: {row['note'] or format(row['seconds'], ',.1f') + ' s'}")
+        say(f"  {variant.label}: {row['note'] or format(row['seconds'], ',.1f') + ' s'}")
         yield row
 
 
