@@ -12,6 +12,7 @@ from linformer_fairseq.modules.level_sizes import CROSS, ENCODER, EXACT_BELOW, S
 from linformer_fairseq.modules.linear_layers import with_and_without_bias
 from linformer_fairseq.modules.ops.beams import Descent, descend, fold_beams, unfold_beam_weights, unfold_beams
 from linformer_fairseq.modules.ops.padding import no_padding
+from linformer_fairseq.modules.ops.thresholds import thresholds
 from linformer_fairseq.modules.ops.two_level import (
     Choice,
     LevelSizes,
@@ -97,11 +98,11 @@ class Past(NamedTuple):
     def reordered(self, order: Tensor) -> "Past":
         """The past of the hypotheses that stay, in their new order.
 
-        On a processor those that descend from the same one share its choice from now on, and what it opens is read once
-        for all of them. On a GPU, which would have to be waited for, each keeps a copy.
+        Those that descend from the same one share its choice from now on, so that what it opens is read once for all of
+        them; on a GPU, which would have to be waited for, each keeps a copy.
         """
         queries = self.queries.index_select(0, order)
-        if order.is_cuda:
+        if not thresholds(order.device).shares_rows:
             return Past(queries, self.choice.reordered(order), None)
         kept, descent = descend(order if self.descent is None else self.descent.rows.index_select(0, order))
         choice = self.choice if len(kept) == len(self.choice.opened) else self.choice.reordered(kept)

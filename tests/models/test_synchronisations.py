@@ -16,10 +16,18 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from linformer_fairseq.modules.ops import thresholds
 from tests.models.test_language_model import toy_lm
 from tests.models.toy import EVERYWHERE, net_input, toy_model, toy_task
 
 aten = torch.ops.aten
+
+
+@pytest.fixture(autouse=True)
+def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(thresholds._BY_TYPE, "cpu", thresholds.GPU)
+
+
 WAITING = {
     aten._local_scalar_dense.default,
     aten.item.default,

@@ -1,4 +1,4 @@
-"""From which sizes on one order of products is faster than another, by the device that computes them."""
+"""What is faster than something else on which device, and from which sizes on."""
 
 from typing import NamedTuple
 
@@ -20,9 +20,14 @@ class Thresholds(NamedTuple):
     """In how many portions causal two-level attention is computed: each has the columns that its last block needs."""
     gathered: int | None
     """How many numbers of keys a step of causal two-level attention gathers at a time, about; None for all."""
+    shares_rows: bool
+    """Whether a search looks at which hypotheses descend from the same one, so that they share what they read; to look
+    is to wait for the device."""
 
 
-CPU = Thresholds(folding=2, number_moved=0, longest_single_chunk=192, chunk_size=64, portions=4, gathered=1 << 20)
+CPU = Thresholds(
+    folding=2, number_moved=0, longest_single_chunk=192, chunk_size=64, portions=4, gathered=1 << 20, shares_rows=True
+)
 """As timed. Folding counts twice for the matrices that it makes, which are written, reordered and read again; what else
 is moved stays in the processor's caches."""
 
@@ -32,7 +37,9 @@ is moved stays in the processor's caches."""
 # multiplications for its block and its sums, and 4 c + 8 d k / c numbers moved for them. With d = 64 and k = 128 that
 # is least at about 64 tokens; and a text in one piece, 2 c (d + k) and 4 c, costs less up to 192. Portions save columns
 # of means, some tenth of all at 4,096 tokens, and cost twenty operations each, which a GPU waits for.
-GPU = Thresholds(folding=1, number_moved=32, longest_single_chunk=192, chunk_size=64, portions=1, gathered=None)
+GPU = Thresholds(
+    folding=1, number_moved=32, longest_single_chunk=192, chunk_size=64, portions=1, gathered=None, shares_rows=False
+)
 
 _BY_TYPE = {"cpu": CPU}
 
