@@ -239,8 +239,7 @@ class TwoLevelAttention(SourceAttention[Levels]):
                 for number, query in enumerate(self._queries(call.query).split(1)):
                     past = self._choose(query, position + number, past, form, levels)
                     descent = past.descent
-                    block = 1 if descent is None else descent.most
-                    steps.append(self._attend_to_levels(query, past.choice, block, form, levels, call, None, descent))
+                    steps.append(self._attend_to_levels(query, past.choice, 1, form, levels, call, descent=descent))
                 out = torch.cat([out for out, _ in steps])
                 weights = torch.cat([x for _, x in steps if x is not None], -2) if call.need_weights else None
             results.append((out, weights))
@@ -264,7 +263,7 @@ class TwoLevelAttention(SourceAttention[Levels]):
         shares = shares.unflatten(2, (-1, hypotheses)).permute(0, 3, 1, 2, 4).flatten(0, 1)  # (B h, H, t, s)
         tokens = None if tokens is None else tokens.repeat_interleave(hypotheses, 0)
         ranked = rank_by_sums(shares, form.sizes.ahead, tokens)
-        return Past(row, self._choice(ranked, form, levels, form.tokens(levels.lengths)), None)
+        return Past(row, self._choice(ranked, form, levels, tokens), None)
 
     def _choice(self, ranked: Tensor, form: Form, levels: Levels, tokens: Tensor | None) -> Choice:
         """The choice of blocks by the worth of windows, best first, (B h, H, Y, s)."""
@@ -345,13 +344,14 @@ class TwoLevelAttention(SourceAttention[Levels]):
         """The output (T, B, C), and the weights if they are needed, for queries (T, B, H, d) in blocks.
 
         Args:
-            descent: in a search, whose queries are a block, if not each is one.
+            descent: in a search, whose queries are a block together; None where each is one.
         """
         assert form.sizes is not None
         sentences, tokens = None, form.tokens(levels.lengths)
         if descent is not None:
             sentences = descent.sentences(query.size(1) // len(levels.keys))
-            query, tokens = descent.folded(query), None if tokens is None else tokens.index_select(0, sentences)
+            query, block = descent.folded(query), descent.most
+            tokens = None if tokens is None else tokens.index_select(0, sentences)
         source = open_windows(levels.keys, levels.values, choice, form.sizes.group, sentences)
         heads = attend_by_blocks(query, source, block, self.dropout_probability)
         out = self.output(heads if descent is None else descent.unfolded(heads), convolved)

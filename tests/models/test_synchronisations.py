@@ -21,13 +21,6 @@ from tests.models.test_language_model import toy_lm
 from tests.models.toy import EVERYWHERE, net_input, toy_model, toy_task
 
 aten = torch.ops.aten
-
-
-@pytest.fixture(autouse=True)
-def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(thresholds._BY_TYPE, "cpu", thresholds.GPU)
-
-
 WAITING = {
     aten._local_scalar_dense.default,
     aten.item.default,
@@ -44,6 +37,11 @@ INDEXING = {aten.index.Tensor, aten.index_put.default, aten.index_put_.default, 
 """Operations that wait for an index of bools."""
 LEAVING = {Tensor.tolist, Tensor.cpu, Tensor.numpy, torch.tensor}
 """What brings numbers from the device or to it. A tensor on a processor shows it to no dispatcher."""
+
+
+@pytest.fixture(autouse=True)
+def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(thresholds._BY_TYPE, "cpu", thresholds.GPU)
 
 
 class Operations(TorchDispatchMode):

@@ -235,7 +235,7 @@ def choice_of(opened: Tensor, sizes: LevelSizes, windows: int, tokens: Tensor | 
     Args:
         opened: these windows, (B h, H, Y, m) for h hypotheses of every sentence.
         windows: their number, s.
-        tokens: those of each window, (B, s); None where every window has w.
+        tokens: those of each window, (B, s) or (B h, s); None where every window has w.
         dtype: of keys.
     """
     of_means = -(-windows // sizes.group)
