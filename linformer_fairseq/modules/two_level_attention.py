@@ -16,17 +16,18 @@ from linformer_fairseq.modules.ops.thresholds import thresholds
 from linformer_fairseq.modules.ops.two_level import (
     Choice,
     LevelSizes,
+    Summaries,
     attend_by_blocks,
     choice_of,
     open_windows,
     ranges_of_windows,
-    rank_by_own_queries,
-    rank_by_past_queries,
-    rank_by_sums,
+    ranked,
     shares_of_windows,
     token_table,
     weights_by_blocks,
     window_sizes,
+    worth_to_own_queries,
+    worth_to_past_queries,
 )
 from linformer_fairseq.modules.projections import check_dims
 from linformer_fairseq.modules.registry import register_attention
@@ -201,16 +202,12 @@ class TwoLevelAttention(SourceAttention[Levels]):
         """The output (T, B, C), and the weights if they are needed, in one form."""
         if form.sizes is None:
             return self._attend_to_tokens(call.query, levels, call, convolved)
-        query, block = self._queries(call.query), form.sizes.block
-        tokens = form.tokens(levels.lengths)
-        assert levels.ranges is not None
-        shares = shares_of_windows(query, levels.keys[:, :, : form.windows()], levels.ranges, tokens)
+        query, block, windows = self._queries(call.query), form.sizes.block, _summaries(form, levels)
         if self.self_attention:
-            mask = None if form.full else call.padding_mask
-            ranked = rank_by_own_queries(shares, block, mask)
+            order = ranked(worth_to_own_queries(query, windows, block, None if form.full else call.padding_mask))
         else:
-            ranked = rank_by_past_queries(shares, form.sizes, tokens)
-        choice = self._choice(ranked, form, levels, tokens)
+            order = ranked(worth_to_past_queries(query, windows, block), form.sizes.ahead, windows.tokens)
+        choice = self._choice(order, form, levels, windows.tokens)
         return self._attend_to_levels(query, choice, block, form, levels, call, convolved)
 
     def _attend_in_search(self, call: Call, state: IncrementalState) -> tuple[Tensor, Tensor | None]:
@@ -257,18 +254,17 @@ class TwoLevelAttention(SourceAttention[Levels]):
         queries = row if past is None else torch.cat([past.queries, row], 1)[:, -form.sizes.block :]
         hypotheses = len(queries) // len(levels.keys)
         rows = fold_beams(queries.transpose(0, 1).flatten(2), hypotheses).unflatten(2, query.shape[2:])
-        tokens = form.tokens(levels.lengths)
-        assert levels.ranges is not None
-        shares = shares_of_windows(rows, levels.keys[:, :, : form.windows()], levels.ranges, tokens)
+        windows = _summaries(form, levels)
+        shares = shares_of_windows(rows, windows)
         shares = shares.unflatten(2, (-1, hypotheses)).permute(0, 3, 1, 2, 4).flatten(0, 1)  # (B h, H, t, s)
-        tokens = None if tokens is None else tokens.repeat_interleave(hypotheses, 0)
-        ranked = rank_by_sums(shares, form.sizes.ahead, tokens)
-        return Past(row, self._choice(ranked, form, levels, tokens), None)
+        tokens = None if windows.tokens is None else windows.tokens.repeat_interleave(hypotheses, 0)
+        order = ranked(shares.sum(2, keepdim=True), form.sizes.ahead, tokens)
+        return Past(row, self._choice(order, form, levels, tokens), None)
 
-    def _choice(self, ranked: Tensor, form: Form, levels: Levels, tokens: Tensor | None) -> Choice:
-        """The choice of blocks by the worth of windows, best first, (B h, H, Y, s)."""
+    def _choice(self, order: Tensor, form: Form, levels: Levels, tokens: Tensor | None) -> Choice:
+        """The choice of blocks from all windows, those worth most first, (B h, H, Y, s)."""
         assert form.sizes is not None
-        opened = ranked[..., : form.sizes.opened]
+        opened = order[..., : form.sizes.opened]
         return choice_of(opened, form.sizes, form.windows(), tokens, levels.keys.dtype)
 
     def reorder_incremental_state(self, incremental_state: IncrementalState, new_order: Tensor) -> IncrementalState:
@@ -388,6 +384,12 @@ class TwoLevelAttention(SourceAttention[Levels]):
     def _queries(self, query: Tensor) -> Tensor:
         """(T, B, C) to the queries of each head, (T, B, H, d)."""
         return self.q_proj(query).unflatten(2, (self.num_heads, self.head_dim))
+
+
+def _summaries(form: Form, levels: Levels) -> Summaries:
+    """What blocks choose by."""
+    assert levels.ranges is not None
+    return Summaries(levels.keys[:, :, : form.windows()], levels.ranges, form.tokens(levels.lengths))
 
 
 def _by_sentence(results: list[tuple[Tensor, Tensor | None]], chosen: list[Tensor]) -> tuple[Tensor, Tensor | None]:

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from linformer_fairseq.modules import CausalTwoLevelAttention
+from linformer_fairseq.modules.ops import thresholds
 from linformer_fairseq.modules.ops.thresholds import CPU
 from tests.reference import ask_for_a_hidden_token, look_at_inputs, make_attention, padding_mask
 from tests.steps import check_steps_equal_one_pass, decode
@@ -140,6 +141,16 @@ def test_many_hypotheses_take_their_steps_in_portions() -> None:
         torch.testing.assert_close(out, expected[position, None, sentence], rtol=1e-9, atol=1e-9)
         own = expected_weights[sentence, position, None, : position + 1]
         torch.testing.assert_close(weights, own, rtol=1e-9, atol=1e-9)
+
+
+@torch.no_grad()
+def test_blocks_choose_alone_as_they_do_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    attention, x = make(n=300, **NARROW), torch.randn(300, 2, 8, dtype=torch.float64)
+    expected, _ = attention(x, x, x, need_weights=False)
+    for scored in (1, 1000, None):
+        monkeypatch.setitem(thresholds._BY_TYPE, "cpu", CPU._replace(scored=scored))
+        out, _ = attention(x, x, x, need_weights=False)
+        torch.testing.assert_close(out, expected)
 
 
 def test_empty_inputs() -> None:

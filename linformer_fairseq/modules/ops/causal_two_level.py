@@ -25,7 +25,7 @@ from torch import Tensor
 
 from linformer_fairseq.modules.ops.precision import scores
 from linformer_fairseq.modules.ops.thresholds import thresholds
-from linformer_fairseq.modules.ops.two_level import LevelSizes, ranges_of, ranked, shares_of_windows
+from linformer_fairseq.modules.ops.two_level import LevelSizes, Summaries, ranges_of, ranked, shares_of_windows
 
 
 def exact_tokens(sizes: LevelSizes, exact_below: int) -> int:
@@ -77,14 +77,14 @@ class _Portions:
             query, key, value = (F.pad(x, (0, 0, 0, 0, 0, missing)) for x in (query, key, value))
         self.sizes, self.exact = sizes, exact
         self.queries = query[exact:].unflatten(0, (-1, block)).transpose(1, 2)  # (Y, X, q, d)
-        starts = torch.arange(exact, len(query), block, device=device)
+        starts = range(exact, len(query), block)
         self.blocks, self.windows = len(starts), len(key) // width
-        self.past = starts // width - 1  # windows that a block sees in two levels
-        most = self.windows - block // width - 1
+        self.past = _past(starts, width, device)
+        most = starts[-1] // width - 1
         windows = [x.unflatten(0, (-1, width)) for x in (key, value)]
         means = [x[:most].mean(1) for x in windows]
         choosing = query[exact - block + 1 : len(query) - block + 1]
-        self.ranked = _rank(choosing, means[0], ranges_of(windows[0][:most].transpose(1, 2)), self.past, block)
+        self.ranked = _rank(choosing, means[0], ranges_of(windows[0][:most].transpose(1, 2)), starts, width)
         near = self.past[:, None] + torch.arange(1 + block // width, device=device)
         near = near[:, None].expand(-1, self.ranked.size(1), -1)
         self.near = torch.cat([self.ranked[..., : sizes.opened], near], 2)  # windows of tokens, (Y, X, m + ...)
@@ -138,8 +138,13 @@ class _Portions:
         return weights.transpose(0, 1).flatten(1, 2)
 
 
+def _past(starts: range, width: int, device: torch.device) -> Tensor:
+    """The windows that blocks which begin at these tokens see in two levels, (Y,)."""
+    return torch.arange(starts.start, starts.stop, starts.step, device=device) // width - 1
+
+
 @torch.no_grad()
-def _rank(query: Tensor, means: Tensor, ranges: Tensor, past: Tensor, block: int) -> Tensor:
+def _rank(query: Tensor, means: Tensor, ranges: Tensor, starts: range, width: int) -> Tensor:
     """Each block's windows, those worth most to its first query and to the q - 1 before it first, then those that are
     not past: (Y, X, s).
 
@@ -147,13 +152,21 @@ def _rank(query: Tensor, means: Tensor, ranges: Tensor, past: Tensor, block: int
         query: those that choose, q for each block, (Y q, X, d).
         means: the mean keys of windows, (s, X, d).
         ranges: their lowest and their highest keys, (s, X, 2, d).
-        past: how many windows are past when each block begins, (Y,).
+        starts: the first token of each block.
+        width: tokens of a window, w.
     """
-    ahead = torch.arange(len(means), device=query.device) >= past[:, None]  # (Y, s)
-    means, ranges = (x.transpose(0, 1).unsqueeze(1) for x in (means, ranges))  # of one head
-    shares = shares_of_windows(query.unsqueeze(2), means, ranges, None, ahead.repeat_interleave(block, 0))
-    worth = shares.squeeze(1).unflatten(1, (-1, block)).sum(2).masked_fill(ahead, -1.0)  # (X, Y, s)
-    return ranked(worth).transpose(0, 1)
+    query, block = query.unsqueeze(2), starts.step  # of one head
+    means, ranges = (x.transpose(0, 1).unsqueeze(1) for x in (means, ranges))
+    worth, size = [], Summaries(means, ranges, None).blocks_at_a_time(block)
+    for begin in range(0, len(starts), size):
+        these = starts[begin : begin + size]
+        seen = these[-1] // width - 1
+        ahead = torch.arange(seen, device=query.device) >= _past(these, width, query.device)[:, None]
+        choosing, hidden = query[begin * block : (begin + size) * block], ahead.repeat_interleave(block, 0)
+        shares = shares_of_windows(choosing, Summaries(means[:, :, :seen], ranges[:, :, :seen], None), hidden)
+        of_seen = shares.squeeze(1).unflatten(1, (-1, block)).sum(2).masked_fill(ahead, -1.0)  # (X, Y, seen)
+        worth.append(F.pad(of_seen, (0, means.size(2) - seen), value=-1.0))
+    return ranked(torch.cat(worth, 1)).transpose(0, 1)
 
 
 def _gather(x: Tensor, index: Tensor) -> Tensor:

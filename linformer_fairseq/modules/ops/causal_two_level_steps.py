@@ -19,7 +19,7 @@ from torch import Tensor
 from linformer_fairseq.modules.ops.causal_two_level import shares_over_tokens
 from linformer_fairseq.modules.ops.precision import scores
 from linformer_fairseq.modules.ops.thresholds import thresholds
-from linformer_fairseq.modules.ops.two_level import LevelSizes, ranges_of, rank_by_sums, shares_of_windows
+from linformer_fairseq.modules.ops.two_level import LevelSizes, Summaries, ranges_of, ranked, shares_of_windows
 
 FIRST_TOKENS = 128
 """Tokens whose windows there is room for at first, about; room doubles where it does not suffice."""
@@ -197,7 +197,7 @@ def _rank(history: History, queries: Tensor, past: int) -> Tensor:
     (q, B, H, d)."""
     every = torch.arange(past, device=queries.device).expand(*queries.shape[1:3], -1)
     means, ranges = _gather(history.places, every, history.mean_keys, history.key_ranges)
-    return rank_by_sums(shares_of_windows(queries, means, ranges, None)).squeeze(2)
+    return ranked(shares_of_windows(queries, Summaries(means, ranges, None)).sum(2))
 
 
 def _gather(places: Tensor, windows: Tensor, *stores: Tensor) -> list[Tensor]:

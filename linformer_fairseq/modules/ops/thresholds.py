@@ -18,6 +18,8 @@ class Thresholds(NamedTuple):
     """Tokens of a chunk, at most, with which longer texts are fastest."""
     portions: int
     """In how many portions causal two-level attention is computed: each has the columns that its last block needs."""
+    scored: int | None
+    """How many scores of windows blocks make at a time when they choose, about; None for all."""
     gathered: int | None
     """How many numbers of keys a step of causal two-level attention gathers at a time, about; None for all."""
     shares_rows: bool
@@ -26,7 +28,14 @@ class Thresholds(NamedTuple):
 
 
 CPU = Thresholds(
-    folding=2, number_moved=0, longest_single_chunk=192, chunk_size=64, portions=4, gathered=1 << 20, shares_rows=True
+    folding=2,
+    number_moved=0,
+    longest_single_chunk=192,
+    chunk_size=64,
+    portions=4,
+    scored=1 << 20,
+    gathered=1 << 20,
+    shares_rows=True,
 )
 """As timed. Folding counts twice for the matrices that it makes, which are written, reordered and read again; what else
 is moved stays in the processor's caches."""
@@ -38,7 +47,14 @@ is moved stays in the processor's caches."""
 # is least at about 64 tokens; and a text in one piece, 2 c (d + k) and 4 c, costs less up to 192. Portions save columns
 # of means, some tenth of all at 4,096 tokens, and cost twenty operations each, which a GPU waits for.
 GPU = Thresholds(
-    folding=1, number_moved=32, longest_single_chunk=192, chunk_size=64, portions=1, gathered=None, shares_rows=False
+    folding=1,
+    number_moved=32,
+    longest_single_chunk=192,
+    chunk_size=64,
+    portions=1,
+    scored=None,
+    gathered=None,
+    shares_rows=False,
 )
 
 _BY_TYPE = {"cpu": CPU}

@@ -30,6 +30,7 @@ R = s' + s w rows of a table, with s' = s rounded up to whole groups.
 """
 
 import math
+import sys
 from typing import NamedTuple
 
 import torch
@@ -37,6 +38,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from linformer_fairseq.modules.ops.precision import at_least_float32, scores
+from linformer_fairseq.modules.ops.thresholds import thresholds
 
 LARGEST_GROUP = 32
 """Rows that are gathered at a time, at most: on a CPU larger groups are no faster."""
@@ -113,19 +115,35 @@ def ranges_of(keys: Tensor) -> Tensor:
     return torch.stack([keys.amin(-2), keys.amax(-2)], -2)
 
 
+class Summaries(NamedTuple):
+    """What is known of windows when blocks choose among them."""
+
+    means: Tensor
+    """Their mean keys, (B, H, s, d)."""
+    ranges: Tensor
+    """Their lowest and their highest keys, (B, H, s, 2, d)."""
+    tokens: Tensor | None
+    """The tokens of each, (B, s); None where all have the same number."""
+
+    def blocks_at_a_time(self, block: int) -> int:
+        """For how many blocks of q queries the windows are judged at a time.
+
+        On a CPU, for so few that their scores stay in its caches.
+        """
+        most, (sentences, heads, windows, _) = thresholds(self.means.device).scored, self.means.shape
+        scores_of_block = max(1, sentences * heads * windows * block)
+        return sys.maxsize // block if most is None else max(1, most // scores_of_block)
+
+
 @torch.no_grad()
-def shares_of_windows(
-    query: Tensor, means: Tensor, ranges: Tensor, tokens: Tensor | None, hidden: Tensor | None = None
-) -> Tensor:
+def shares_of_windows(query: Tensor, windows: Summaries, hidden: Tensor | None = None) -> Tensor:
     """What P̄ each query gives to each window, (B, H, T, s), 2 in all, in float32 or better.
 
     Args:
         query: (T, B, H, d), not scaled.
-        means: the mean keys of the windows, (B, H, s, d).
-        ranges: their lowest and their highest keys, (B, H, s, 2, d).
-        tokens: those of each window (B, s); None where all have the same number.
         hidden: true for windows that a query does not see, (T, s).
     """
+    means, ranges, tokens = windows
     query = query.permute(1, 2, 0, 3)
     unseen = None if tokens is None else (tokens == 0)[:, None, None]
     if hidden is not None:
@@ -143,55 +161,50 @@ def shares_of_windows(
     return total.add_(shares(scores(sides * 2**0.5, ranges.flatten(3))))  # divided by the root of 2 d
 
 
-def rank_by_own_queries(shares: Tensor, block: int, padding: Tensor | None) -> Tensor:
-    """Each block's windows, those worth most to its queries first: (B, H, Y, s).
+@torch.no_grad()
+def worth_to_own_queries(
+    query: Tensor, windows: Summaries, block: int, padding: Tensor | None = None, begin: int = 0
+) -> Tensor:
+    """What each window is worth to the queries of each block, the sum of their P̄: (B, H, Y, s).
 
     Args:
-        shares: P̄, (B, H, T, s).
+        query: (T, B, H, d), not scaled.
         padding: true for queries that do not count, (B, T).
+        begin: the first query that counts, one of the first block.
     """
-    if padding is not None:
-        shares = shares.masked_fill(padding[:, None, :, None], 0.0)
-    return ranked(_by_blocks(shares, block, 2).sum(3))
+    size, worth = block * windows.blocks_at_a_time(block), []
+    for start in range(0, len(query), size):
+        shares = shares_of_windows(query[start : start + size], windows)
+        if padding is not None:
+            shares.masked_fill_(padding[:, None, start : start + size, None], 0.0)
+        if begin and not start:
+            shares[:, :, :begin] = 0.0
+        worth.append(_by_blocks(shares, block, 2).sum(3))
+    return torch.cat(worth, 2)
 
 
-def rank_by_past_queries(shares: Tensor, sizes: LevelSizes, tokens: Tensor | None) -> Tensor:
-    """Each block's windows, those worth most to its first query and to the q - 1 before it first: (B, H, Y, s).
+@torch.no_grad()
+def worth_to_past_queries(query: Tensor, windows: Summaries, block: int) -> Tensor:
+    """What each window is worth to the first query of each block and to the q - 1 before it, likewise: (B, H, Y, s)."""
+    before, end = block - 1, -(-len(query) // block) * block
+    choosing = F.pad(query, (0, 0, 0, 0, 0, 0, before, 0))[:end]
+    return worth_to_own_queries(choosing, windows, block, begin=before)
+
+
+def ranked(worth: Tensor, ahead: int = 0, tokens: Tensor | None = None) -> Tensor:
+    """The windows, those that are worth most first, and of those worth the same the first: (..., s), like `worth`.
 
     Args:
-        shares: P̄, (B, H, T, s).
+        worth: what each window is worth; with `ahead`, (B, H, Y, s).
+        ahead: windows that a translation may pass in a block: half of what the best of so many before a window are
+            worth counts for it, too.
         tokens: those of each window (B, s); None where none is empty.
     """
-    past = F.pad(shares, (sizes.ahead, 0, sizes.block - 1, 0)).unfold(2, sizes.block, sizes.block)
-    return ranked(_with_those_before(past.sum(4), sizes.ahead, tokens))
-
-
-def rank_by_sums(shares: Tensor, ahead: int = 0, tokens: Tensor | None = None) -> Tensor:
-    """The windows of one block, those worth most to all of these queries first: (B, H, 1, s).
-
-    Args:
-        shares: P̄ of its first query and of those before it that count, (B, H, up to q, s).
-        ahead: windows that a translation may pass in a block.
-        tokens: those of each window (B, s); None where none is empty.
-    """
-    shares = F.pad(shares, (ahead, 0)) if ahead else shares
-    return ranked(_with_those_before(shares.sum(2, keepdim=True), ahead, tokens))
-
-
-def _with_those_before(worth: Tensor, ahead: int, tokens: Tensor | None) -> Tensor:
-    """What windows are worth with half of what the best of the `ahead` windows before them is: (B, H, Y, s).
-
-    Args:
-        worth: what they are worth without, after `ahead` columns that count as windows worth nothing.
-    """
-    if not ahead:
-        return worth
-    worth = torch.add(worth[..., ahead:], worth[..., :-1].unfold(3, ahead, 1).amax(4), alpha=0.5)
-    return worth if tokens is None else worth.masked_fill((tokens == 0)[:, None, None], 0.0)
-
-
-def ranked(worth: Tensor) -> Tensor:
-    """The places of the last dimension in descending order; those of equal worth in their own."""
+    if ahead:
+        before = F.pad(worth, (ahead, -1)).unfold(3, ahead, 1).amax(4)
+        worth = torch.add(worth, before, alpha=0.5)
+        if tokens is not None:
+            worth = worth.masked_fill((tokens == 0)[:, None, None], 0.0)
     return worth.sort(dim=-1, descending=True, stable=True).indices
 
 

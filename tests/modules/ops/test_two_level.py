@@ -5,20 +5,22 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from linformer_fairseq.modules.ops import thresholds
 from linformer_fairseq.modules.ops.naive import full_attention
 from linformer_fairseq.modules.ops.two_level import (
     LevelSizes,
+    Summaries,
     attend_by_blocks,
     choice_of,
     open_windows,
     ranges_of_windows,
-    rank_by_own_queries,
-    rank_by_past_queries,
-    rank_by_sums,
+    ranked,
     shares_of_windows,
     token_table,
     weights_by_blocks,
     window_sizes,
+    worth_to_own_queries,
+    worth_to_past_queries,
 )
 
 
@@ -71,41 +73,58 @@ def test_shares_of_windows_of_one_token_are_those_of_full_attention() -> None:
     ranges, products = ranges_of_windows(table, 1, 9, tokens), torch.einsum("tbhd,nbhd->bhtn", query, keys) / 2
     for some, mask in ((None, torch.tensor(False)), (hidden, hidden)):
         expected = torch.softmax(products.masked_fill((tokens == 0)[:, None, None] | mask, -torch.inf), 3)
-        torch.testing.assert_close(shares_of_windows(query, table, ranges, tokens, some), 2 * expected)
+        torch.testing.assert_close(shares_of_windows(query, Summaries(table, ranges, tokens), some), 2 * expected)
 
 
-@given(length=st.integers(1, 30), block=st.integers(1, 8), windows=st.integers(1, 6), width=st.integers(1, 9))
-def test_blocks_choose_by_their_own_or_by_past_queries(length: int, block: int, windows: int, width: int) -> None:
-    shares = torch.rand(2, 3, length, windows, dtype=torch.float64)
-    counted = torch.randint(length + 1, (2,))
-    padding = torch.arange(length) >= counted[:, None]
-    sizes = LevelSizes(width, 1, block)
-    own, past = rank_by_own_queries(shares, block, padding), rank_by_past_queries(shares, sizes, None)
-    for number, start in enumerate(range(0, length, block)):
-        choosing = shares[:, :, max(0, start - block + 1) : start + 1]
-        worth = choosing.sum(2)
-        for i in reversed(range(1, windows)):
-            passed = worth[..., max(0, i - sizes.ahead) : i]
-            if sizes.ahead:
-                worth[..., i] += passed.amax(2) / 2
-        assert torch.equal(past[:, :, number], worth.argsort(dim=2, descending=True))
-        assert torch.equal(past[:, :, number : number + 1], rank_by_sums(choosing, sizes.ahead))
-        for sentence, count in enumerate(counted.tolist()):
-            worth = shares[sentence, :, start : min(start + block, max(start, count))].sum(1)
-            assert torch.equal(own[sentence, :, number], worth.argsort(dim=1, descending=True, stable=True))
+@given(
+    length=st.integers(1, 30),
+    block=st.integers(1, 8),
+    windows=st.integers(1, 6),
+    scored=st.sampled_from([None, 1, 100]),
+)
+def test_blocks_choose_by_their_own_or_by_past_queries(
+    length: int, block: int, windows: int, scored: int | None
+) -> None:
+    """Whether the windows are judged for all blocks at once or for some at a time."""
+    query, keys = (torch.randn(x, 2, 3, 4, dtype=torch.float64) for x in (length, 2 * windows))
+    table = token_table(keys, LevelSizes(2, 1, 1), None)
+    means, ranges = table[:, :, :windows], ranges_of_windows(table, 2, windows, None)
+    summaries = Summaries(means, ranges, None)
+    padding = torch.arange(length) >= torch.randint(length + 1, (2,))[:, None]
+    shares = shares_of_windows(query, summaries)
+    counted = shares.masked_fill(padding[:, None, :, None], 0.0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(thresholds._BY_TYPE, "cpu", thresholds.CPU._replace(scored=scored))
+        own = worth_to_own_queries(query, summaries, block, padding)
+        past = worth_to_past_queries(query, summaries, block)
+    starts = range(0, length, block)
+    assert own.shape == past.shape == (2, 3, len(starts), windows)
+    for number, start in enumerate(starts):
+        torch.testing.assert_close(own[:, :, number], counted[:, :, start : start + block].sum(2))
+        torch.testing.assert_close(past[:, :, number], shares[:, :, max(0, start - block + 1) : start + 1].sum(2))
+
+
+@given(windows=st.integers(1, 9), ahead=st.integers(0, 12))
+def test_a_window_is_worth_half_of_what_the_best_before_it_is_as_well(windows: int, ahead: int) -> None:
+    worth = torch.rand(2, 3, 4, windows, dtype=torch.float64)
+    expected = worth.clone()
+    for i in range(1, windows):
+        if ahead:
+            expected[..., i] += worth[..., max(0, i - ahead) : i].amax(3) / 2
+    assert torch.equal(ranked(worth, ahead), expected.argsort(dim=3, descending=True))
 
 
 def test_of_windows_worth_the_same_the_first_is_opened() -> None:
-    assert rank_by_sums(torch.ones(1, 1, 3, 40)).flatten().tolist() == [*range(40)]
+    assert ranked(torch.ones(1, 1, 3, 40)).tolist() == [[3 * [[*range(40)]]]]
 
 
 def test_the_windows_after_those_attended_to_are_opened_but_none_beyond_the_end() -> None:
-    shares = torch.tensor([0.1, 0.7, 0.0, 0.2, 0.0, 0.0]).expand(1, 1, 8, 6)
+    worth = torch.tensor([0.1, 0.7, 0.0, 0.2, 0.0, 0.0]).expand(1, 1, 1, 6)
     sizes, tokens = LevelSizes(4, 3, 8), torch.tensor([[4, 4, 4, 2, 0, 0]])
     assert sizes.ahead == 2
-    for ranked in (rank_by_past_queries(shares, sizes, tokens)[:, :, :1], rank_by_sums(shares, 2, tokens)):
-        assert ranked[..., :4].flatten().tolist() == [1, 3, 2, 0]
-        assert {*ranked[..., -2:].flatten().tolist()} == {4, 5}
+    order = ranked(worth, sizes.ahead, tokens).flatten().tolist()
+    assert order[:4] == [1, 3, 2, 0]
+    assert {*order[4:]} == {4, 5}
     assert LevelSizes(4, 3, 1).ahead == 0
 
 
@@ -118,8 +137,8 @@ def test_means_know_how_many_tokens_they_stand_for() -> None:
     sizes = LevelSizes(width, 2, 5)
     counts = window_sizes(torch.tensor(lengths), 6, width)
     table = token_table(keys, sizes, counts)
-    shares = shares_of_windows(query, table[:, :, :6], ranges_of_windows(table, width, 6, counts), counts)
-    opened = rank_by_past_queries(shares, sizes, counts)[..., :2]
+    windows = Summaries(table[:, :, :6], ranges_of_windows(table, width, 6, counts), counts)
+    opened = ranked(worth_to_past_queries(query, windows, sizes.block), sizes.ahead, counts)[..., :2]
     source = open_windows(table, table, choice_of(opened, sizes, 6, counts, table.dtype), sizes.group)
     out = attend_by_blocks(query, source, 5, 0.0)
     weights = weights_by_blocks(query, source, opened, 5, width, 6, counts)
@@ -136,7 +155,7 @@ def test_shares_of_scores_beyond_half_precision(dtype: torch.dtype, autocast: bo
     query, table = 300 * torch.randn(9, 2, 2, 64).to(dtype), 300 * torch.randn(2, 2, 25, 64).to(dtype)
     tokens = torch.tensor([[4, 4, 4, 2, 0]] * 2)
     with torch.autocast("cpu", dtype, enabled=autocast):
-        shares = shares_of_windows(query, table[:, :, :5], ranges_of_windows(table, 4, 5, tokens), tokens)
+        shares = shares_of_windows(query, Summaries(table[:, :, :5], ranges_of_windows(table, 4, 5, tokens), tokens))
     assert shares.dtype == torch.float32
     torch.testing.assert_close(shares.sum(3), torch.full((2, 2, 9), 2.0))
     assert not shares[..., 4].any()
