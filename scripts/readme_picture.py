@@ -49,6 +49,7 @@ FULL = {FUSED.name: "full attention, fused", TRANSFORMER: "full attention, fairs
 STYLES = {
     "two-level": ("C0", "s"),
     "two-level-all": ("C2", "^"),
+    "transformer-convolution": ("C8", "*"),
     "two-level-convolution": ("C6", "X"),
     "linformer": ("C3", "o"),
     "linformer-all": ("C1", "v"),

@@ -217,25 +217,8 @@ def parse(argv: Sequence[str]) -> Study:
         raise UserError("--report-only writes the report of what is stored: leave out --merge, or --report-only.")
     if run.step != "compare":
         raise UserError(f"{run.step} is a step of the recipe's: the study always does all of them.")
-    settings, longest = run.settings, run.settings.text.max_subwords
-    if not 0 < longest <= own.lengths[-1]:
-        raise UserError(
-            f"--max-subwords {longest} must be from 1 to the last of --lengths, {own.lengths[-1]}, for which the "
-            "models are made: change one of them."
-        )
-    for flag, positions in settings.training.longest.items():
-        if positions < own.lengths[-1]:
-            raise UserError(
-                f"{flag} {positions} is less than the last of --lengths, {own.lengths[-1]}, for which the models are "
-                "made: change one of them."
-            )
-    start_max_tokens = own.start_max_tokens or settings.training.max_tokens
-    for name, tokens in (("--max-tokens", settings.training.max_tokens), ("--start-max-tokens", start_max_tokens)):
-        if longest > tokens:
-            raise UserError(
-                f"--max-subwords {longest} is more than {name} {tokens}, so that no batch would hold the longest "
-                "example: change one of them."
-            )
+    settings, start_max_tokens = run.settings, own.start_max_tokens or run.settings.training.max_tokens
+    _check_lengths(settings, start_max_tokens, own.lengths[-1])
     average, saves = settings.translation.average, own.start_updates // settings.training.validate_updates
     if average > saves:
         raise UserError(
@@ -274,6 +257,28 @@ def parse(argv: Sequence[str]) -> Study:
         threads=run.threads,
         jobs=run.jobs,
     )
+
+
+def _check_lengths(settings: Settings, start_max_tokens: int, models: int) -> None:
+    """Refuses examples that are longer than a batch, or than the positions that models are made for."""
+    longest = settings.text.max_subwords
+    if not 0 < longest <= models:
+        raise UserError(
+            f"--max-subwords {longest} must be from 1 to the last of --lengths, {models}, for which the models are "
+            "made: change one of them."
+        )
+    for flag, positions in settings.training.longest.items():
+        if positions < models:
+            raise UserError(
+                f"{flag} {positions} is less than the last of --lengths, {models}, for which the models are made: "
+                "change one of them."
+            )
+    for name, tokens in (("--max-tokens", settings.training.max_tokens), ("--start-max-tokens", start_max_tokens)):
+        if longest > tokens:
+            raise UserError(
+                f"--max-subwords {longest} is more than {name} {tokens}, so that no batch would hold the longest "
+                "example: change one of them."
+            )
 
 
 def _check_given(given: set[str]) -> None:

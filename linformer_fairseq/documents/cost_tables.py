@@ -15,11 +15,12 @@ def costs(found: Found) -> list[str]:
     parts = [
         "## Time and memory",
         "Of the trained models, on random tokens: all documents have the same length and are translated into as many "
-        f"tokens, by fairseq's own search. Training in {asked['precision']}, translation in "
-        f"{asked['translation_precision']}; {'; '.join(machines)}; threads: {asked['threads']}. Brackets hold "
-        "multiples of the Transformer's in the same run; those of training are of the one with torch's fused "
-        "attention in cross-attention too, where fairseq's own has an explicit softmax. The models take turns in "
-        "training; each translates once.",
+        "tokens, by fairseq's SequenceGenerator. Models of this package keep one copy of what the hypotheses of a "
+        "document share; so does the Transformer with all attention fused, so that its translation tells what that "
+        f"alone gains. Training in {asked['precision']}, translation in {asked['translation_precision']}; "
+        f"{'; '.join(machines)}; threads: {asked['threads']}. Brackets hold multiples of the Transformer's in the same "
+        "run; those of training are of the one with torch's fused attention in cross-attention too, where fairseq's "
+        "own has an explicit softmax. The models take turns in training; each translates once.",
         "Training, target tokens per second:",
         _cost_table(found, training, "tokens_per_second", 1.0, ",.0f"),
         "Peak memory of a training step in MB, as torch allocates it beyond weights and Adam's means:",

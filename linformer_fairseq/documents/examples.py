@@ -1,11 +1,13 @@
 """Training examples of documents at several resolutions: some sentences each, or all of them (Sun et al., 2022)."""
 
 from collections.abc import Iterator, Sequence
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.recipe.documents import SEPARATOR, Document
 from linformer_fairseq.recipe.texts import Pair
+from linformer_fairseq.tasks.parts import filled
 
 
 class Part(NamedTuple):
@@ -13,6 +15,14 @@ class Part(NamedTuple):
 
     start: int
     end: int
+
+
+class SentenceTooLongError(ValueError):
+    """A sentence of a document is longer than a part may be; `number` says which, counted from 1."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"sentence {number} is longer than a part")
+        self.number = number
 
 
 def parts(lengths: Sequence[int], longest: int, most: int | None = None) -> Iterator[Part]:
@@ -24,17 +34,13 @@ def parts(lengths: Sequence[int], longest: int, most: int | None = None) -> Iter
         most: sentences of a part; None for any number.
 
     Raises:
-        ValueError: a sentence is longer than a part; it says which one, counted from 1.
+        SentenceTooLongError: a sentence is longer than a part.
     """
-    start, used = 0, 0
-    for number, length in enumerate(lengths):
+    for number, length in enumerate(lengths, 1):
         if length + 1 > longest:
-            raise ValueError(number + 1)
-        if number > start and (used + length + 1 > longest or number - start == most):
-            yield Part(start, number)
-            start, used = number, 0
-        used += length + 1
-    yield Part(start, len(lengths))
+            raise SentenceTooLongError(number)
+    for start, end in pairwise(accumulate(filled(lengths, longest, most), initial=0)):
+        yield Part(start, end)
 
 
 def joined(document: Document) -> Pair:
@@ -47,7 +53,7 @@ def cut(document: Document, longest: int, most: int | None = None) -> Iterator[P
     """Yields the parts of a document of subwords as lines; the arguments are those of `parts`, and hold on both sides.
 
     Raises:
-        ValueError: as `parts` does.
+        SentenceTooLongError: as `parts` does.
     """
     lengths = [max(len(side.split()) for side in pair) for pair in document]
     for start, end in parts(lengths, longest, most):
@@ -66,9 +72,9 @@ def examples(document: Document, resolutions: Sequence[int | None], longest: int
     yield from dict.fromkeys(pair for way in ways for pair in way)
 
 
-def refusal(split: str, document: int, error: ValueError, longest: int) -> UserError:
+def refusal(split: str, document: int, error: SentenceTooLongError, longest: int) -> UserError:
     """Returns what to say of a document, counted from 1, that `cut` could not cut."""
     return UserError(
-        f"Sentence {error} of document {document:,} of the {split} set has more than the {longest:,} subwords of the "
-        "longest example, its end included: shorten it, or raise --max-subwords."
+        f"Sentence {error.number} of document {document:,} of the {split} set has more than the {longest:,} subwords "
+        "of the longest example, its end included: shorten it, or raise --max-subwords."
     )

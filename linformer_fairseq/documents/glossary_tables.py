@@ -14,7 +14,7 @@ def glossary(found: Found) -> list[str]:
     ways = ways_in(found, GLOSSARY)
     if not ways:
         return []
-    by_arm = {arm: rows for arm, rows in rows_of(found, ways[-1]).items() if all("glossary" in row for row in rows)}
+    by_arm = rows_of(found, ways[-1])
     first = next(iter(by_arm.values()))[0]["glossary"]
     headers = [f"{Bucket(own['shortest'], own['longest'])} ({own['number']:,})" for own in first]
     lines = [["any name of the glossary", *(f"{100 * own['chance']:.1f}" for own in first), UNKNOWN]]

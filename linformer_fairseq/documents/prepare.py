@@ -19,7 +19,7 @@ from linformer_fairseq.recipe.steps import build_folder
 from linformer_fairseq.recipe.texts import Pair
 
 from . import sets
-from .examples import cut, examples, joined, refusal
+from .examples import SentenceTooLongError, cut, examples, joined, refusal
 from .sets import TESTED
 
 SHORT, EXAMPLES = "sentences", "examples"
@@ -105,7 +105,7 @@ def _write_examples(text: Text, resolutions: Sequence[int | None], splits: Seque
                     for pair in own:
                         counts[split] += 1
                         yield split, pair
-                except ValueError as error:
+                except SentenceTooLongError as error:
                     raise refusal(split, number, error, longest) from None
 
     texts.write_pairs(to, langs, pairs())

@@ -10,7 +10,7 @@ from linformer_fairseq.cli.tables import UNKNOWN, table
 from linformer_fairseq.recipe.datasets.documents import GLOSSARIES
 
 from . import plots
-from .arms import ARMS, for_length
+from .arms import ARMS, FUSED, START, for_length
 from .base_tables import beside_bases
 from .cells import number
 from .cost_tables import costs
@@ -137,6 +137,8 @@ def _flags(found: Found) -> list[str]:
     lines = [
         [own["label"], own["what"], f"`{own['flags']}`" if own["flags"] else UNKNOWN] for own in found["arms"].values()
     ]
+    others = {row["arm"] for row in (*found["trainings"], *(found.get("costs") or {"rows": ()})["rows"])}
+    lines += [[own.label, own.what, UNKNOWN] for own in (START, FUSED) if own.name in others]
     return ["## Models", table(["Model", "What it is", "Flags"], lines)]
 
 

@@ -27,7 +27,7 @@ from .merge import SETTINGS, merged
 from .scores import by_length, glossary_shares, scores, share_of, thirds
 from .sets import GLOSSARY, DocumentSet
 from .settings import FOLDER, decisive
-from .translate import FACTS, FORCED, Way, read_hypotheses, translation_folder, ways_of
+from .translate import FACTS, Way, read_hypotheses, translation_folder, ways_of
 
 Sets = Mapping[str, DocumentSet]
 
@@ -133,7 +133,7 @@ def _row(training: Training, way: Way, study: Study, documents: DocumentSet) -> 
         "seconds": facts["seconds"],
         "halved": facts["halved"],
     }
-    if way.set_name == GLOSSARY and way.mode == FORCED:
+    if way.set_name == GLOSSARY:
         row["glossary"] = glossary_shares(hypotheses, documents)
     return row
 

@@ -34,17 +34,23 @@ def even_parts(lengths: Sequence[int], limit: int) -> list[int]:
         lengths: of the sentences, each below the limit.
         limit: the most tokens of a part.
     """
-    fewest = len(_filled(lengths, limit))
+    fewest = len(filled(lengths, limit))
     enough = range(max(lengths) + 1, limit)
-    longest = bisect_left(enough, True, key=lambda size: len(_filled(lengths, size)) <= fewest) + enough.start
-    return _filled(lengths, longest)
+    longest = bisect_left(enough, True, key=lambda size: len(filled(lengths, size)) <= fewest) + enough.start
+    return filled(lengths, longest)
 
 
-def _filled(lengths: Sequence[int], limit: int) -> list[int]:
-    """Returns how many sentences go into each part where every part takes as many as it can."""
+def filled(lengths: Sequence[int], limit: int, most: int | None = None) -> list[int]:
+    """Returns how many sentences go into each part where every part takes as many as it can.
+
+    Args:
+        lengths: of the sentences, each below the limit.
+        limit: the most tokens of a part.
+        most: the most sentences of a part; None for any number.
+    """
     sizes, room = [0], limit
     for length in lengths:
-        if length + 1 > room:
+        if length + 1 > room or sizes[-1] == most:
             sizes.append(0)
             room = limit
         sizes[-1] += 1
