@@ -208,7 +208,8 @@ class TwoLevelAttention(SourceAttention[Levels]):
         else:
             order = ranked(worth_to_past_queries(query, windows, block), form.sizes.ahead, windows.tokens)
         choice = self._choice(order, form, levels, windows.tokens)
-        return self._attend_to_levels(query, choice, block, form, levels, call, convolved)
+        out, weights = self._attend_to_levels(query, choice, block, form, levels, call.need_weights)
+        return self.output(out, convolved), None if weights is None else self._over_tokens(weights, levels, call)
 
     def _attend_in_search(self, call: Call, state: IncrementalState) -> tuple[Tensor, Tensor | None]:
         """The same for the next queries of a search."""
@@ -235,10 +236,11 @@ class TwoLevelAttention(SourceAttention[Levels]):
                 steps = []
                 for number, query in enumerate(self._queries(call.query).split(1)):
                     past = self._choose(query, position + number, past, form, levels)
-                    descent = past.descent
-                    steps.append(self._attend_to_levels(query, past.choice, 1, form, levels, call, descent=descent))
-                out = torch.cat([out for out, _ in steps])
-                weights = torch.cat([x for _, x in steps if x is not None], -2) if call.need_weights else None
+                    steps.append(self._step(query, past, form, levels, call.need_weights))
+                out = self.output(torch.cat([out for out, _ in steps], 2))
+                weights = None
+                if call.need_weights:
+                    weights = self._over_tokens(torch.cat([x for _, x in steps if x is not None], 2), levels, call)
             results.append((out, weights))
             kept.append(Part(form, rows, past))
         self.cache(state, {"parts": kept, "position": position + len(call.query)})
@@ -333,28 +335,36 @@ class TwoLevelAttention(SourceAttention[Levels]):
         block: int,
         form: Form,
         levels: Levels,
-        call: Call,
-        convolved: Tensor | None = None,
-        descent: Descent | None = None,
+        need_weights: bool,
+        sentences: Tensor | None = None,
     ) -> tuple[Tensor, Tensor | None]:
-        """The output (T, B, C), and the weights if they are needed, for queries (T, B, H, d) in blocks.
+        """What each head gives, (B, H, T, d), and its weights over tokens if they are needed, for queries (T, B, H, d)
+        in blocks.
 
         Args:
-            descent: in a search, whose queries are a block together; None where each is one.
+            sentences: those of the queries, where they are not the levels' one after the other.
         """
         assert form.sizes is not None
-        sentences, tokens = None, form.tokens(levels.lengths)
-        if descent is not None:
-            sentences = descent.sentences(query.size(1) // len(levels.keys))
-            query, block = descent.folded(query), descent.most
-            tokens = None if tokens is None else tokens.index_select(0, sentences)
         source = open_windows(levels.keys, levels.values, choice, form.sizes.group, sentences)
-        heads = attend_by_blocks(query, source, block, self.dropout_probability)
-        out = self.output(heads if descent is None else descent.unfolded(heads), convolved)
-        if not call.need_weights:
+        out = attend_by_blocks(query, source, block, self.dropout_probability)
+        if not need_weights:
             return out, None
-        weights = weights_by_blocks(query, source, choice.opened, block, form.sizes.width, form.windows(), tokens)
-        return out, self._over_tokens(weights if descent is None else descent.unfolded(weights), levels, call)
+        tokens = form.tokens(levels.lengths if sentences is None else levels.lengths.index_select(0, sentences))
+        width, windows = form.sizes.width, form.windows()
+        return out, weights_by_blocks(query, source, choice.opened, block, width, windows, tokens)
+
+    def _step(
+        self, query: Tensor, past: Past, form: Form, levels: Levels, need_weights: bool
+    ) -> tuple[Tensor, Tensor | None]:
+        """The same for the next query of B h hypotheses, (1, B h, H, d)."""
+        descent = past.descent
+        if descent is None:
+            return self._attend_to_levels(query, past.choice, 1, form, levels, need_weights)
+        sentences = descent.sentences(query.size(1) // len(levels.keys))
+        out, weights = self._attend_to_levels(
+            descent.folded(query), past.choice, descent.most, form, levels, need_weights, sentences
+        )
+        return descent.unfolded(out), None if weights is None else descent.unfolded(weights)
 
     def _attend_to_tokens(
         self, query: Tensor, levels: Levels, call: Call, convolved: Tensor | None = None
