@@ -77,7 +77,14 @@ _TRAINED = (
 )
 ARMS = {arm.name: arm for arm in (*_TRAINED, SENTENCES, CONVERTED)}
 """All that can be compared."""
-SEVERAL_SEEDS = (TRANSFORMER, "two-level", "two-level-all", SENTENCES.name)
+SEVERAL_SEEDS = (
+    TRANSFORMER,
+    "two-level",
+    "two-level-all",
+    "transformer-convolution",
+    "two-level-convolution",
+    SENTENCES.name,
+)
 """Those that have all seeds; the others have the first one alone."""
 BASES = {"two-level-convolution": "transformer-convolution"}
 """Models that are compared with another one than the Transformer, too, from which they differ in attention alone."""

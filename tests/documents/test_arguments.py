@@ -15,7 +15,15 @@ def test_several_seeds_for_the_main_models_and_one_for_the_others(tmp_path: Path
     seeds: dict[str, list[int]] = {}
     for training in study.trainings:
         seeds.setdefault(training.variant.name, []).append(training.seed)
-    for name in ("transformer", "two-level", "two-level-all", "sentences"):
+    several = (
+        "transformer",
+        "two-level",
+        "two-level-all",
+        "transformer-convolution",
+        "two-level-convolution",
+        "sentences",
+    )
+    for name in several:
         assert seeds.pop(name) == [3, 5]
     assert set(map(tuple, seeds.values())) == {(3,)}
     assert set(study.starts) == {3, 5}
