@@ -15,12 +15,16 @@ from linformer_fairseq.models.linformer_transformer import PRESETS
 
 TRANSFORMER = "fairseq's Transformer"
 TWO_LEVELS = "two levels"
+FUSED = "Transformer, all attention fused"
+"""With torch's fused attention everywhere; fairseq's own has an explicit softmax in cross-attention."""
 BASELINE = "transformer_wmt_en_de"
 """fairseq's architecture whose counterparts are compared."""
-Flags = dict[str, str]
+Flags = dict[str, str | int]
 """Options of a model beside its sizes, under fairseq's names."""
 TWO_LEVEL_FLAGS: Flags = {"linformer_projection": "two-level"}
 """All other options are those of the architecture."""
+FUSED_FLAGS: Flags = {**TWO_LEVEL_FLAGS, "linformer_exact_below": 1_000_000}
+"""Two levels that are full attention at any length."""
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import torch
 from linformer_fairseq.cli.progress import say
 
 from ..memory import release
-from ..models import TWO_LEVEL_FLAGS, build, contenders, own_k
+from ..models import FUSED, FUSED_FLAGS, TWO_LEVEL_FLAGS, build, contenders, own_k
 from ..rows import TimedRow
 from ..run_options import RunOptions
 from ..timing import Spread, Timings, take_turns, too_long, with_peaks
@@ -97,7 +97,7 @@ def measure(
     positions = max(POSITIONS, batches.longest, settings.largest_model_k, own_k(TWO_LEVEL_FLAGS))
     trainers = {
         name: Trainer(build(flags, settings.model, task, positions).to(device), task, precision)
-        for name, flags in contenders(settings.model_k).items()
+        for name, flags in (contenders(settings.model_k) | {FUSED: FUSED_FLAGS}).items()
     }
     slow = {row.model: row.note for row in before if row.note == too_long(limit)}
     calls = {name: partial(_step, trainer, batches.samples) for name, trainer in trainers.items() if name not in slow}

@@ -7,7 +7,7 @@ from linformer_fairseq.cli.tables import UNKNOWN
 
 from .. import plots
 from ..forward import WITHOUT_WEIGHTS
-from ..models import TRANSFORMER, TWO_LEVELS, contenders
+from ..models import FUSED, TRANSFORMER, TWO_LEVELS, contenders
 from ..plots import BASELINE, RED, THICK, Panel, Style
 from ..report import crossing, listing, megabytes, quartiles, ratio
 from .batches import LONGEST_WORDS, MEAN_WORDS
@@ -77,13 +77,14 @@ def inference(rows: Sequence[InferenceRow], settings: EfficiencySettings, folder
 
 def training(rows: Sequence[TrainingRow], settings: EfficiencySettings, folder: Path) -> list[str]:
     """Returns the section on training steps."""
-    baseline = {row.length: row.seconds for row in rows if row.model == TRANSFORMER}
+    fairseqs, fused = ({row.length: row.seconds for row in rows if row.model == name} for name in (TRANSFORMER, FUSED))
     columns: dict[str, Callable[[TrainingRow], str]] = {
         "Sentences": lambda row: row.kind,
         "Model": lambda row: row.model,
         "Tokens/s": lambda row: row.note or f"{row.tokens_per_second.median:,.0f}",
         "Quartiles": lambda row: quartiles(row.tokens_per_second, scale=1, digits=0),
-        "This / Transformer": lambda row: ratio(baseline[row.length], row.seconds),
+        "This / fairseq's": lambda row: ratio(fairseqs[row.length], row.seconds),
+        "This / fused": lambda row: ratio(fused.get(row.length), row.seconds),
         "Padding": lambda row: f"{100 * row.padding:.0f} %",
         "Peak MB": lambda row: megabytes(row.peak_bytes),
     }

@@ -16,14 +16,14 @@ from linformer_fairseq.benchmark.efficiency.batches import Sample, equally_long,
 from linformer_fairseq.benchmark.efficiency.settings import EfficiencySettings
 from linformer_fairseq.benchmark.efficiency.trainer import LABEL_SMOOTHING, LEARNING_RATE, Trainer
 from linformer_fairseq.benchmark.efficiency.training import WMT_LIKE, TrainingRow
-from linformer_fairseq.benchmark.models import TRANSFORMER, TWO_LEVELS, ModelSizes, contenders, dictionary
+from linformer_fairseq.benchmark.models import FUSED, TRANSFORMER, TWO_LEVELS, ModelSizes, contenders, dictionary
 from linformer_fairseq.benchmark.run_options import RunOptions
 from linformer_fairseq.benchmark.timing import Timings, too_long
 from linformer_fairseq.models.layers import FAST_PATH_PARAMETERS
 
 CPU = torch.device("cpu")
 WORDS = dictionary(20)
-MODELS = [TRANSFORMER, TWO_LEVELS, "Linformer, k = 4", "Linformer, k = 8"]
+MODELS = [TRANSFORMER, TWO_LEVELS, "Linformer, k = 4", "Linformer, k = 8", FUSED]
 every_model = pytest.mark.parametrize("number", range(4))
 
 
