@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The study of docs/documents.md: as the quick form of run.sh beside this, with models large enough and trained long
-# enough to compare them, on documents made on the spot with glossaries at the beginning of some. It takes some 35
+# enough to compare them, on documents made on the spot with glossaries at the beginning of some. It takes some 45
 # core-hours, one training a core, and goes on where it was stopped.
 #   study.sh [ARGUMENTS]
 # Arguments go to `python -m linformer_fairseq.documents`; --help lists them: --arms and --seeds name fewer models, and
