@@ -122,13 +122,13 @@ def _amount(row: Found | None, name: str, form: str, unit: float) -> str:
 
 def draw(found: Found, path: Path) -> None:
     """Writes the picture: quality on the left, speed of training on the right, both by the length of documents."""
-    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.4), layout="constrained")
+    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.6), layout="constrained")
     _draw_quality(left, found)
     _draw_speed(right, found)
     handles: dict[str, Artist] = {}
     for axes in (left, right):  # the second has a line for a model where the first has error bars
         handles |= dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
-    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=6, fontsize="small")
+    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=4, fontsize="small")
     save(figure, path)
 
 

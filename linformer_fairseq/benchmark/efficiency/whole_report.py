@@ -91,9 +91,9 @@ def training(rows: Sequence[TrainingRow], settings: EfficiencySettings, folder: 
     return [
         "## Training of whole models",
         "Target tokens per second of fairseq's training step (label-smoothed cross-entropy, Adam) at "
-        f"{settings.max_tokens:,} tokens per batch, in {rows[0].precision}: {settings.batches} batches of sentences as "
-        f"long as those of WMT (log-normal, {MEAN_WORDS:g} words in the mean, "
-        f"{LONGEST_WORDS} at most), and sentences that are all equally long. Medians of "
+        f"{settings.max_tokens:,} tokens per batch, in {rows[0].precision}: sentences as long as those of WMT "
+        f"(log-normal, {MEAN_WORDS:g} words in the mean, {LONGEST_WORDS} at most; batches: {settings.batches}), and "
+        "sentences that are all equally long. Medians of "
         f"{settings.whole_repeats} passes over the batches; peak memory is that of a step without weights and Adam's "
         "means.",
         listing(rows, columns),
