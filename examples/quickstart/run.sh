@@ -8,7 +8,7 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../recipe.sh"
 
 configuration=(
-  --out "$root/results/quickstart" --exact-below 0
+  --out "$root/results/quickstart" --exact-below 0 --jobs 2
   # time against length
   --length-tokens 4096 --lengths "256,512,1024,2048,4096" --length-k 64 --length-training --length-repeats 3
 )

@@ -191,7 +191,12 @@ def build_parser(known: Sequence[type[Dataset]] | None = None) -> argparse.Argum
 
     group = parser.add_argument_group("running")
     option("--out", type=Path, default=Path("results/quickstart"), help="folder for all results")
-    option("--threads", type=count, default=cpu_count(), help="threads of every command")
+    option(
+        "--threads",
+        type=count,
+        default=cpu_count(),
+        help="threads of every command; of several trainings at a time no more than their share of the cores",
+    )
     option("--jobs", type=count, default=1, help="trainings at a time")
     option("--processes", type=count, help="processes that train a model together here (default: one on every GPU)")
     return parser

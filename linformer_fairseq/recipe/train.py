@@ -9,7 +9,7 @@ import torch
 from tqdm import tqdm
 
 from linformer_fairseq.cli.files import replacing, write_json
-from linformer_fairseq.cli.machine import describe_machine
+from linformer_fairseq.cli.machine import cpu_count, describe_machine
 from linformer_fairseq.cli.processes import run_command
 from linformer_fairseq.cli.progress import say
 
@@ -80,7 +80,7 @@ def train(model: Model, settings: Settings, out: Path, machines: Machines, threa
         precision = settings.training.precision
         command = train_command(machines, precision, training_arguments(model, settings, out, folder, freq))
         progress = _Progress(model, settings.training)
-        each = max(1, threads // machines.processes)
+        each = threads_each(threads, jobs, machines.processes)
         run_command(command, "fairseq-train", own / LOG, each, lock, progress, model.name)
         if not machines.node_rank:
             facts = {
@@ -95,6 +95,19 @@ def train(model: Model, settings: Settings, out: Path, machines: Machines, threa
                 "command": command,
             }
             write_json(folder / DONE, facts)
+
+
+def threads_each(threads: int, jobs: int, processes: int) -> int:
+    """Returns the threads of each process of a training; several trainings at a time share the cores, as more threads
+    than those would wait for each other.
+
+    Args:
+        threads: those of a training that has the machine for itself.
+        jobs: trainings at a time.
+        processes: those of the training.
+    """
+    share = threads if jobs == 1 else min(threads, cpu_count() // jobs)
+    return max(1, share // processes)
 
 
 def describe_place(machines: Machines, training: Training) -> str:

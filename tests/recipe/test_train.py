@@ -9,9 +9,10 @@ from fairseq import optim, options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.optim import lr_scheduler
 
+from linformer_fairseq.recipe import train
 from linformer_fairseq.recipe.arguments import parse
 from linformer_fairseq.recipe.launch import Machines
-from linformer_fairseq.recipe.train import describe_place, repair_checkpoints, training_arguments
+from linformer_fairseq.recipe.train import describe_place, repair_checkpoints, threads_each, training_arguments
 
 
 @pytest.mark.parametrize(
@@ -43,6 +44,15 @@ def test_the_learning_rate_after_its_warm_up(given, rates):
     scheduler = lr_scheduler.build_lr_scheduler(config.lr_scheduler, optimizer)
     found = {number: scheduler.step_update(number) for number in range(41)}
     assert [found[number] / 0.5 for number in (10, 20, 40)] == pytest.approx(rates)
+
+
+@pytest.mark.parametrize(
+    ("threads", "jobs", "processes", "each"),
+    [(8, 1, 1, 8), (16, 1, 1, 16), (8, 2, 1, 4), (2, 2, 1, 2), (8, 2, 2, 2), (8, 3, 1, 2), (8, 16, 1, 1), (8, 1, 3, 2)],
+)
+def test_trainings_at_a_time_share_the_cores(monkeypatch, threads, jobs, processes, each):
+    monkeypatch.setattr(train, "cpu_count", lambda: 8)
+    assert threads_each(threads, jobs, processes) == each
 
 
 def make_checkpoint(path, content):
