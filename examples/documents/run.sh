@@ -10,9 +10,9 @@ set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=../recipe.sh
 source "$(dirname "${BASH_SOURCE[0]}")/../recipe.sh"
 
-form=(--out "$root/results/quick-documents" --made-train 120 --made-test 4 --glossary 400 --bpe-merges 600)
+form=(--out "$root/results/quick-documents" --made-train 120 --made-test 3 --glossary 400 --bpe-merges 600)
 form+=(--max-subwords 1024 --lengths "512,1024,2048" --layers 2 --dim 64 --ffn-dim 256 --dropout 0.1 --seeds 1)
-form+=(--start-updates 750 --start-warmup-updates 200 --start-lr 3e-3 --start-dropout 0.1 --updates 300 --lr 3e-3)
+form+=(--start-updates 700 --start-warmup-updates 200 --start-lr 3e-3 --start-dropout 0.1 --updates 300 --lr 3e-3)
 form+=(--warmup-updates 50 --validate-updates 75 --beam 2 --batch-tokens 4096 --cost-repeats 2 --no-free --jobs 2)
 form+=(--arms "transformer,two-level-all,linformer-all,sentences,converted")
 if has_option --data "$@"; then  # as models learnt the manual of docs/documents.md
