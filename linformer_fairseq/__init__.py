@@ -7,7 +7,11 @@ logging.getLogger("fairseq.tasks.text_to_speech").setLevel(logging.WARNING)
 
 from linformer_fairseq.checkpoints import admit_checkpoint_types
 from linformer_fairseq.fused_attention import prefer_flash_attention
-from linformer_fairseq.models import LinformerTransformerLanguageModel, LinformerTransformerModel
+from linformer_fairseq.models import (
+    LinformerRobertaModel,
+    LinformerTransformerLanguageModel,
+    LinformerTransformerModel,
+)
 from linformer_fairseq.modules import CausalLinformerAttention, LinformerMultiheadAttention, TwoLevelAttention
 from linformer_fairseq.numpy_compat import restore_numpy_compat
 from linformer_fairseq.tasks import DocumentHubInterface, DocumentTranslationTask
@@ -17,6 +21,7 @@ __all__ = [
     "DocumentHubInterface",
     "DocumentTranslationTask",
     "LinformerMultiheadAttention",
+    "LinformerRobertaModel",
     "LinformerTransformerLanguageModel",
     "LinformerTransformerModel",
     "TwoLevelAttention",

@@ -10,8 +10,8 @@ from fairseq.models.transformer import TransformerModelBase
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
 import linformer_fairseq  # noqa: F401  registers the architectures
+from linformer_fairseq.models.architectures import PRESETS
 from linformer_fairseq.models.config import ALL_PLACES, default_flags
-from linformer_fairseq.models.linformer_transformer import PRESETS
 
 TRANSFORMER = "fairseq's Transformer"
 TWO_LEVELS = "two levels"

@@ -13,6 +13,7 @@ from fairseq.models.transformer_lm import TransformerLanguageModel
 
 from linformer_fairseq.checkpoints import model_settings
 from linformer_fairseq.cli.errors import UserError
+from linformer_fairseq.models.architectures import PRESETS
 from linformer_fairseq.models.config import (
     AttentionConfig,
     LanguageModelAttentionConfig,
@@ -20,7 +21,6 @@ from linformer_fairseq.models.config import (
     default_flags,
     flag_defaults,
 )
-from linformer_fairseq.models.linformer_transformer import PRESETS
 from linformer_fairseq.modules.registry import DEFAULT_KIND, flag_of
 
 EXACT_START = {"linformer_init": "identity", "linformer_mask_empty_slots": True}

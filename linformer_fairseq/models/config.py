@@ -98,7 +98,7 @@ class AttentionConfig(FairseqDataclass):
                 do not fit k.
         """
         flag, text, advice = self._k_of(place)
-        longest = "--max-target-positions" if place == "decoder" else "--max-source-positions"
+        longest = self._longest_of(place)
         kind = self.kind_of(place)
         dims = (0,) * num_layers
         if kind.options.uses_k:
@@ -129,12 +129,27 @@ class AttentionConfig(FairseqDataclass):
         """The flag that says the k of a place, its value, and what else can be done where it does not fit."""
         return "--linformer-k", self.linformer_k, ""
 
+    def _longest_of(self, place: str) -> str:
+        """The flag that says the longest sentence of a place."""
+        return "--max-target-positions" if place == "decoder" else "--max-source-positions"
 
-def _described(kinds: Iterable[Kind]) -> str:
+    def _check_needs(self) -> None:
+        """Refuses options that have no effect here."""
+        for option in fields(self):
+            needs, value = option.metadata.get("needs"), getattr(self, option.name)
+            if needs and option.name not in self.used_options and value and value != option.default:
+                raise ValueError(f"{flag_of(option.name)} {value} needs {self._kind_needed(option.name) or needs}")
+
+    def _kind_needed(self, option: str) -> str | None:
+        """The flag that gives another kind of attention with this option, where the option itself does not say it."""
+        return None
+
+
+def described(kinds: Iterable[Kind]) -> str:
     return ", ".join(f"{kind.name} ({kind.help})" if kind.help else kind.name for kind in kinds)
 
 
-def _check_kind(flag: str, name: str, kinds: Mapping[str, Kind]) -> None:
+def check_kind(flag: str, name: str, kinds: Mapping[str, Kind]) -> None:
     """Refuses a name that no kind has."""
     if name not in kinds:
         raise ValueError(f"{flag} is one of {', '.join(kinds)}, not {name!r}")
@@ -147,11 +162,11 @@ class LanguageModelAttentionConfig(AttentionConfig):
 
     linformer_projection: ChoiceEnum(tuple(CAUSAL_KINDS)) = field(  # type: ignore[valid-type]
         default=DEFAULT_KIND,
-        metadata={"help": f"kind of causal attention: {_described(CAUSAL_KINDS.values())}"},
+        metadata={"help": f"kind of causal attention: {described(CAUSAL_KINDS.values())}"},
     )
 
     def validate(self) -> None:
-        _check_kind("--linformer-projection", self.linformer_projection, CAUSAL_KINDS)
+        check_kind("--linformer-projection", self.linformer_projection, CAUSAL_KINDS)
         super().validate()
 
     def kind_of(self, place: str) -> Kind:
@@ -181,14 +196,14 @@ class LinformerConfig(AttentionConfig):
     linformer_projection: ChoiceEnum(tuple(KINDS)) = field(  # type: ignore[valid-type]
         default=DEFAULT_KIND,
         metadata={
-            "help": f"kind of attention: {_described(KINDS.values())}; the decoder's self-attention has linear "
+            "help": f"kind of attention: {described(KINDS.values())}; the decoder's self-attention has linear "
             "projections, where the kind has no causal form of its own",
         },
     )
     linformer_decoder_projection: Optional[str] = field(
         default=None,
         metadata={
-            "help": f"kind of the decoder's self-attention: {_described(CAUSAL_KINDS.values())} (default: as "
+            "help": f"kind of the decoder's self-attention: {described(CAUSAL_KINDS.values())} (default: as "
             "--linformer-projection)",
             "needs": "decoder among --linformer-attention",
         },
@@ -214,9 +229,9 @@ class LinformerConfig(AttentionConfig):
     def validate(self) -> None:
         for place in sorted(self.places - set(PLACES)):
             raise ValueError(f"--linformer-attention knows {', '.join(PLACES[:-1])} and {PLACES[-1]}, not {place!r}")
-        _check_kind("--linformer-projection", self.linformer_projection, KINDS)
+        check_kind("--linformer-projection", self.linformer_projection, KINDS)
         if self.linformer_decoder_projection is not None:
-            _check_kind("--linformer-decoder-projection", self.linformer_decoder_projection, CAUSAL_KINDS)
+            check_kind("--linformer-decoder-projection", self.linformer_decoder_projection, CAUSAL_KINDS)
         if self.linformer_value_convolution:
             check_width(self.linformer_value_convolution)
         super().validate()
@@ -227,10 +242,7 @@ class LinformerConfig(AttentionConfig):
         for place, k in (("cross", self.linformer_cross_k), ("decoder", self.linformer_decoder_k)):
             if k is not None and place not in self.places:
                 raise ValueError(f"--linformer-{place}-k needs {place} among --linformer-attention")
-        for option in fields(self):
-            needs, value = option.metadata.get("needs"), getattr(self, option.name)
-            if needs and option.name not in self.used_options and value and value != option.default:
-                raise ValueError(f"{flag_of(option.name)} {value} needs {self._kind_needed(option.name) or needs}")
+        self._check_needs()
 
     def _kind_needed(self, option: str) -> str | None:
         """The flag that gives the decoder a kind of attention with this option, where it has another kind."""
@@ -260,11 +272,11 @@ def flag_defaults(config: type[AttentionConfig]) -> dict[str, Any]:
     return {option.name: option.default for option in fields(config) if not option.name.startswith("_")}
 
 
-def default_flags(linformer_projection: str) -> dict[str, Any]:
-    """The default of every flag of a translation model with this kind of attention."""
+def default_flags(linformer_projection: str, config: type[AttentionConfig] = LinformerConfig) -> dict[str, Any]:
+    """The default of every flag of a translation model, or of another `config`, with this kind of attention."""
     kind = KINDS.get(linformer_projection)  # an unknown one is refused later
-    own = {**flag_defaults(LinformerConfig), "linformer_projection": linformer_projection}
-    return {**own, **(kind.defaults if kind else {})}
+    flags = {**flag_defaults(config), "linformer_projection": linformer_projection}
+    return flags | {name: value for name, value in (kind.defaults if kind else {}).items() if name in flags}
 
 
 def _listed(value: str | int | list[str | int]) -> str:

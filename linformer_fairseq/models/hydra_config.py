@@ -8,13 +8,14 @@ from typing import Any
 
 import yaml
 
+from linformer_fairseq.models.architectures import prefixed
 from linformer_fairseq.models.config import LanguageModelAttentionConfig, default_flags, flag_defaults
-from linformer_fairseq.models.linformer_transformer import ARCHITECTURES, PRESETS
+from linformer_fairseq.models.linformer_transformer import ARCHITECTURES
 from linformer_fairseq.modules import KINDS
 
 FOLDER = Path(__file__).parents[1] / "config" / "model"
 LANGUAGE_MODEL = "linformer_transformer_lm"
-LANGUAGE_MODELS = {prefix + "transformer_lm": kind for prefix, kind in PRESETS.items()}
+LANGUAGE_MODELS = prefixed(["transformer_lm"])
 """The kind of attention of the language models that have a configuration file."""
 
 _HEADER = """# @package _group_

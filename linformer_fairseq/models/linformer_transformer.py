@@ -1,13 +1,12 @@
 """The `linformer_transformer` model, with its architectures `linformer_transformer*` and `two_level_transformer*`."""
 
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable
 from typing import Any
 
 from fairseq import utils
 from fairseq.data import Dictionary
 from fairseq.dataclass.utils import gen_parser_from_dataclass
-from fairseq.models import register_model, register_model_architecture
+from fairseq.models import register_model
 from fairseq.models.transformer import (
     TransformerConfig,
     TransformerModel,
@@ -19,9 +18,15 @@ from fairseq.models.transformer import (
     transformer_wmt_en_de_big,
 )
 from fairseq.tasks import FairseqTask
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 from torch import nn
 
+from linformer_fairseq.models.architectures import (
+    Architecture,
+    plain_namespace,
+    prefixed,
+    register_architectures,
+)
 from linformer_fairseq.models.config import AttentionBuilder, LinformerConfig, default_flags
 from linformer_fairseq.models.decoder import LinformerTransformerDecoder
 from linformer_fairseq.models.encoder import LinformerTransformerEncoder
@@ -55,7 +60,7 @@ class LinformerTransformerModel(ChecksProjections, TransformerModel):
         with one_sentence():
             if utils.eval_bool(str(getattr(settings, "left_pad_target", False))):
                 raise ValueError("--left-pad-target is not supported: leave it out, targets are padded on the right")
-        model = super().build_model(_namespace(args, resolve=True), task)
+        model = super().build_model(plain_namespace(args, resolve=True), task)
         model.decoder.trains_alignments = bool(getattr(settings, "load_alignments", False))
         return model
 
@@ -96,14 +101,6 @@ class LinformerTransformerModel(ChecksProjections, TransformerModel):
             )
 
 
-def _namespace(args: Namespace | DictConfig, resolve: bool = False) -> Namespace:
-    """The arguments as `fairseq-train` has them, where `fairseq-hydra-train` gives a configuration."""
-    if not isinstance(args, DictConfig):
-        return args
-    values: Any = OmegaConf.to_container(args, resolve=resolve)
-    return Namespace(**values)
-
-
 def _attention(cfg: TransformerConfig, place: str) -> list[AttentionBuilder] | None:
     """The attention of every layer at a place; None where it is full attention."""
     config = LinformerConfig.from_namespace(cfg)
@@ -115,24 +112,7 @@ def _attention(cfg: TransformerConfig, place: str) -> list[AttentionBuilder] | N
     return config.attention(place, side.layers, side.attention_heads, longest, side.layers_to_keep, scalar_noise)
 
 
-def _with_defaults_of(kind: str, architecture: Callable[[Namespace], None]) -> Callable[[Namespace | DictConfig], None]:
-    """Adds the defaults of the `--linformer-...` flags to fairseq's own, so that a checkpoint records them."""
-
-    def fill_in(args: Namespace | DictConfig) -> None:
-        # fairseq's function asks for attributes that may be missing, which old OmegaConf answers with None
-        flat = _namespace(args)
-        for name, value in default_flags(getattr(flat, "linformer_projection", kind)).items():
-            setattr(flat, name, getattr(flat, name, value))
-        architecture(flat)
-        if flat is not args:
-            args.update(vars(flat))
-
-    return fill_in
-
-
-PRESETS = {"linformer_": "linear", "two_level_": "two-level"}
-"""The kind of attention of an architecture by the beginning of its name."""
-FAIRSEQ_ARCHITECTURES: dict[str, Callable[[Namespace], None]] = {
+FAIRSEQ_ARCHITECTURES: dict[str, Architecture] = {
     "transformer": base_architecture,
     "transformer_tiny": tiny_architecture,
     "transformer_iwslt_de_en": transformer_iwslt_de_en,
@@ -141,9 +121,7 @@ FAIRSEQ_ARCHITECTURES: dict[str, Callable[[Namespace], None]] = {
     "transformer_wmt_en_de_big": transformer_wmt_en_de_big,
 }
 """fairseq's function for each of its architectures that have counterparts here."""
-ARCHITECTURES = {prefix + name: kind for prefix, kind in PRESETS.items() for name in FAIRSEQ_ARCHITECTURES}
+ARCHITECTURES = prefixed(FAIRSEQ_ARCHITECTURES)
 """The kind of attention of every architecture."""
 
-for _prefix, _kind in PRESETS.items():
-    for _name, _architecture in FAIRSEQ_ARCHITECTURES.items():
-        register_model_architecture("linformer_transformer", _prefix + _name)(_with_defaults_of(_kind, _architecture))
+register_architectures("linformer_transformer", FAIRSEQ_ARCHITECTURES, default_flags)

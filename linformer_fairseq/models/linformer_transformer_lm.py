@@ -2,7 +2,6 @@
 `two_level_transformer_lm*`."""
 
 from argparse import Namespace
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,10 +17,10 @@ from fairseq.models.transformer_lm import (
 from fairseq.tasks import FairseqTask
 from omegaconf import DictConfig
 
+from linformer_fairseq.models.architectures import Architecture, prefixed
 from linformer_fairseq.models.config import LanguageModelAttentionConfig
 from linformer_fairseq.models.decoder import LinformerTransformerDecoder
 from linformer_fairseq.models.errors import one_sentence
-from linformer_fairseq.models.linformer_transformer import PRESETS
 from linformer_fairseq.models.loading import ChecksProjections
 
 
@@ -71,7 +70,7 @@ class LinformerTransformerLanguageModel(ChecksProjections, TransformerLanguageMo
             return cls(decoder)
 
 
-def _with_projection(kind: str, architecture: Callable[[Namespace], None]) -> Callable[[Namespace], None]:
+def _with_projection(kind: str, architecture: Architecture) -> Architecture:
     """Adds a kind of attention to the defaults of fairseq's own."""
 
     def fill_in(args: Namespace) -> None:
@@ -85,14 +84,14 @@ def _no_defaults(args: Namespace) -> None:
     """The architecture of the model's own defaults."""
 
 
-FAIRSEQ_LM_ARCHITECTURES: dict[str, Callable[[Namespace], None]] = {
+FAIRSEQ_LM_ARCHITECTURES: dict[str, Architecture] = {
     "transformer_lm": _no_defaults,
     "transformer_lm_wiki103": transformer_lm_baevski_wiki103,
     "transformer_lm_gpt": transformer_lm_gpt,
     "transformer_lm_gpt2_tiny": transformer_lm_gpt2_tiny,
 }
 """fairseq's function for each of its architectures that have counterparts here."""
-LM_ARCHITECTURES = {prefix + name: kind for prefix, kind in PRESETS.items() for name in FAIRSEQ_LM_ARCHITECTURES}
+LM_ARCHITECTURES = prefixed(FAIRSEQ_LM_ARCHITECTURES)
 """The kind of attention of every architecture."""
 
 for _arch, _kind in LM_ARCHITECTURES.items():

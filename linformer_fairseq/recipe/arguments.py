@@ -15,8 +15,8 @@ from fairseq.models import ARCH_MODEL_REGISTRY
 from linformer_fairseq.cli.arguments import Parser, count, counts, natural, number
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.cli.machine import cpu_count
+from linformer_fairseq.models.architectures import PRESETS
 from linformer_fairseq.models.config import PLACES
-from linformer_fairseq.models.linformer_transformer import PRESETS
 from linformer_fairseq.modules.registry import CAUSAL_KINDS, KINDS, encoder_only
 
 from . import datasets

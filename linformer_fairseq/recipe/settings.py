@@ -11,7 +11,7 @@ import torch
 
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.cli.files import read_json, write_json
-from linformer_fairseq.models.linformer_transformer import PRESETS
+from linformer_fairseq.models.architectures import PRESETS
 from linformer_fairseq.modules import KINDS, LinformerMultiheadAttention
 from linformer_fairseq.modules.registry import DEFAULT_KIND, flag_of
 

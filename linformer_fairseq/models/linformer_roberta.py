@@ -1,0 +1,131 @@
+"""The `linformer_roberta` model, with its architectures `linformer_roberta*` and `two_level_roberta*`."""
+
+from argparse import ArgumentParser, Namespace
+from typing import Any
+
+from fairseq.data import Dictionary
+from fairseq.dataclass.utils import gen_parser_from_dataclass
+from fairseq.models import register_model
+from fairseq.models.roberta import (
+    RobertaModel,
+    base_architecture,
+    roberta_base_architecture,
+    roberta_large_architecture,
+)
+from fairseq.models.transformer import TransformerConfig
+from fairseq.modules.transformer_sentence_encoder import init_bert_params
+from fairseq.tasks import FairseqTask
+from omegaconf import DictConfig
+from torch import Tensor, nn
+
+from linformer_fairseq.models.architectures import Architecture, plain_namespace, prefixed, register_architectures
+from linformer_fairseq.models.encoder import LinformerTransformerEncoder
+from linformer_fairseq.models.encoder_config import EncoderAttentionConfig, encoder_default_flags
+from linformer_fairseq.models.errors import one_sentence
+from linformer_fairseq.models.linformer_example import adopt_settings, adopt_weights
+from linformer_fairseq.models.loading import ChecksProjections
+from linformer_fairseq.models.right_padding import right_padding_order
+
+
+@register_model("linformer_roberta")
+class LinformerRobertaModel(ChecksProjections, RobertaModel):
+    """fairseq's `roberta` with another self-attention: an encoder for masked language models and classification.
+
+    All flags of `roberta` keep their meaning; `--linformer-...` choose the attention. The architectures
+    `linformer_roberta*` are Linformer as published (Wang et al., 2020, section 5), `two_level_roberta*` attend in two
+    levels, unless flags say otherwise. N is `--max-positions`, or `--tokens-per-sample` without it. A checkpoint of
+    the model of the same name in fairseq's `examples/linformer` loads.
+    """
+
+    layer_flags = "--linformer-projection, --linformer-value-convolution and number of layers"
+    shape_flags = (
+        "--linformer-k, --linformer-sharing, --linformer-features, --linformer-value-convolution, --max-positions and "
+        "--tokens-per-sample"
+    )
+
+    @classmethod
+    def hub_models(cls) -> dict[str, Any]:
+        return {}
+
+    @classmethod
+    def add_args(cls, parser: ArgumentParser) -> None:  # type: ignore[override]  # which is static in fairseq
+        super().add_args(parser)
+        gen_parser_from_dataclass(parser, EncoderAttentionConfig(), delete_default=True)
+
+    @classmethod
+    def build_model(cls, args: Namespace | DictConfig, task: FairseqTask) -> "LinformerRobertaModel":
+        args = plain_namespace(args, resolve=True)
+        with one_sentence():
+            adopt_settings(args)
+            config = EncoderAttentionConfig.from_namespace(args)
+            # fairseq builds embeddings, encoder and head in one; its encoder gives way to ours, at the cost of twice
+            # the memory while the model is built
+            model = super().build_model(args, task)
+            cfg = TransformerConfig.from_namespace(model.args)
+            model.encoder.sentence_encoder = SentenceEncoder(
+                cfg, task.source_dictionary, model.encoder.sentence_encoder.embed_tokens, config
+            )
+            model.encoder.sentence_encoder.apply(init_bert_params)
+        return model
+
+    def load_state_dict(
+        self,
+        state_dict: dict[str, Tensor],
+        strict: bool = True,
+        model_cfg: Namespace | DictConfig | None = None,
+        args: Namespace | None = None,
+    ) -> Any:
+        return super().load_state_dict(adopt_weights(state_dict), strict, model_cfg, args)
+
+
+class SentenceEncoder(LinformerTransformerEncoder):
+    """An encoder whose outputs are of the tokens as they came, whichever side their padding is on."""
+
+    def __init__(
+        self, cfg: TransformerConfig, dictionary: Dictionary, embed_tokens: nn.Embedding, config: EncoderAttentionConfig
+    ) -> None:
+        side, noise = cfg.encoder, cfg.quant_noise.scalar > 0
+        attention = config.attention(
+            "encoder", side.layers, side.attention_heads, cfg.max_source_positions, side.layers_to_keep, noise
+        )
+        super().__init__(cfg, dictionary, embed_tokens, attention)
+
+    def forward(
+        self,
+        src_tokens: Tensor,
+        src_lengths: Tensor | None = None,
+        return_all_hiddens: bool = False,
+        token_embeddings: Tensor | None = None,
+    ) -> dict[str, list[Tensor]]:
+        out = super().forward(src_tokens, src_lengths, return_all_hiddens, token_embeddings)
+        places = right_padding_order(src_tokens, self.padding_idx).argsort(1).t()[:, :, None]  # (n, B, 1)
+        for name in ("encoder_out", "encoder_states"):
+            out[name] = [x.gather(0, places.expand_as(x)) for x in out[name]]
+        out["encoder_padding_mask"] = [src_tokens.eq(self.padding_idx)]
+        return out
+
+
+def tiny_architecture(args: Namespace) -> None:
+    """A model for tests and small machines: 4 layers of width 128, which fairseq has no name for."""
+    sizes = {
+        "encoder_layers": 4,
+        "encoder_embed_dim": 128,
+        "encoder_ffn_embed_dim": 512,
+        "encoder_attention_heads": 4,
+    }
+    for name, size in sizes.items():
+        setattr(args, name, getattr(args, name, size))
+    base_architecture(args)
+
+
+FAIRSEQ_ROBERTA_ARCHITECTURES: dict[str, Architecture] = {
+    "roberta": base_architecture,
+    "roberta_tiny": tiny_architecture,
+    "roberta_base": roberta_base_architecture,
+    "roberta_large": roberta_large_architecture,
+}
+"""fairseq's function for each of its architectures that have counterparts here, and one of ours."""
+ROBERTA_ARCHITECTURES = prefixed(FAIRSEQ_ROBERTA_ARCHITECTURES)
+"""The kind of attention of every architecture."""
+
+register_architectures("linformer_roberta", FAIRSEQ_ROBERTA_ARCHITECTURES, encoder_default_flags)
