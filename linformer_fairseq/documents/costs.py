@@ -8,7 +8,6 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +15,9 @@ import torch
 from fairseq.sequence_generator import SequenceGenerator
 
 from linformer_fairseq.benchmark.efficiency.batches import equally_long
-from linformer_fairseq.benchmark.efficiency.trainer import Trainer
+from linformer_fairseq.benchmark.efficiency.trainer import Trainer, measure_steps
 from linformer_fairseq.benchmark.memory import kilobytes, limited_memory, refusal, release
-from linformer_fairseq.benchmark.timing import INPUT_SETS, interleaved, with_peaks
+from linformer_fairseq.benchmark.timing import INPUT_SETS
 from linformer_fairseq.cli.files import read_json, write_json
 from linformer_fairseq.cli.machine import describe_machine
 from linformer_fairseq.cli.main import quiet_libraries
@@ -39,7 +38,6 @@ FILE_NAME = "costs.json"
 TRAINING, TRANSLATION = "training", "translation"
 BASELINES = {TRAINING: FUSED.name, TRANSLATION: TRANSFORMER}
 """What the others are compared with."""
-WARM_UP = 1
 WARM_UP_TOKENS = 8
 SEED = 1
 PRECISIONS = {"fp16": torch.float16, "amp": torch.float16, "bf16": torch.bfloat16}
@@ -140,10 +138,7 @@ def _train(length: int, trainings: Sequence[Training], study: Study) -> Iterator
     tokens = max(settings.max_tokens, length)
     batches = [equally_long(length, tokens, words, SEED + number, device) for number in range(INPUT_SETS)]
     samples = [_without_weights(batch.largest) for batch in batches]
-    calls = {name: partial(_step, trainer, samples) for name, trainer in trainers.items()}
-    with limited_memory(device):
-        measured = with_peaks(interleaved(calls, study.repeats, WARM_UP, device), calls, device)
-    for name, found in measured.items():
+    for name, found in measure_steps(trainers, samples, study.repeats, device).items():
         speed = batches[0].target_tokens / found.time.median if found.time else None
         yield {"arm": name, "tokens_per_second": speed, "peak_bytes": found.peak_bytes, "note": found.note}
     release(device)
@@ -155,10 +150,6 @@ def _without_weights(sample: dict[str, Any]) -> dict[str, Any]:
     fairseq's decoder asks its last layer for them in training, too, though no loss here reads them.
     """
     return {**sample, "net_input": {**sample["net_input"], "alignment_layer": NO_LAYER}}
-
-
-def _step(trainer: Trainer, samples: Sequence[dict[str, Any]], run: int) -> object:
-    return trainer.step(samples[run % len(samples)])
 
 
 def _translate(length: int, trainings: Sequence[Training], study: Study) -> Iterator[Row]:

@@ -15,9 +15,9 @@ from linformer_fairseq.modules import KINDS
 from linformer_fairseq.modules.level_sizes import EXACT_BELOW
 from linformer_fairseq.quality.variants import Description, Training
 from linformer_fairseq.recipe import logs
+from linformer_fairseq.recipe.course import LOG
 from linformer_fairseq.recipe.prepare import corpus_facts
 from linformer_fairseq.recipe.scores import bleu_of_counts, difference_of_means
-from linformer_fairseq.recipe.train import LOG
 
 from .arguments import Study
 from .arms import ARMS, BASES, SENTENCES, TRANSFORMER

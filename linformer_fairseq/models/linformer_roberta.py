@@ -48,7 +48,7 @@ class LinformerRobertaModel(ChecksProjections, RobertaModel):
         return {}
 
     @classmethod
-    def add_args(cls, parser: ArgumentParser) -> None:  # type: ignore[override]  # which is static in fairseq
+    def add_args(cls, parser: ArgumentParser) -> None:
         super().add_args(parser)
         gen_parser_from_dataclass(parser, EncoderAttentionConfig(), delete_default=True)
 

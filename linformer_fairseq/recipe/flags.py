@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import io
 from argparse import Namespace
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ def _check_unchanged(args: Namespace, model: Model, settings: Settings, out: Pat
     training = settings.training
     without = dataclasses.replace(training, train_args=[], linformer_args=[])
     arguments = training_arguments(model, dataclasses.replace(settings, training=without), out, out, freq=1)
-    own = _parse(arguments)
+    own = parse_training(arguments)
     names = {argument for argument in arguments if argument.startswith("--")} - OVERRIDABLE - {"--cpu"}
     for name in sorted(names | {"--no-save", "--fp16", "--amp", "--bf16"}):
         if _value(args, name) != _value(own, name):
@@ -40,30 +41,42 @@ def _value(args: Namespace, flag: str) -> Any:
     return getattr(args, flag[2:].replace("-", "_"), None)
 
 
-def _parse(arguments: list[str]) -> Namespace:
+def parse_training(arguments: list[str]) -> Namespace:
+    """Returns what fairseq's own parser makes of the arguments of fairseq-train."""
     return options.parse_args_and_arch(options.get_training_parser(), input_args=arguments)
+
+
+@contextlib.contextmanager
+def refusing(name: str) -> Iterator[None]:
+    """Turns what fairseq or the attention refuses within into one sentence for the user of the model `name`.
+
+    Raises:
+        UserError: something was refused.
+    """
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said):
+            yield
+    except (SystemExit, ValueError, UserError) as error:
+        lines = said.getvalue().strip().split("\n")
+        reason = lines[-1] if lines[-1] else str(error)
+        raise UserError(f"{name} cannot be trained: {reason.rpartition('error: ')[2]}.") from None
 
 
 def check_flags(model: Model, settings: Settings, out: Path) -> None:
     """Refuses flags that fairseq-train, or the attention, would refuse hours later."""
-    said = io.StringIO()
-    try:
-        with contextlib.redirect_stderr(said):
-            arguments = training_arguments(model, settings, out, out, freq=1)
-            args = _parse(arguments)
-            _check_unchanged(args, model, settings, out)
-            if model.k:
-                config = LinformerConfig.from_namespace(args)
-                for place in sorted(config.places):
-                    side = "encoder" if place == "encoder" else "decoder"
-                    length = "target" if place == "decoder" else "source"
-                    layers, heads = getattr(args, f"{side}_layers"), getattr(args, f"{side}_attention_heads")
-                    longest = settings.training.longest[f"--max-{length}-positions"]
-                    build = config.attention(place, layers, heads, longest)[0]
-                    role = "encoder_decoder_attention" if place == "cross" else "self_attention"
-                    width = getattr(args, f"{side}_embed_dim")
-                    build(width, heads, dropout=args.attention_dropout, **{role: True})  # may miss a package
-    except (SystemExit, ValueError, UserError) as error:
-        lines = said.getvalue().strip().split("\n")
-        reason = lines[-1] if lines[-1] else str(error)
-        raise UserError(f"{model.name} cannot be trained: {reason.rpartition('error: ')[2]}.") from None
+    with refusing(model.name):
+        arguments = training_arguments(model, settings, out, out, freq=1)
+        args = parse_training(arguments)
+        _check_unchanged(args, model, settings, out)
+        if model.k:
+            config = LinformerConfig.from_namespace(args)
+            for place in sorted(config.places):
+                side = "encoder" if place == "encoder" else "decoder"
+                length = "target" if place == "decoder" else "source"
+                layers, heads = getattr(args, f"{side}_layers"), getattr(args, f"{side}_attention_heads")
+                longest = settings.training.longest[f"--max-{length}-positions"]
+                build = config.attention(place, layers, heads, longest)[0]
+                role = "encoder_decoder_attention" if place == "cross" else "self_attention"
+                width = getattr(args, f"{side}_embed_dim")
+                build(width, heads, dropout=args.attention_dropout, **{role: True})  # may miss a package

@@ -52,7 +52,7 @@ def _binarise(text: Text, out: Path, to: Path, threads: int, lock: int) -> None:
 
 def binarise(
     prefixes: Mapping[str, Sequence[Path]],
-    langs: tuple[str, str],
+    langs: tuple[str, ...],
     to: Path,
     log: Path,
     total: int,
@@ -65,7 +65,7 @@ def binarise(
     Args:
         prefixes: of each split, the paths of its texts without the language; fairseq calls those after the first
             "test1", "test2" and so on.
-        langs: source and target.
+        langs: source and target; none for text in one language, whose files have no language in their names.
         log: the file that fairseq-preprocess writes to.
         total: subwords of all texts, for the progress bar.
         lock: a file descriptor that the command keeps open.
@@ -74,8 +74,11 @@ def binarise(
     Raises:
         UserError: the command failed, or lost lines.
     """
+    languages = ["--only-source"]
+    if langs:
+        languages = ["--source-lang", langs[0], "--target-lang", langs[1], "--joined-dictionary"]
     arguments = [
-        *("--source-lang", langs[0], "--target-lang", langs[1], "--joined-dictionary"),
+        *languages,
         *(part for split, own in prefixes.items() for part in (f"--{split}pref", ",".join(map(str, own)))),
         *("--destdir", str(to), "--workers", str(threads)),
         *(("--srcdict", str(dictionary)) if dictionary else ()),
@@ -88,15 +91,16 @@ def binarise(
             _check_binarised(prefix, langs, to, f"{split}{number or ''}")
 
 
-def _check_binarised(prefix: Path, langs: tuple[str, str], to: Path, name: str) -> None:
+def _check_binarised(prefix: Path, langs: tuple[str, ...], to: Path, name: str) -> None:
     """Refuses binary data that has lost lines, as fairseq's workers guess at which byte of a file their part begins."""
-    for lang in langs:
-        found = len(load_indexed_dataset(str(to / f"{name}.{langs[0]}-{langs[1]}.{lang}"), None))
-        wanted = texts.count_lines(prefix.with_name(f"{prefix.name}.{lang}"))
+    files = {f"{prefix.name}.{lang}": f"{name}.{langs[0]}-{langs[1]}.{lang}" for lang in langs} or {prefix.name: name}
+    for text, binary in files.items():
+        found = len(load_indexed_dataset(str(to / binary), None))
+        wanted = texts.count_lines(prefix.with_name(text))
         if found != wanted:
             raise UserError(
-                f"fairseq-preprocess has made {found:,} of the {wanted:,} lines of {prefix.name}.{lang}: run the same "
-                "command again with --threads 1."
+                f"fairseq-preprocess has made {found:,} of the {wanted:,} lines of {text}: run the same command again "
+                "with --threads 1."
             )
 
 

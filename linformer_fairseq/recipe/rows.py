@@ -6,7 +6,8 @@ from typing import Any
 
 from linformer_fairseq.cli.files import read_json
 
-from . import logs, scores, texts, train
+from . import logs, scores, texts
+from .course import LOG
 from .evaluate import HYPOTHESES, TEST
 from .settings import DONE, SCORES, Model, Settings
 
@@ -53,7 +54,7 @@ def finished_rows(settings: Settings, out: Path) -> list[Row]:
 
 
 def _facts(model: Model, folder: Path, compared: dict[str, float] | None) -> dict[str, Any]:
-    log = logs.read_training((folder / train.LOG).read_text(encoding="utf-8"))
+    log = logs.read_training((folder / LOG).read_text(encoding="utf-8"))
     training = read_json(folder / DONE)
     timed = log.seconds and log.updates and log.tokens  # a short training takes 0 s, in fairseq's whole seconds
     return {

@@ -92,7 +92,7 @@ def unfit(source: int, target: int, text: Text) -> str | None:
 def _learn(tok: Path, to: Path, text: Text, threads: int) -> Path:
     training = [tok / f"train.{lang}" for lang in (text.source_lang, text.target_lang)]
     if text.bpe == SENTENCEPIECE:
-        return _learn_sentencepiece(training, to, text.bpe_merges, threads)
+        return learn_sentencepiece(training, to, text.bpe_merges, threads)
     model = to / _CODES
     total = sum(map(texts.count_lines, training))
     with open(model, "w", encoding="utf-8") as codes, bar(total, "counting words", " lines") as progress:
@@ -110,8 +110,13 @@ def _learn(tok: Path, to: Path, text: Text, threads: int) -> Path:
     return model
 
 
-def _learn_sentencepiece(training: list[Path], to: Path, size: int, threads: int) -> Path:
-    """Learns a sentencepiece model in a process of its own, whose messages tell how far it is."""
+def learn_sentencepiece(training: list[Path], to: Path, size: int, threads: int, flag: str = "--bpe-merges") -> Path:
+    """Learns a sentencepiece model of `size` subwords in a process of its own, whose messages tell how far it is, and
+    returns its file in the folder `to`.
+
+    Args:
+        flag: that said the size, for a refusal.
+    """
     model = to / _SENTENCEPIECE_MODEL
     options = {
         "input": [str(path) for path in training],
@@ -138,17 +143,17 @@ def _learn_sentencepiece(training: list[Path], to: Path, size: int, threads: int
                 on_line=on_line,
             )
         except CommandError as error:
-            raise CommandError(f"{error} Another --bpe-merges than {size:,} may be what it needs.") from None
+            raise CommandError(f"{error} Another {flag} than {size:,} may be what it needs.") from None
     return model
 
 
 def _encode_pairs(bpe: str, model: str, digest: str, pairs: list[Pair]) -> list[Pair]:
-    encode = _encoder(bpe, model, digest)
+    encode = encoder(bpe, model, digest)
     return [(encode(source), encode(target)) for source, target in pairs]
 
 
 @lru_cache(maxsize=1)
-def _encoder(bpe: str, model: str, digest: str) -> Callable[[str], str]:
+def encoder(bpe: str, model: str, digest: str) -> Callable[[str], str]:
     """Returns a function that cuts a line into subwords; the digest tells models of the same name apart."""
     if bpe == SENTENCEPIECE:
         pieces = sentencepiece.SentencePieceProcessor(model_file=model)
