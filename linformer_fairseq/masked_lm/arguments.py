@@ -1,0 +1,217 @@
+"""The command line of the study."""
+
+import argparse
+import shlex
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from linformer_fairseq.cli.arguments import Parser, check_folder, count, counts, natural, number
+from linformer_fairseq.cli.errors import UserError
+from linformer_fairseq.cli.machine import cpu_count
+from linformer_fairseq.models.linformer_roberta import FAIRSEQ_ROBERTA_ARCHITECTURES
+from linformer_fairseq.modules.linformer_attention import SHARINGS
+from linformer_fairseq.recipe.settings import PRECISIONS
+
+from .arms import ARMS, Arm
+
+_rate = number(float, 0.0, 0.999, "a number from 0 to below 1")
+_positive = number(float, 1e-12, 1e6, "a number above 0")
+SMALL = {"layers": 4, "dim": 128, "ffn_dim": 512, "heads": 4}
+"""The size of the models unless `--arch` is given: that of the tiny architectures."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What all models of a study share, whatever their attention, length and seed."""
+
+    valid: tuple[str, ...]
+    """The files that are validated on; empty for the last one."""
+    vocabulary: int
+    arch: str
+    size_flags: tuple[str, ...]
+    updates: int
+    max_tokens: int
+    lr: float
+    warmup_updates: int
+    dropout: float
+    weight_decay: float
+    validate_updates: int
+    precision: str
+    train_args: tuple[str, ...]
+    """Of fairseq-train, as they are."""
+
+    @property
+    def on_cpu(self) -> bool:
+        return "--cpu" in self.train_args or not torch.cuda.is_available()
+
+
+@dataclass(frozen=True)
+class Study:
+    """What one invocation asks for."""
+
+    command: str
+    data: Path
+    out: Path
+    settings: Settings
+    arms: list[Arm]
+    lengths: list[int]
+    """Tokens of a block; what is not compared over lengths has the first."""
+    k: int
+    ks: list[int]
+    """The projected dimensions of Linformer at the first two lengths."""
+    sharings: list[str]
+    """Of Linformer, at the first length and `k`."""
+    seeds: list[int]
+    swap: bool
+    costs: bool
+    repeats: int
+    merge: list[Path]
+    report_only: bool
+    threads: int
+    jobs: int
+
+
+def names_of(known: Sequence[str], what: str) -> Callable[[str], list[str]]:
+    """Returns a converter for argparse of a comma list of names, in the order in which they are known."""
+
+    def convert(text: str) -> list[str]:
+        names = [name.strip() for name in text.split(",")]
+        for name in names:
+            if name not in known:
+                raise argparse.ArgumentTypeError(f"{name!r} is not {what}: choose of {', '.join(known)}")
+        return [name for name in known if name in names]
+
+    return convert
+
+
+def build_parser() -> Parser:
+    """Returns the parser of the command line."""
+    parser = Parser(
+        prog="masked_lm",
+        description="Pretrain masked language models with each kind of attention on plain text, and report perplexity "
+        "by updates, projected dimension, sharing and length; replace the attention of a trained one; measure speed "
+        "and memory.",
+        epilog="What follows -- goes to every fairseq-train as it is.",
+    )
+    option = parser.add_argument
+    option("--out", type=Path, required=True, metavar="DIR", help="folder for all results")
+    option(
+        "--data",
+        type=Path,
+        metavar="DIR",
+        help="folder of plain text, *.txt or *.txt.gz: a paragraph a line, an empty line between two documents",
+    )
+    option("--valid", metavar="NAME[,NAME]", help="files to validate on, without .txt (default: the last by name)")
+    option("--vocabulary", type=count, default=8000, help="sentencepiece's subwords")
+
+    add_models(parser.add_argument_group("models"))
+    group = parser.add_argument_group("what is compared")
+    option = group.add_argument
+    every = ",".join(ARMS)
+    option("--arms", type=names_of(list(ARMS), "a model"), default=every, metavar="NAME[,NAME]", help="the models")
+    option("--lengths", type=counts, default="512,1024,2048", metavar="N[,N]", help="tokens of a block")
+    option("-k", "--k", type=count, default=128, help="projected dimension, where it is not compared")
+    option(
+        "--ks", type=counts, default="64,128,256", metavar="K[,K]", help="those of Linformer at the first two lengths"
+    )
+    option(
+        "--sharings",
+        type=names_of(SHARINGS, "a --linformer-sharing"),
+        default=",".join(SHARINGS),
+        metavar="NAME[,NAME]",
+        help="who shares a projection of Linformer, at the first length",
+    )
+    option("--seeds", type=counts, default="1,2,3", metavar="S[,S]", help="of some models; the others have the first")
+    switch: dict[str, Any] = {"action": argparse.BooleanOptionalAction, "default": True}
+    option("--swap", **switch, help="replace the attention of the trained Transformer by each other kind")
+    option("--costs", **switch, help="measure speed and memory of training at every length")
+    option("--cost-repeats", dest="repeats", type=count, default=5, metavar="R", help="steps that are timed")
+    option(
+        "--merge",
+        type=lambda text: [Path(part) for part in text.split(",")],
+        default=[],
+        metavar="FILE[,FILE]",
+        help="results.json of the same study on other machines, to be in the report",
+    )
+    option("--report-only", action="store_true", help="write report.md and plots from DIR/results.json, train nothing")
+
+    group = add_training(parser, updates=10_000)
+    group.add_argument("--jobs", type=count, default=1, help="trainings at a time")
+    group.add_argument("--threads", type=count, default=cpu_count(), help="threads of each")
+    return parser
+
+
+def add_models(group: Any) -> None:
+    """Adds the options of the size of models."""
+    names = ", ".join(FAIRSEQ_ROBERTA_ARCHITECTURES)
+    group.add_argument("--arch", metavar="NAME", help=f"one of {names}, in place of the sizes")
+    for name, default in SMALL.items():
+        group.add_argument(f"--{name.replace('_', '-')}", type=count, metavar="SIZE", help=f"(default: {default})")
+
+
+def add_training(parser: Parser, updates: int) -> Any:
+    """Adds the options of trainings, and returns their group."""
+    group = parser.add_argument_group("training")
+    option = group.add_argument
+    option("--updates", type=count, default=updates, help="of every training")
+    option("--max-tokens", type=count, default=8192, help="tokens of an update")
+    option("--lr", type=_positive, default=1e-3, help="highest learning rate; it falls linearly to 0")
+    option("--warmup-updates", type=natural, default=500, help="updates in which the learning rate rises")
+    option("--dropout", type=_rate, default=0.1, help="dropout, but for attention probabilities, which some have not")
+    option("--weight-decay", type=_rate, default=0.01, help="Adam's")
+    option("--validate-updates", type=count, default=250, metavar="U", help="updates between two validations")
+    option("--precision", choices=PRECISIONS, default="fp32", help="of training")
+    return group
+
+
+def size_flags(args: dict[str, Any]) -> tuple[str, tuple[str, ...]]:
+    """Takes the size of models out of parsed arguments, and returns the architecture and its flags.
+
+    Raises:
+        UserError: an unknown architecture.
+    """
+    arch, sizes = args.pop("arch"), {name: args.pop(name) for name in SMALL}
+    if arch is None:
+        sizes = {name: given or SMALL[name] for name, given in sizes.items()}
+    elif arch not in FAIRSEQ_ROBERTA_ARCHITECTURES or arch == "roberta_tiny":
+        known = ", ".join(name for name in FAIRSEQ_ROBERTA_ARCHITECTURES if name != "roberta_tiny")
+        raise UserError(f"--arch {arch} is not one that fairseq has: choose of {known}, or leave it out.")
+    flags = {"layers": "layers", "dim": "embed-dim", "ffn_dim": "ffn-embed-dim", "heads": "attention-heads"}
+    words = [(f"--encoder-{flags[name]}", str(size)) for name, size in sizes.items() if size]
+    return arch or "roberta", tuple(word for pair in words for word in pair)
+
+
+def parse(argv: Sequence[str]) -> Study:
+    """Returns the study that a command line asks for, checked as far as it can be without doing anything."""
+    cut = list(argv).index("--") if "--" in argv else len(argv)
+    args = vars(build_parser().parse_args(argv[:cut]))
+    check_folder("--out", args["out"])
+    if args["data"] is None and not args["report_only"]:
+        raise UserError("--data is missing: name a folder of plain text.")
+    arch, sizes = size_flags(args)
+    valid = args.pop("valid")
+    names = ("vocabulary", "updates", "max_tokens", "lr", "warmup_updates", "dropout", "weight_decay")
+    settings = Settings(
+        valid=tuple(valid.split(",")) if valid else (),
+        arch=arch,
+        size_flags=sizes,
+        train_args=tuple(argv[cut + 1 :]),
+        **{name: args.pop(name) for name in (*names, "validate_updates", "precision")},
+    )
+    longest = max(args["lengths"])
+    if longest > settings.max_tokens:
+        raise UserError(f"--max-tokens {settings.max_tokens} holds no block of {longest} tokens: give more.")
+    for k in (args["k"], *args["ks"]):
+        if k > min(args["lengths"]):
+            raise UserError(f"k = {k} is larger than the {min(args['lengths'])} tokens of --lengths: choose k <= n.")
+    return Study(
+        command=shlex.join(["python", "-m", "linformer_fairseq.masked_lm", *argv]),
+        settings=settings,
+        arms=[ARMS[name] for name in args.pop("arms")],
+        **{name: list(dict.fromkeys(args.pop(name))) for name in ("lengths", "ks", "seeds")},
+        **args,
+    )

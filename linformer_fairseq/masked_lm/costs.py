@@ -1,0 +1,107 @@
+"""Speed and memory of training steps, of models with random weights on random tokens."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from fairseq.criterions.masked_lm import MaskedLmConfig, MaskedLmLoss
+from fairseq.data import Dictionary
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.tasks.masked_lm import MaskedLMTask
+
+from linformer_fairseq.benchmark.efficiency.trainer import Trainer, measure_steps
+from linformer_fairseq.benchmark.timing import INPUT_SETS
+from linformer_fairseq.cli.files import read_json, write_json
+from linformer_fairseq.cli.machine import describe_machine
+from linformer_fairseq.cli.progress import say
+from linformer_fairseq.recipe.flags import parse_training
+from linformer_fairseq.recipe.settings import FAST_FP32
+from linformer_fairseq.recipe.worker import allow_rounded_factors
+
+from .arguments import Study
+from .text import BIN
+from .trainings import Training, training_arguments, training_of
+
+FILE_NAME = "costs.json"
+MASKED = 0.15
+"""The share of tokens that are predicted, as fairseq's by default."""
+SEED = 1
+PRECISIONS = {"fp16": torch.float16, "amp": torch.float16, "bf16": torch.bfloat16}
+"""What a GPU computes in, where that is not float32."""
+
+Row = dict[str, Any]
+"""What one model costs at one length."""
+
+
+def measure_costs(study: Study) -> None:
+    """Adds to costs.json what is not there yet: tokens per second and peak memory of a training step of every model at
+    every length, the models in turn. What was measured in another way, or on another machine, is measured anew."""
+    path = study.out / FILE_NAME
+    settings = study.settings
+    asked = {
+        "repeats": study.repeats,
+        "max_tokens": settings.max_tokens,
+        "precision": "fp32" if settings.on_cpu else settings.precision,
+        "threads": study.threads,
+        "machine": describe_machine(),
+    }
+    before = read_json(path) if path.exists() else None
+    rows: list[Row] = before["rows"] if before and before["asked"] == asked else []
+    for length in study.lengths:
+        done = {row["arm"] for row in rows if row["length"] == length}
+        if not done.issuperset(arm.name for arm in study.arms):
+            say(f"Measuring training, blocks of {length:,} tokens ...")
+            rows = [row for row in rows if row["length"] != length] + _measured(study, length)
+            write_json(path, {"asked": asked, "rows": rows})
+
+
+def _measured(study: Study, length: int) -> list[Row]:
+    settings = study.settings
+    device = torch.device("cpu" if settings.on_cpu else "cuda")
+    torch.set_num_threads(study.threads)
+    if settings.precision == FAST_FP32:
+        allow_rounded_factors(settings.on_cpu)
+    precision = torch.float32 if settings.on_cpu else PRECISIONS.get(settings.precision, torch.float32)
+    words = Dictionary.load(str(study.out / BIN / "dict.txt"))
+    trainers = {}
+    for arm in study.arms:
+        own = training_of(arm, study, length, SEED)
+        trainers[arm.name] = _trainer(own, study, words, device, precision)
+    sentences = max(1, settings.max_tokens // length)
+    samples = [_blocks(words, sentences, length, SEED + number, device) for number in range(INPUT_SETS)]
+    return [
+        {
+            "arm": name,
+            "length": length,
+            "k": study.k,
+            "tokens_per_second": sentences * length / found.time.median if found.time else None,
+            "peak_bytes": found.peak_bytes,
+            "note": found.note,
+        }
+        for name, found in measure_steps(trainers, samples, study.repeats, device).items()
+    ]
+
+
+def _trainer(own: Training, study: Study, words: Dictionary, device: torch.device, precision: torch.dtype) -> Trainer:
+    arguments = training_arguments(own, study.settings, Path(), study.settings.updates)
+    cfg = convert_namespace_to_omegaconf(parse_training(arguments))
+    task = MaskedLMTask(cfg.task, words)
+    torch.manual_seed(SEED)
+    model = task.build_model(cfg.model)
+    loss = MaskedLmLoss(MaskedLmConfig(tpu=False), task)
+    return Trainer(model.to(device).train(), task, precision, loss)
+
+
+def _blocks(words: Dictionary, sentences: int, length: int, seed: int, device: torch.device) -> dict[str, Any]:
+    """Returns a batch of blocks of random words, of which some are masked and to be predicted."""
+    generator = torch.Generator().manual_seed(seed)
+    mask = words.index("<mask>")
+    tokens = torch.randint(words.nspecial, mask, (sentences, length), generator=generator)
+    predicted = torch.rand(sentences, length, generator=generator) < MASKED
+    target = tokens.masked_fill(~predicted, words.pad()).to(device)
+    return {
+        "net_input": {"src_tokens": tokens.masked_fill(predicted, mask).to(device)},
+        "target": target,
+        "ntokens": sentences * length,
+        "nsentences": sentences,
+    }

@@ -1,0 +1,156 @@
+"""The trainings of a study, and how fairseq-train is called for each."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from linformer_fairseq.models.architectures import PRESETS
+from linformer_fairseq.models.encoder_config import EncoderAttentionConfig
+from linformer_fairseq.modules.registry import DEFAULT_KIND
+from linformer_fairseq.recipe.course import CHECKPOINTS, Course
+from linformer_fairseq.recipe.flags import parse_training, refusing
+from linformer_fairseq.recipe.worker import check_arguments
+
+from .arguments import Settings, Study
+from .arms import EVERY_LENGTH, LINFORMER, SEVERAL_SEEDS, Arm
+from .text import BIN
+
+SHARING = "headwise"
+"""That of Linformer where it is not compared."""
+LOG_INTERVAL = 50
+
+
+@dataclass(frozen=True)
+class Training:
+    """A model of the study."""
+
+    arm: Arm
+    length: int
+    """n, tokens of a block."""
+    k: int
+    """0 where the attention has none."""
+    sharing: str
+    """Empty where there is nothing to share."""
+    seed: int
+    out: Path
+    """The study's folder."""
+
+    @property
+    def slug(self) -> str:
+        """The model's name in paths, whatever its seed."""
+        sharing = self.sharing if self.sharing != SHARING else ""
+        return "-".join(filter(None, (self.arm.name, f"n{self.length}", f"k{self.k}" if self.k else "", sharing)))
+
+    @property
+    def folder(self) -> Path:
+        return self.out / "runs" / self.slug / f"seed-{self.seed}"
+
+    @property
+    def name(self) -> str:
+        """What the user is told that it is."""
+        k = f", k = {self.k}" if self.k else ""
+        sharing = f", {self.sharing}" if self.sharing not in ("", SHARING) else ""
+        return f"{self.arm.label}, n = {self.length:,}{k}{sharing}, seed {self.seed}"
+
+    @property
+    def checkpoint(self) -> Path:
+        """The one that is validated, converted and fine-tuned."""
+        return self.folder / CHECKPOINTS / "checkpoint_best.pt"
+
+    @property
+    def flags(self) -> list[str]:
+        """The flags of its attention."""
+        return self.arm.attention_flags(self.k, self.sharing)
+
+
+def training_of(arm: Arm, study: Study, length: int, seed: int, k: int | None = None, sharing: str = "") -> Training:
+    """Returns a training of an arm, with `k` and the sharing only where they mean anything to it."""
+    is_linformer = arm.name == LINFORMER
+    return Training(
+        arm, length, (k or study.k) if arm.uses_k else 0, (sharing or SHARING) * is_linformer, seed, study.out
+    )
+
+
+def planned(study: Study) -> list[Training]:
+    """Returns all trainings of a study, each once, those of the first seed before the others."""
+    found: dict[Training, None] = {}
+
+    def add(arm: Arm, length: int, seed: int, k: int | None = None, sharing: str = "") -> None:
+        found[training_of(arm, study, length, seed, k, sharing)] = None
+
+    first, seeds = study.lengths[0], study.seeds
+    for arm in study.arms:
+        add(arm, first, seeds[0])
+    for arm in study.arms:
+        for length in study.lengths[1:]:
+            if arm.name in EVERY_LENGTH:
+                add(arm, length, seeds[0])
+        if arm.name == LINFORMER:
+            for length in study.lengths[:2]:
+                for k in study.ks:
+                    add(arm, length, seeds[0], k)
+            for sharing in study.sharings:
+                add(arm, first, seeds[0], sharing=sharing)
+    for seed in seeds[1:]:
+        for arm in study.arms:
+            if arm.name in SEVERAL_SEEDS:
+                add(arm, first, seed)
+    return list(found)
+
+
+def course(settings: Settings, updates: int | None = None) -> Course:
+    """Returns how long a training is, and where and in which precision it runs."""
+    return Course(0, updates or settings.updates, settings.precision, settings.on_cpu)
+
+
+def architecture(arm: Arm, settings: Settings) -> str:
+    """Returns fairseq's name of an arm's architecture."""
+    prefixes = {kind: prefix for prefix, kind in PRESETS.items()}
+    return prefixes.get(arm.kind, prefixes[DEFAULT_KIND]) + settings.arch if arm.kind else settings.arch
+
+
+def model_arguments(own: Training, settings: Settings) -> list[str]:
+    """Returns the arguments that make fairseq-train build a model; all others are the same for every model."""
+    return ["--arch", architecture(own.arm, settings), *settings.size_flags, *own.flags]
+
+
+def training_arguments(own: Training, settings: Settings, folder: Path, updates: int) -> list[str]:
+    """Returns the arguments of fairseq-train.
+
+    Args:
+        folder: of the model, where its checkpoints go.
+        updates: of this training.
+    """
+    every = str(min(settings.validate_updates, updates))
+    return [
+        str(own.out / BIN),
+        *("--task", "masked_lm", "--criterion", "masked_lm"),
+        *("--sample-break-mode", "none", "--tokens-per-sample", str(own.length), "--max-positions", str(own.length)),
+        *model_arguments(own, settings),
+        *("--dropout", str(settings.dropout), "--attention-dropout", "0"),
+        *("--optimizer", "adam", "--adam-betas", "(0.9, 0.98)", "--adam-eps", "1e-6"),
+        *("--weight-decay", str(settings.weight_decay), "--clip-norm", "1.0"),
+        *("--lr", str(settings.lr), "--lr-scheduler", "polynomial_decay", "--total-num-update", str(updates)),
+        *("--warmup-updates", str(min(settings.warmup_updates, updates // 10)), "--max-update", str(updates)),
+        *("--max-tokens", str(settings.max_tokens), "--required-batch-size-multiple", "1", "--num-workers", "0"),
+        *("--validate-interval-updates", every, "--save-interval-updates", every, "--keep-interval-updates", "1"),
+        *("--no-epoch-checkpoints", "--seed", str(own.seed), "--save-dir", str(folder / CHECKPOINTS)),
+        *("--log-format", "json", "--log-interval", str(LOG_INTERVAL)),
+        *(["--cpu"] if settings.on_cpu and "--cpu" not in settings.train_args else []),
+        *settings.train_args,
+    ]
+
+
+def check_flags(own: Training, settings: Settings) -> None:
+    """Refuses flags that fairseq-train, or the attention, would refuse hours later.
+
+    Raises:
+        UserError: naming the model.
+    """
+    with refusing(own.name):
+        args = parse_training(training_arguments(own, settings, own.folder, settings.updates))
+        check_arguments(settings.train_args)
+        if own.arm.kind:
+            config = EncoderAttentionConfig.from_namespace(args)
+            heads = args.encoder_attention_heads
+            build = config.attention("encoder", args.encoder_layers, heads, own.length)[0]
+            build(args.encoder_embed_dim, heads, self_attention=True)  # may miss a package
