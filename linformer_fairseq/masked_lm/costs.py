@@ -15,8 +15,6 @@ from linformer_fairseq.cli.files import read_json, write_json
 from linformer_fairseq.cli.machine import describe_machine
 from linformer_fairseq.cli.progress import say
 from linformer_fairseq.recipe.flags import parse_training
-from linformer_fairseq.recipe.settings import FAST_FP32
-from linformer_fairseq.recipe.worker import allow_rounded_factors
 
 from .arguments import Study
 from .text import BIN
@@ -59,8 +57,6 @@ def _measured(study: Study, length: int) -> list[Row]:
     settings = study.settings
     device = torch.device("cpu" if settings.on_cpu else "cuda")
     torch.set_num_threads(study.threads)
-    if settings.precision == FAST_FP32:
-        allow_rounded_factors(settings.on_cpu)
     precision = torch.float32 if settings.on_cpu else PRECISIONS.get(settings.precision, torch.float32)
     words = Dictionary.load(str(study.out / BIN / "dict.txt"))
     trainers = {}

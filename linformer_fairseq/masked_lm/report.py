@@ -63,11 +63,12 @@ def _introduction(found: Found) -> str:
         f"{_files(train)} to train on ({train['tokens']:,} tokens of {settings['vocabulary']:,} subwords), "
         f"{_files(valid)} to validate on ({valid['tokens']:,} tokens). {'; '.join(found['machines'])}.\n\n"
         f"Encoders of `--arch {settings['arch']}{f' {sizes}' if sizes else ''}`, trained for {settings['updates']:,} "
-        f"updates of {settings['max_tokens']:,} tokens in {settings['precision']}, on blocks of n tokens without regard to "
-        "paragraphs. 15 % of the tokens are to be predicted; perplexity is that of these tokens in the validation "
-        "text, which are the same for all models of a length, at the best save of each training. Two levels are used "
-        f"at every length here; by default texts of fewer than {found['exact_below']:,} tokens get full attention. No "
-        f"model has dropout of attention probabilities, as some kinds have none. {told}"
+        f"updates of {settings['max_tokens']:,} tokens in {settings['precision']}, on blocks of n tokens without "
+        "regard to paragraphs. 15 % of the tokens are to be predicted; perplexity is that of these tokens in the "
+        "validation text, which are the same for all models of a length, at the best save of each training. Two levels "
+        f"are used at every length here; by default texts of fewer than {found['exact_below']:,} tokens get full "
+        "attention. No model has dropout of attention probabilities, as some kinds have none.\n\n"
+        f"{told}"
     )
 
 

@@ -99,9 +99,9 @@ def swapped(found: Found) -> list[str]:
     parts = [
         "## Another attention in a trained model",
         f"The Transformer that was trained on blocks of {first:,} tokens gets another attention "
-        "(`python -m linformer_fairseq.convert`), and is trained no further, or for a share of the updates that it had. "
-        "Perplexity, and how far it is from the Transformer's own; the Transformer's row says what more training does "
-        "by itself. Learned E and F start as the identity, and see the first k tokens alone. One seed.",
+        "(`python -m linformer_fairseq.convert`), and is trained no further, or for a share of the updates that it "
+        "had. Perplexity, and how far it is from the Transformer's own; the Transformer's row says what more training "
+        "does by itself. Learned E and F start as the identity, and see the first k tokens alone. One seed.",
         table(headers, lines),
     ]
     longer = sorted({row["length"] for row in rows} - {first})
