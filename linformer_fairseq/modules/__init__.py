@@ -18,7 +18,12 @@ from linformer_fairseq.modules.window_attention import CausalWindowAttention, Wi
 
 # isort: split
 # the kinds of other packages come last wherever kinds are listed
-from linformer_fairseq.modules.peers import LongformerAttention, NystromformerAttention, PerformerAttention
+from linformer_fairseq.modules.peers import (
+    LongformerAttention,
+    NystromformerAttention,
+    PerformerAttention,
+    ReformerAttention,
+)
 
 __all__ = [
     "CAUSAL_KINDS",
@@ -37,6 +42,7 @@ __all__ = [
     "PooledLinear",
     "ProjectedAttention",
     "Projection",
+    "ReformerAttention",
     "TwoLevelAttention",
     "WindowAttention",
 ]

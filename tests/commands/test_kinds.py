@@ -20,6 +20,7 @@ FLAGS = {
     "nystromformer": ["--linformer-landmarks", 4],
     "performer": ["--linformer-features", 9],
     "longformer": ["--linformer-window-size", 4],
+    "reformer": ["--linformer-bucket-size", 4, "--linformer-hashes", 2],
 }
 
 

@@ -16,9 +16,9 @@ def check(out: Path, *arguments: str) -> None:
         check_flags(model, run.settings, out)
 
 
-@pytest.mark.parametrize("kind", ["nystromformer", "performer", "longformer"])
+@pytest.mark.parametrize("kind", ["nystromformer", "performer", "longformer", "reformer"])
 def test_a_package_that_is_missing_is_asked_for(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for package in ("nystrom_attention", "performer_pytorch", "transformers"):
+    for package in ("nystrom_attention", "performer_pytorch", "transformers", "reformer_pytorch"):
         monkeypatch.setitem(sys.modules, package, None)  # as Python documents
     with pytest.raises(UserError, match=r"cannot be trained: .* cannot be imported .*: pip install '.*\[peers\]'\."):
         check(tmp_path, "--attention", "encoder", "--projection", kind)

@@ -17,6 +17,7 @@ from linformer_fairseq.modules import LinformerMultiheadAttention
 from linformer_fairseq.modules.peers.longformer import WINDOW, attend_locally, longformer_attention
 from linformer_fairseq.modules.peers.nystromformer import nystrom_attention
 from linformer_fairseq.modules.peers.packages import NotInstalledError, package
+from linformer_fairseq.modules.peers.reformer import BUCKET_SIZE, HASHES, lsh_attention
 
 __all__ = ["PEERS", "NotInstalledError", "Peer", "SelfAttention", "Sizes"]
 
@@ -216,10 +217,8 @@ def _reformer(sizes: Sizes) -> nn.Module:
 
     Queries and keys have one linear layer together, so that there are three in all. Every call hashes at random.
     """
-    from reformer_pytorch import LSHSelfAttention
-
-    attention = LSHSelfAttention(sizes.dim, heads=sizes.heads)
-    _check_multiple("Reformer", sizes, 2 * attention.bucket_size)
+    attention: nn.Module = lsh_attention(sizes.dim, sizes.heads, BUCKET_SIZE, HASHES)
+    _check_multiple("Reformer", sizes, 2 * BUCKET_SIZE)
     return attention
 
 

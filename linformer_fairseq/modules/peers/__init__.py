@@ -6,5 +6,6 @@ The packages are heavy and need not be installed: each is imported when its atte
 from linformer_fairseq.modules.peers.longformer import LongformerAttention
 from linformer_fairseq.modules.peers.nystromformer import NystromformerAttention
 from linformer_fairseq.modules.peers.performer import PerformerAttention
+from linformer_fairseq.modules.peers.reformer import ReformerAttention
 
-__all__ = ["LongformerAttention", "NystromformerAttention", "PerformerAttention"]
+__all__ = ["LongformerAttention", "NystromformerAttention", "PerformerAttention", "ReformerAttention"]
