@@ -120,9 +120,9 @@ def test_results_of_another_machine_are_merged(data: Path, finished: Path, tmp_p
     assert found["trainings"][1:] == other["trainings"]
     assert (found["swapped"], found["costs"]) == (other["swapped"], other["costs"])
     assert "Transformer" in (tmp_path / "out" / "report.md").read_text()
+    twice = parse(arguments(data, tmp_path / "out", *mine, "--merge", str(tmp_path / "out" / "results.json")))
     with pytest.raises(UserError, match="two-level at 32 tokens with seed 7, which is there already: leave one out"):
-        own = tmp_path / "out" / "results.json"
-        run(parse(arguments(data, tmp_path / "out", *mine, "--merge", str(own))))
+        run(twice)
 
 
 def test_the_same_text_and_settings_for_all_models(data: Path, finished: Path) -> None:
