@@ -73,6 +73,8 @@ def parse(words: list[str]) -> None:
         options.parse_args_and_arch(options.get_generation_parser(), arguments)
     elif program == "fairseq-interactive":
         options.parse_args_and_arch(options.get_interactive_generation_parser(), arguments)
+    elif program == "fairseq-validate":
+        options.parse_args_and_arch(options.get_validation_parser(), arguments)
     elif program == "fairseq-eval-lm":
         options.parse_args_and_arch(options.get_eval_lm_parser(), arguments)
     elif program == "fairseq-hydra-train":
