@@ -79,6 +79,7 @@ def load_split(trained: Trained, name: str, advice: str = "name another --subset
     except FileNotFoundError as error:
         raise UserError(f"there is no {name} in the data ({error}): {advice}.") from None
     sentences = trained.task.dataset(name)
+    sentences.set_epoch(1)  # as fairseq-validate does; it decides the masks of a masked language model
     longest = utils.resolve_max_positions(trained.task.max_positions(), trained.model.max_positions())
     taken, _ = sentences.filter_indices_by_size(numpy.arange(len(sentences)), longest)
     if not len(taken):

@@ -155,6 +155,31 @@ def validate_arguments(data: Path, checkpoint: Path) -> list[object]:
     ]
 
 
+def train_masked(text: Path, save_dir: Path, *more: object, arch: str) -> Result:
+    """Trains a small masked language model on the lines of a text."""
+    return run(
+        "train",
+        text,
+        *PLUGIN,
+        *("--task", "masked_lm", "--criterion", "masked_lm", "--arch", arch),
+        *("--sample-break-mode", "eos", "--tokens-per-sample", 64, "--mask-prob", 0.3),
+        *("--encoder-layers", 2, "--encoder-embed-dim", 32, "--encoder-ffn-embed-dim", 32),
+        *("--encoder-attention-heads", 4, "--dropout", 0, "--attention-dropout", 0),
+        *("--optimizer", "adam", "--lr", 0.003, "--max-tokens", 64, "--max-epoch", 10, "--save-dir", save_dir, "--cpu"),
+        *("--no-progress-bar", "--no-epoch-checkpoints", "--required-batch-size-multiple", 1, "--num-workers", 0),
+        *more,
+    )
+
+
+def masked_loss(text: Path, checkpoint: Path) -> float:
+    """Returns the loss of a masked language model that fairseq-validate finds, in bits; the masks are always the same,
+    as a checkpoint keeps the seed."""
+    options = ["--path", checkpoint, "--max-tokens", 400, "--cpu", "--required-batch-size-multiple", 1]
+    task = ["--task", "masked_lm", "--criterion", "masked_lm"]
+    (loss,) = valid_losses(run("validate", text, *PLUGIN, *options, *task).ok())
+    return loss
+
+
 def with_args(state: dict[str, Any]) -> dict[str, Any]:
     """Returns a checkpoint as fairseq before 0.10 saved it, with its command line instead of a configuration."""
     cfg = {part: settings for part, settings in state["cfg"].items() if part in ("task", "model")}

@@ -23,7 +23,9 @@ ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 FLAGS = ROOT / "docs" / "flags.md"
 DOCUMENTS = [README, *sorted(ROOT.glob("docs/*.md")), *sorted(ROOT.glob("examples/*/README.md"))]
-PACKAGE_COMMANDS = ("average", "benchmark", "convert", "documents", "quality", "recipe", "spectrum")
+PACKAGE_COMMANDS = (
+    *("average", "benchmark", "classification", "convert", "documents", "masked_lm", "quality", "recipe", "spectrum"),
+)
 ELSEWHERE = {"--config-dir"}  # a flag of hydra itself
 COMMAND = re.compile(r"(?:[A-Z_0-9]+=\S+ +)*(?:fairseq-|python -m |examples/|scripts/)")
 
@@ -71,6 +73,8 @@ def parse(words: list[str]) -> None:
         options.parse_args_and_arch(options.get_generation_parser(), arguments)
     elif program == "fairseq-interactive":
         options.parse_args_and_arch(options.get_interactive_generation_parser(), arguments)
+    elif program == "fairseq-validate":
+        options.parse_args_and_arch(options.get_validation_parser(), arguments)
     elif program == "fairseq-eval-lm":
         options.parse_args_and_arch(options.get_eval_lm_parser(), arguments)
     elif program == "fairseq-hydra-train":
@@ -81,6 +85,8 @@ def parse(words: list[str]) -> None:
     elif program in ("examples/documents/run.sh", "examples/documents/study.sh"):
         _, others = study.build_parser().parse_known_args(["--out", "OUT", *arguments])
         recipe.build_parser(OF_DOCUMENTS).parse_args(others)
+    elif program in ("examples/masked_lm/run.sh", "examples/classification/run.sh"):
+        package_parser(program.split("/")[1]).parse_args(["--out", "OUT", *arguments])
     elif program.startswith("examples/") and not program.endswith(("prepare.sh", "convert.sh")):
         steps = ["--model"] if program.endswith(("train.sh", "evaluate.sh")) else []
         recipe.build_parser().parse_args([*steps, *arguments])
@@ -110,6 +116,10 @@ def known_flags() -> set[str]:
     options.parse_args_and_arch(train, ["DATA", "--arch", "linformer_transformer", *optimiser, *criterion])
     arch = ["--arch", "linformer_transformer_lm", "--task", "language_modeling"]
     options.parse_args_and_arch(language, ["DATA", *arch, *optimiser])
+    masked, classes = options.get_training_parser(), options.get_training_parser()
+    arch = ["--arch", "linformer_roberta"]
+    for parser, task in ((masked, "masked_lm"), (classes, "sentence_prediction")):
+        options.parse_args_and_arch(parser, ["DATA", *arch, "--task", task, "--criterion", task, *optimiser])
     generate, interactive = options.get_generation_parser(), options.get_interactive_generation_parser()
     documents = ["--task", "document_translation", "--bpe", "subword_nmt", "--tokenizer", "moses"]
     options.parse_args_and_arch(generate, ["DATA", "--path", "checkpoint.pt", "--remove-bpe"])
@@ -117,6 +127,8 @@ def known_flags() -> set[str]:
     parsers = [
         train,
         language,
+        masked,
+        classes,
         generate,
         interactive,
         options.get_preprocessing_parser(),
@@ -220,9 +232,10 @@ def test_the_tables_of_seeds_are_those_of_the_study() -> None:
     assert told == [(name, bleu) for name, _, bleu in test]
 
 
-def test_the_tables_of_documents_are_those_of_their_reports() -> None:
-    reports = "".join(map(read, ROOT.glob("docs/documents/*/report.md")))
-    lines = re.findall(r"^\|.*$", read(ROOT / "docs" / "documents.md"), re.MULTILINE)
+@pytest.mark.parametrize("name", ["documents", "encoders"])
+def test_the_tables_of_studies_are_those_of_their_reports(name: str) -> None:
+    reports = "".join(map(read, ROOT.glob(f"docs/{name}/*/report.md")))
+    lines = re.findall(r"^\|.*$", read(ROOT / "docs" / f"{name}.md"), re.MULTILINE)
     assert len(lines) > 20
     assert set(lines) <= set(reports.splitlines())
 

@@ -49,7 +49,7 @@ def build_parser() -> Parser:
     """Returns the parser of the command line."""
     parser = Parser(
         prog="convert",
-        description="Convert a checkpoint of fairseq's transformer or transformer_lm to two levels in all its "
+        description="Convert a checkpoint of fairseq's transformer, transformer_lm or roberta to two levels in all its "
         "attention, or to the kind that --linformer-projection names, without training and without data. Both models "
         "are compared, on random tokens unless there is --data.",
     )
@@ -88,7 +88,8 @@ def build_parser() -> Parser:
     )
     group = parser.add_argument_group(
         "the new model",
-        "as for fairseq-train; a language model has --linformer-projection, -k and the options of its kind",
+        "as for fairseq-train; a language model, masked or not, has --linformer-projection, -k and the options of its "
+        "kind",
         argument_default=SUPPRESS,
     )
     gen_parser_from_dataclass(group, LinformerConfig(), delete_default=True)

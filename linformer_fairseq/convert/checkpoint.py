@@ -28,6 +28,8 @@ from .families import Family, architecture_of
 
 _ADAPTIVE_BAND = re.compile(r"decoder\.embed_tokens\.embeddings\.\d+\.0\.weight")
 """The words of one band of `--adaptive-input`."""
+_EMBEDDED = ("encoder", "encoder.sentence_encoder", "decoder.sentence_encoder", "decoder")
+"""Where the words of a source, or of a language model, may be embedded; RoBERTa's once were in a decoder."""
 
 
 def convert_state(state: dict[str, Any], family: Family, config: AttentionConfig) -> dict[str, Any]:
@@ -54,7 +56,10 @@ def convert_state(state: dict[str, Any], family: Family, config: AttentionConfig
     weights = {key: tensor for key, tensor in state["model"].items() if not _is_fast_path(key)}
     settings = args if state.get("cfg") is None else family.settings(args)
     new = {**_with_settings(state, settings), "model": weights}
-    weights |= projection_weights(build_model(new).state_dict())
+    model = build_model(new)
+    if weights.keys() - model.state_dict().keys():  # older names, such as RoBERTa's in fairseq before 0.10
+        model.upgrade_state_dict(weights)
+    weights |= projection_weights(model.state_dict())
     return new
 
 
@@ -66,6 +71,7 @@ def build_model(state: dict[str, Any]) -> BaseFairseqModel:
     """
     args = _all_settings(state)
     args.encoder_embed_path = args.decoder_embed_path = None  # the embeddings of a trained model are in its state
+    args.load_checkpoint_heads = True  # for classification, which RoBERTa leaves out otherwise
     weights: dict[str, Tensor] = state["model"]
     sizes = vocabulary_sizes(weights)
     task = Namespace(source_dictionary=_words(sizes[0]), target_dictionary=_words(sizes[1]))
@@ -103,7 +109,7 @@ def vocabulary_sizes(weights: Mapping[str, Tensor]) -> tuple[int, int]:
         UserError: no tensor tells it.
     """
     outputs = weights.get("decoder.output_projection.weight")
-    for side in ("encoder", "decoder"):
+    for side in _EMBEDDED:
         if f"{side}.embed_tokens.weight" in weights:
             source = len(weights[f"{side}.embed_tokens.weight"])
             break
@@ -130,7 +136,8 @@ def _all_settings(state: dict[str, Any]) -> Namespace:
 
 
 def _is_fast_path(key: str) -> bool:
-    return key.rpartition(".")[2] in FAST_PATH_PARAMETERS
+    module, _, name = key.rpartition(".")
+    return name in FAST_PATH_PARAMETERS and not module.endswith("_attn")  # whose own are of fairseq before 0.8
 
 
 def _words(size: int) -> Dictionary:

@@ -56,9 +56,9 @@ class Comparison:
     """How far the outputs of converted models have moved, for each model in every bucket that has a token."""
 
     sources: list[list[OutputDrift]]
-    """By the length of the source; for a language model without buckets."""
+    """By the length of the source, or of the text of a masked language model; for a language model without buckets."""
     positions: list[list[OutputDrift]]
-    """By the position in the target, or in the text of a language model."""
+    """By the position in the target, or in the text of a language model; for a masked one without buckets."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,8 @@ def compare(
 ) -> Comparison:
     """Returns how far each of the other models is from the trained one.
 
-    The models predict each reference token, given the tokens before it.
+    The models predict each reference token, given the tokens before it, or the text around it where they have no
+    decoder.
 
     Args:
         number: the texts in all samples.
@@ -142,4 +143,5 @@ def _moves(trained: BaseFairseqModel, before: Tensor, model: BaseFairseqModel, a
 
 def _log_probabilities(model: BaseFairseqModel, features: Tensor) -> Tensor:
     """Returns the log-probabilities of all words, (n, V), in float32, for features (n, C)."""
-    return model.get_normalized_probs((model.decoder.output_layer(features[None]), None), log_probs=True)[0].float()
+    last = model.decoder if hasattr(model, "decoder") else model.encoder
+    return model.get_normalized_probs((last.output_layer(features[None]), None), log_probs=True)[0].float()

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from fairseq.models import ARCH_MODEL_REGISTRY, BaseFairseqModel
+from fairseq.models.roberta import RobertaModel
 from fairseq.models.transformer import TransformerModel
 from fairseq.models.transformer_lm import TransformerLanguageModel
 
-from linformer_fairseq.checkpoints import model_settings
+from linformer_fairseq.checkpoints import model_settings, plain_cfg
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.models.architectures import PRESETS
 from linformer_fairseq.models.config import (
@@ -21,6 +22,7 @@ from linformer_fairseq.models.config import (
     default_flags,
     flag_defaults,
 )
+from linformer_fairseq.models.encoder_config import EncoderAttentionConfig, encoder_default_flags
 from linformer_fairseq.modules.registry import DEFAULT_KIND, flag_of
 
 EXACT_START = {"linformer_init": "identity", "linformer_mask_empty_slots": True}
@@ -37,6 +39,10 @@ class Family:
 
     name: str
     """What one of them is called in a sentence."""
+    predicted: str
+    """What the tokens of a data set that it predicts are called."""
+    context: str
+    """What it predicts them from."""
     of_fairseq: type[BaseFairseqModel]
     base: str
     """fairseq's name of its model."""
@@ -46,8 +52,6 @@ class Family:
     """The flags of its attention."""
     defaults: Callable[[str], dict[str, Any]]
     """The default of each of them, by the kind of attention."""
-    weight: str
-    """A tensor that a checkpoint of this family has."""
     by_command_line: bool
     """Whether fairseq keeps its settings as a command line with `--arch`, and not as a configuration."""
 
@@ -92,25 +96,38 @@ class Family:
 
 TRANSLATION = Family(
     name="translation model",
+    predicted="reference token",
+    context="the tokens before it",
     of_fairseq=TransformerModel,
     base="transformer",
     model="linformer_transformer",
     attention=LinformerConfig,
     defaults=default_flags,
-    weight="encoder.layers.0.self_attn.k_proj.weight",
     by_command_line=True,
 )
 LANGUAGE_MODEL = Family(
     name="language model",
+    predicted="reference token",
+    context="the tokens before it",
     of_fairseq=TransformerLanguageModel,
     base="transformer_lm",
     model="linformer_transformer_lm",
     attention=LanguageModelAttentionConfig,
     defaults=_language_model_flags,
-    weight="decoder.layers.0.self_attn.k_proj.weight",
     by_command_line=False,
 )
-FAMILIES = (TRANSLATION, LANGUAGE_MODEL)
+MASKED_LANGUAGE_MODEL = Family(
+    name="masked language model",
+    predicted="masked token",
+    context="the text around it",
+    of_fairseq=RobertaModel,
+    base="roberta",
+    model="linformer_roberta",
+    attention=EncoderAttentionConfig,
+    defaults=encoder_default_flags,
+    by_command_line=True,
+)
+FAMILIES = (TRANSLATION, LANGUAGE_MODEL, MASKED_LANGUAGE_MODEL)
 
 
 def family_of(state: dict[str, Any], path: Path) -> Family:
@@ -124,12 +141,21 @@ def family_of(state: dict[str, Any], path: Path) -> Family:
     """
     name = architecture_of(model_settings(state))
     for family in FAMILIES:
-        if ARCH_MODEL_REGISTRY.get(name) is family.of_fairseq and family.weight in state["model"]:
+        if ARCH_MODEL_REGISTRY.get(name) is family.of_fairseq:
             return family
+    *others, last = (f"a {family.name} ({family.base})" for family in FAMILIES)
     raise UserError(
-        f"{path} holds {f'a {name}' if name else 'no model of a known name'}: name the checkpoint of a translation "
-        "model (transformer) or of a language model (transformer_lm) of fairseq's."
+        f"{path} holds {f'a {name}' if name else 'no model of a known name'}: name the checkpoint of "
+        f"{', '.join(others)} or {last} of fairseq's."
     )
+
+
+def task_of(state: dict[str, Any]) -> str | None:
+    """Returns the name of the task that a checkpoint's model was trained for; None where there is none."""
+    if state.get("cfg") is None:
+        return getattr(state.get("args"), "task", None)
+    task = plain_cfg(state["cfg"]).get("task")
+    return task.get("_name") if isinstance(task, Mapping) else getattr(task, "_name", None)
 
 
 def architecture_of(settings: Namespace) -> str | None:

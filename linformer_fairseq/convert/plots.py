@@ -12,8 +12,10 @@ from .report import NAMES, span
 
 
 def plot_comparison(comparison: Comparison, on_text: bool, projected_dim: str, path: Path) -> None:
-    """Draws the perplexity of every model, or else the divergence from the trained one, by length and position."""
-    panels = [("tokens of the source", comparison.sources), ("position", comparison.positions)]
+    """Draws the perplexity of every model, or else the divergence from the trained one, by length and by position,
+    whichever there is."""
+    whose = "source" if comparison.positions[0] else "text"
+    panels = [(f"tokens of the {whose}", comparison.sources), ("position", comparison.positions)]
     panels = [(title, drifts) for title, drifts in panels if drifts[0]]
     figure, all_axes = plt.subplots(
         1, len(panels), figsize=(6 * len(panels), 4.2), layout="constrained", sharey=True, squeeze=False

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fairseq.models import BaseFairseqModel, FairseqEncoderDecoderModel
+from fairseq.models import BaseFairseqModel, FairseqEncoderDecoderModel, FairseqEncoderModel
 
 from linformer_fairseq.modules import CausalTwoLevelAttention, ProjectedAttention, TwoLevelAttention
 
@@ -13,7 +13,7 @@ LONGEST = 2048
 
 @dataclass(frozen=True)
 class Reach:
-    """What a model does with the tokens of its sources, or of its targets."""
+    """What a model does with the tokens of its sources, or of its targets; an encoder alone has sources."""
 
     longest: int
     """The tokens of the longest text that it takes."""
@@ -36,9 +36,12 @@ class Reach:
         return tuple(sorted(ends))
 
 
-def reaches(model: BaseFairseqModel) -> tuple[Reach | None, Reach]:
-    """Returns the reach of a model's attention to sources, None for a language model, and of that to targets."""
+def reaches(model: BaseFairseqModel) -> tuple[Reach | None, Reach | None]:
+    """Returns the reach of a model's attention to sources, None for a language model, and of that to targets, None for
+    an encoder alone."""
     longest = model.max_positions()
+    if isinstance(model, FairseqEncoderModel):
+        return Reach(int(longest), _exact(model, int(longest), causal=False)), None
     if not isinstance(model, FairseqEncoderDecoderModel):
         return None, Reach(int(longest), _exact(model, int(longest), causal=True))
     source, target = (

@@ -7,6 +7,7 @@ from linformer_fairseq.length_buckets import Bucket
 
 from .arguments import Conversion
 from .compare import Comparison, OutputDrift
+from .families import Family
 from .reach import Reach
 
 NAMES = ("converted", "fitted")
@@ -15,13 +16,16 @@ PICTURE = "conversion.png"
 """The plot beside report.md."""
 
 
-def exact_texts(source: Reach | None, target: Reach) -> str:
+def exact_texts(source: Reach | None, target: Reach | None) -> str:
     """Returns a sentence about the texts whose outputs do not move; nothing where other kinds than two levels are."""
-    if target.exact is None or (source is not None and source.exact is None):
+    if any(reach is not None and reach.exact is None for reach in (source, target)):
         return ""
-    texts = "texts" if source is None else "targets"
-    sources = "" if source is None else f" with sources of up to {source.exact:,} tokens"
-    return f"The first {target.exact:,} tokens of {texts}{sources} get the same outputs as before, but for rounding."
+    up_to = "" if source is None else f" of up to {source.exact:,} tokens"
+    if target is None:
+        texts = f"Texts{up_to}"
+    else:
+        texts = f"The first {target.exact:,} tokens of {f'targets with sources{up_to}' if up_to else 'texts'}"
+    return f"{texts} get the same outputs as before, but for rounding."
 
 
 def span(bucket: Bucket) -> str:
@@ -32,15 +36,18 @@ def span(bucket: Bucket) -> str:
 
 
 def summary(comparison: Comparison, on_text: bool) -> str:
-    """Returns a table with a row for each range of source lengths, if any, and one for each range of positions.
+    """Returns a table with a row for each range of lengths, and one for each range of positions, where there are any.
 
     Args:
         on_text: whether the models were compared on text: perplexities on random tokens would say nothing.
     """
     of_sources, of_positions = comparison.sources, comparison.positions
-    tables = [_table("Position", [span(drift.bucket) for drift in of_positions[0]], of_positions, on_text)]
+    tables = []
     if of_sources[0]:
-        tables.insert(0, _table("Source", [str(drift.bucket) for drift in of_sources[0]], of_sources, on_text))
+        title = "Source" if of_positions[0] else "Length"
+        tables.append(_table(title, [str(drift.bucket) for drift in of_sources[0]], of_sources, on_text))
+    if of_positions[0]:
+        tables.append(_table("Position", [span(drift.bucket) for drift in of_positions[0]], of_positions, on_text))
     return "\n\n".join(tables)
 
 
@@ -68,11 +75,11 @@ def _table(title: str, labels: list[str], drifts: list[list[OutputDrift]], on_te
     return table(headers, rows)
 
 
-def write_report(asked: Conversion, name: str, exact: str, comparison: Comparison) -> None:
+def write_report(asked: Conversion, family: Family, exact: str, comparison: Comparison) -> None:
     """Writes report.md into the folder of the report.
 
     Args:
-        name: what the model is called.
+        family: of the model.
         exact: the sentence about texts whose outputs do not move.
     """
     on_text = asked.data is not None
@@ -84,21 +91,24 @@ def write_report(asked: Conversion, name: str, exact: str, comparison: Compariso
     )
     if on_text:
         measures = (
-            "For every reference token, given the tokens before it: the perplexity of the trained model and of the "
+            f"For every {family.predicted}, given {family.context}: the perplexity of the trained model and of the "
             f"converted one, without any training after the conversion; {measures}"
         )
     else:
         measures = (
-            f"For every random token, given the tokens before it: {measures} Text is unlike random tokens: `--data` "
+            f"For every random token, given {family.context}: {measures} Text is unlike random tokens: `--data` "
             "compares on it."
         )
+    ranges = " and ".join(
+        name for name, drifts in (("length", comparison.sources), ("position", comparison.positions)) if drifts[0]
+    )
     parts = [
-        f"# A converted {name}",
+        f"# A converted {family.name}",
         f"`{asked.checkpoint}` on {texts}. {describe_machine()}.",
         f"    {asked.command}",
         *([exact] if exact else []),
         summary(comparison, on_text),
         measures,
-        f"![{'Perplexity' if on_text else 'Divergence'} by length and position]({PICTURE})",
+        f"![{'Perplexity' if on_text else 'Divergence'} by {ranges}]({PICTURE})",
     ]
     write_text(asked.report / "report.md", "\n\n".join(parts) + "\n")

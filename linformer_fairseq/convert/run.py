@@ -15,13 +15,15 @@ from linformer_fairseq.trained import Trained, load_split, load_trained
 from .arguments import Conversion
 from .checkpoint import build_model, build_original, convert_state, vocabulary_sizes
 from .compare import Comparison, compare
-from .families import family_of
+from .families import MASKED_LANGUAGE_MODEL, family_of, task_of
 from .fitting import fit, fittable_attention
 from .reach import Reach, reaches
 from .report import PICTURE, exact_texts, summary, write_report
-from .texts import RandomTexts, SplitTexts
+from .texts import RandomEncoderTexts, RandomTexts, SplitTexts
 
 TRAINING = "train"
+MASKING = "masked_lm"
+"""The task whose data masked language models are compared on."""
 
 
 def run(asked: Conversion) -> None:
@@ -38,13 +40,15 @@ def run(asked: Conversion) -> None:
     state = convert_state(trained, family, config)
     model = build_model(state)
     exact = exact_texts(*reaches(model))
+    if asked.data and family is MASKED_LANGUAGE_MODEL and task_of(trained) != MASKING:
+        raise UserError(f"--data has the masks of {MASKING}, and {asked.checkpoint} is of another task: leave it out.")
     comparison = _compare_on_split(asked, model, state) if asked.data else _compare_on_tokens(asked, trained, model)
     if comparison is not None:
         say(summary(comparison, asked.data is not None))
     if asked.report is not None and comparison is not None:
         asked.report.mkdir(parents=True, exist_ok=True)
         plot_comparison(comparison, asked.data is not None, config.linformer_k, asked.report / PICTURE)
-        write_report(asked, family.name, exact, comparison)
+        write_report(asked, family, exact, comparison)
         say(f"The report is in {asked.report / 'report.md'}.")
     write_checkpoint(state, asked.output)
     if exact:
@@ -67,8 +71,11 @@ def _compare_on_split(asked: Conversion, model: BaseFairseqModel, state: dict[st
         models.append(_fitted(asked, trained, state))
     source, target = reaches(model)
     texts = SplitTexts(trained, split, has_sources=source is not None)
-    by_source = [] if source is None else buckets(source.ends(asked.lengths))
-    return compare(trained.model, models, texts, texts.number, by_source, buckets(target.ends(asked.lengths)))
+    by_source, by_position = ([] if r is None else buckets(r.ends(asked.lengths)) for r in (source, target))
+    found = compare(trained.model, models, texts, texts.number, by_source, by_position)
+    if not found.sources[0] and not found.positions[0]:
+        raise UserError(f"{asked.subset} has no masked token: name another --subset.")
+    return found
 
 
 def _compare_on_tokens(asked: Conversion, trained: dict[str, Any], model: BaseFairseqModel) -> Comparison | None:
@@ -81,21 +88,19 @@ def _compare_on_tokens(asked: Conversion, trained: dict[str, Any], model: BaseFa
         return None
     source, target = reaches(model)
     _check_lengths(asked.lengths, source, target)
-    lengths = () if source is None else source.ends(asked.lengths)
-    ends = target.ends(asked.lengths)
-    texts = RandomTexts(
-        vocabulary_sizes(trained["model"]),
-        lengths,
-        ends[-1],
-        (None if source is None else source.exact, target.exact),
-        asked.texts,
-        asked.seed,
-    )
+    lengths, ends = (() if r is None else r.ends(asked.lengths) for r in (source, target))
+    words = vocabulary_sizes(trained["model"])
+    texts: RandomTexts | RandomEncoderTexts
+    if target is None:
+        texts = RandomEncoderTexts(words[0], lengths, asked.texts, asked.seed)
+    else:
+        exact = (None if source is None else source.exact, target.exact)
+        texts = RandomTexts(words, lengths, ends[-1], exact, asked.texts, asked.seed)
     by_source = [Bucket(length, length) for length in lengths]
     return compare(build_original(trained), [model], texts, texts.number, by_source, buckets(ends)[:-1])
 
 
-def _check_lengths(lengths: tuple[int, ...] | None, source: Reach | None, target: Reach) -> None:
+def _check_lengths(lengths: tuple[int, ...] | None, source: Reach | None, target: Reach | None) -> None:
     """Refuses lengths that no text of a model can have."""
     longest = max(reach.longest for reach in (source, target) if reach is not None)
     if lengths is not None and lengths[-1] > longest:

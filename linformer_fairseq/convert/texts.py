@@ -15,12 +15,13 @@ SHORT_TARGET = 32
 """Tokens of the targets of random sources, at most."""
 SHORT_SOURCE = 8
 """Tokens of the sources of long random targets, at most."""
-EOS, FIRST_WORD = 2, 4
+BOS, EOS, FIRST_WORD = 0, 2, 4
 """As fairseq numbers them in every dictionary."""
 
 
 class SplitTexts:
-    """The sentences of a split of a data set."""
+    """The sentences of a split of a data set; of a masked language model's, whose targets are padding elsewhere, the
+    masked tokens."""
 
     def __init__(self, trained: Trained, split: Split, has_sources: bool) -> None:
         self.split, self.number, self.has_sources = split, len(split.indices), has_sources
@@ -83,6 +84,30 @@ class RandomTexts:
             inputs = {"src_tokens": previous, "src_lengths": torch.tensor([target])}
         lengths = None if counts_positions else [source]
         return Sample(inputs, words[None], torch.ones(1, target, dtype=torch.bool), lengths, counts_positions)
+
+
+class RandomEncoderTexts:
+    """Random words for an encoder alone, which predicts every one of them.
+
+    Args:
+        words: the number of words.
+        lengths: of the texts, in tokens.
+        texts: of each length.
+    """
+
+    def __init__(self, words: int, lengths: Sequence[int], texts: int, seed: int) -> None:
+        self.words, self.lengths, self.texts, self.seed = words, lengths, texts, seed
+        self.number = texts * len(lengths)
+
+    def __iter__(self) -> Iterator[Sample]:
+        generator = torch.Generator().manual_seed(self.seed)
+        for length in self.lengths:
+            for _ in range(self.texts):
+                text = _random_text(generator, self.words, length)
+                text[0] = BOS
+                inputs = {"src_tokens": text[None], "src_lengths": torch.tensor([length])}
+                is_token = torch.ones(1, length, dtype=torch.bool)
+                yield Sample(inputs, text[None], is_token, [length], counts_positions=False)
 
 
 def _random_text(generator: torch.Generator, words: int, length: int) -> Tensor:

@@ -1,6 +1,6 @@
 """Records the attention maps that a model computes."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -8,7 +8,7 @@ from typing import Any
 
 from fairseq.models import BaseFairseqModel
 from fairseq.modules import MultiheadAttention
-from torch import Tensor
+from torch import Tensor, nn
 
 PLACES = {
     "encoder": ("encoder", "self_attn"),
@@ -28,13 +28,20 @@ class Attention:
 
 
 def find_attentions(model: BaseFairseqModel) -> list[Attention]:
-    """Returns the attention modules of a translation or language model, place by place and layer by layer."""
+    """Returns the attention modules of a translation or language model, masked or not, place by place and layer by
+    layer."""
     return [
         Attention(place, number, module)
         for place, (side, name) in PLACES.items()
-        for number, layer in enumerate(getattr(getattr(model, side, None), "layers", ()))
+        for number, layer in enumerate(_layers(getattr(model, side, None)))
         if isinstance(module := getattr(layer, name, None), MultiheadAttention)
     ]
+
+
+def _layers(side: nn.Module | None) -> Iterable[nn.Module]:
+    """Returns the layers of an encoder or decoder; in RoBERTa's they are those of the encoder within."""
+    layers: Iterable[nn.Module] = getattr(getattr(side, "sentence_encoder", side), "layers", ())
+    return layers
 
 
 @contextmanager

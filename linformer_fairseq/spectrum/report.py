@@ -26,10 +26,11 @@ def suggested_k(found: dict[Bucket, Statistics]) -> list[int]:
 
 
 def suggested_flags(places: Spectra) -> str:
-    """Returns the flags that set the suggested k of every layer, for a translation model or a language model."""
+    """Returns the flags that set the suggested k of every layer, for a translation model or a language model, masked
+    or not."""
     ks = {place: ",".join(map(str, suggested_k(found))) for place, found in places.items()}
-    if set(ks) == {"decoder"}:
-        return f"--linformer-k {ks['decoder']}"
+    if len(ks) == 1 and "cross" not in ks:  # the only attention of a language model
+        return f"--linformer-k {''.join(ks.values())}"
     return " ".join(["--linformer-attention", ",".join(ks), *(f"{FLAGS[place]} {k}" for place, k in ks.items())])
 
 

@@ -5,6 +5,8 @@ energy         (σ₁² + ... + σ_r²) / (σ₁² + σ₂² + ...)    1 minus t
                                                          rank r (Eckart and Young, 1936)
 """
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -47,14 +49,14 @@ class Statistics:
         self.rank_counts = torch.zeros(layers, heads, longest + 1, dtype=torch.int64)
         """How many sentences have each rank, (L, H, R + 1)."""
 
-    def add(self, maps: Tensor) -> None:
-        """Adds the maps of one sentence, (L, H, T, n)."""
-        values = singular_values(maps)
+    def add(self, maps: Sequence[Tensor]) -> None:
+        """Adds the maps of one sentence, (H, T, n) of each layer."""
+        values = torch.stack([singular_values(of_layer) for of_layer in maps])  # of one at a time, as they may be large
         curves = cumulative(values).cpu()
         rank, longest = curves.size(-1), self._cumulative.size(-1)
         curves = torch.cat([curves, curves.new_ones(*curves.shape[:2], longest - rank)], -1)
         self.sentences += 1
-        self.tokens += maps.size(-1)
+        self.tokens += maps[0].size(-1)
         self._cumulative += curves
         bins = (curves.flatten(0, 1) * BINS).long().clamp(max=BINS - 1).t()  # (R, L H)
         self._histogram.scatter_add_(1, bins, torch.ones_like(bins))

@@ -1,11 +1,12 @@
 """Small models, trained once for all workers; what fairseq-train printed is in the file `log` beside the checkpoint."""
 
+import random
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import Shared
-from tests.fairseq_commands import ALL_PLACES, TWO_LEVELS, train, valid_losses
+from tests.fairseq_commands import ALL_PLACES, TWO_LEVELS, run, train, train_masked, valid_losses
 
 EVERY_FOUR_UPDATES = ["--max-epoch", 3, "--save-interval-updates", 4, "--keep-interval-updates", 3]
 CAUSAL = [*TWO_LEVELS, *ALL_PLACES, *EVERY_FOUR_UPDATES, "--eval-bleu", "--eval-bleu-args", '{"beam": 1}']
@@ -40,3 +41,32 @@ def trained_causal(shared: Shared, data: Path) -> Path:
 def trained_transformer(shared: Shared, data: Path) -> Path:
     """Returns the checkpoint of fairseq's own Transformer of the same size."""
     return trained_once(shared, data, "transformer", arch="transformer_tiny")
+
+
+@pytest.fixture(scope="session")
+def text(shared: Shared) -> Path:
+    """Returns the folder of a binarised text whose lines count upwards from random starts."""
+
+    def make(folder: Path) -> None:
+        generator = random.Random(1)
+        for split, size in (("train", 200), ("valid", 30), ("test", 30)):
+            starts = [(generator.randrange(20), generator.randint(3, 20)) for _ in range(size)]
+            lines = [" ".join(f"w{(start + i) % 20}" for i in range(length)) for start, length in starts]
+            (folder / f"{split}.txt").write_text("\n".join(lines) + "\n")
+        prefixes = [
+            part for split in ("train", "valid", "test") for part in (f"--{split}pref", folder / f"{split}.txt")
+        ]
+        run("preprocess", "--only-source", *prefixes, "--destdir", folder / "bin").ok()
+
+    return shared("text", make) / "bin"
+
+
+@pytest.fixture(scope="session")
+def trained_roberta(shared: Shared, text: Path) -> Path:
+    """Returns the checkpoint of fairseq's own masked language model, trained on that text."""
+
+    def make(folder: Path) -> None:
+        losses = valid_losses(train_masked(text, folder, arch="roberta").ok())
+        assert losses[-1] < losses[0] - 0.5
+
+    return shared("roberta", make) / "checkpoint_last.pt"

@@ -12,14 +12,17 @@ from linformer_fairseq.checkpoints import read_checkpoint
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.convert.arguments import parse
 from linformer_fairseq.convert.run import run as convert
+from linformer_fairseq.models.loading import projection_weights
 from tests.fairseq_commands import (
     ALL_PLACES,
     LINFORMER,
     TWO_LEVELS,
     Result,
+    masked_loss,
     run_module,
     same_hypotheses,
     train,
+    train_masked,
     translate,
     valid_losses,
     validation_loss,
@@ -119,6 +122,73 @@ def test_fitted_and_tuned(trained_transformer: Path, data: Path, tmp_path: Path)
     nothing = ["--finetune-from-model", out, "--max-update", 1, "--lr", 0]
     tuned = train(data, tmp_path / "tuned", "--linformer-k", 8, *told, *nothing).ok()
     assert valid_losses(tuned) == [pytest.approx(validation_loss(data, out), abs=0.002)]
+
+
+def test_a_converted_roberta(trained_roberta: Path, text: Path, tmp_path: Path) -> None:
+    """fairseq-validate finds the loss of before where all texts are short, and the one that the command tells where
+    they are not; a training that changes nothing finds it, too."""
+    same, cut, report = (tmp_path / name for name in ("same.pt", "cut.pt", "report"))
+    before = masked_loss(text, trained_roberta)
+    said = run_convert(trained_roberta, same, *TWO_LEVELS, "--linformer-k", 4, "--linformer-exact-below", 24).ok()
+    assert "Texts of up to 23 tokens get the same outputs as before, but for rounding." in said
+    rows = {name: cells for name, cells in rows_of(said).items() if name[0].isdigit()}
+    assert [*rows] == ["8 tokens", "16 tokens", "23 tokens", "32 tokens", "64 tokens"]
+    assert [cells[1] == "0.0000" for cells in rows.values()] == [True, True, True, False, False]
+    assert masked_loss(text, same) == before
+    settings = read_checkpoint(same)["cfg"]["model"]
+    assert (settings.arch, settings._name) == ("two_level_roberta", "linformer_roberta")
+
+    shorter = [*TWO_LEVELS, "--linformer-k", 4, "--linformer-exact-below", 8]
+    compared = ["--data", text, "--report", report, "--lengths", "7,64"]
+    said = run_convert(trained_roberta, cut, *shorter, *compared).ok()
+    rows = rows_of((report / "report.md").read_text())
+    assert rows_of(said) == rows
+    assert rows["1 to 7 tokens"][1] == rows["1 to 7 tokens"][2]
+    assert float(rows["8 to 64 tokens"][3]) > 0.01
+    after = masked_loss(text, cut)
+    assert abs(after - before) > 0.01
+    everything = rows_of(run_convert(trained_roberta, cut, *shorter, "--data", text, "--lengths", 64).ok())
+    assert [float(cell) for cell in everything["1 to 64 tokens"][1:3]] == pytest.approx([2**before, 2**after], rel=2e-3)
+    assert "# A converted masked language model" in (report / "report.md").read_text()
+
+    told = shlex.split(re.search(rf"--finetune-from-model {cut} (.*)", said)[1])
+    nothing = ["--finetune-from-model", cut, "--max-update", 1, "--lr", 0]
+    tuned = train_masked(text, tmp_path / "tuned", *told, *nothing, arch="linformer_roberta").ok()
+    assert valid_losses(tuned) == [pytest.approx(after, abs=0.002)]
+
+
+def test_other_kinds_of_masked_language_models(trained_roberta: Path, text: Path, tmp_path: Path) -> None:
+    """Learned E and F are fitted to training text; kinds with parameters of their own get fresh ones."""
+    out = tmp_path / "converted.pt"
+    fit = ["--data", text, "--fit", 30, "--lengths", "8,64"]
+    said = run_convert(trained_roberta, out, *LINFORMER, "--linformer-k", 8, *fit).ok()
+    rows = rows_of(said)
+    assert rows["1 to 8 tokens"][1] == rows["1 to 8 tokens"][2] == rows["1 to 8 tokens"][6]
+    assert float(rows["9 to 64 tokens"][7]) < float(rows["9 to 64 tokens"][3])  # nearer than not fitted
+    masked_loss(text, out)
+    run_convert(trained_roberta, out, "--linformer-projection", "conv", "--linformer-k", 8, "--texts", 0).ok()
+    before, after = (read_checkpoint(path)["model"] for path in (trained_roberta, out))
+    assert {*projection_weights(after)} == {*after} - {*before}
+    assert all(torch.equal(after[name], tensor) for name, tensor in before.items())
+    masked_loss(text, out)
+
+
+def test_refusals_of_masked_language_models(trained_roberta: Path, text: Path, tmp_path: Path) -> None:
+    state = read_checkpoint(trained_roberta)
+    tuned, unmasked, out = (tmp_path / f"{name}.pt" for name in ("tuned", "unmasked", "out"))
+    for path, setting in ((tuned, {"_name": "sentence_prediction"}), (unmasked, {"mask_prob": 1e-9})):
+        task = {**state["cfg"]["task"], **setting}
+        torch.save({**state, "cfg": {**state["cfg"], "task": task}}, path)
+    for arguments, said in (
+        ((trained_roberta, out, "--linformer-attention", "encoder"), "is not for masked language models: leave it out"),
+        ((trained_roberta, out, "--lengths", "8,65"), "--lengths 65 is longer than the 64 tokens that the model takes"),
+        ((trained_roberta, out, "--linformer-k", 65), "--linformer-k 65 is larger than --max-positions 64"),
+        ((tuned, out, "--data", text), r"--data has the masks of masked_lm, and \S*tuned.pt is of another task"),
+        ((unmasked, out, "--data", text), "valid has no masked token: name another --subset"),
+    ):
+        with pytest.raises(UserError, match=said):
+            convert(parse([*map(str, arguments), "--threads", "1"]))
+    assert not out.exists()
 
 
 def test_sentences_too_long_for_the_model(trained_transformer: Path, data: Path, tmp_path: Path) -> None:

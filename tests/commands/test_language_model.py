@@ -1,6 +1,5 @@
 """The language model works in `fairseq-train`, `-eval-lm`, `-generate`, `-interactive` and `-hydra-train`."""
 
-import random
 import re
 import shlex
 import shutil
@@ -17,20 +16,6 @@ from tests.variants import reads_checkpoints
 pytestmark = pytest.mark.slow
 
 EOS_MODE = ["--task", "language_modeling", "--sample-break-mode", "eos"]
-
-
-@pytest.fixture(scope="session")
-def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Returns the folder of a binarised text whose lines count upwards from random starts."""
-    folder = tmp_path_factory.mktemp("text")
-    random.seed(1)
-    for split, size in (("train", 200), ("valid", 30), ("test", 30)):
-        starts = [(random.randrange(20), random.randint(3, 20)) for _ in range(size)]
-        lines = [" ".join(f"w{(start + i) % 20}" for i in range(length)) for start, length in starts]
-        (folder / f"{split}.txt").write_text("\n".join(lines) + "\n")
-    prefixes = [part for split in ("train", "valid", "test") for part in (f"--{split}pref", folder / f"{split}.txt")]
-    run("preprocess", "--only-source", *prefixes, "--destdir", folder / "bin").ok()
-    return folder / "bin"
 
 
 def training(

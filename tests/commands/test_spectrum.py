@@ -13,7 +13,7 @@ from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.models.config import LinformerConfig
 from linformer_fairseq.spectrum.arguments import parse
 from linformer_fairseq.spectrum.run import run as spectrum
-from tests.fairseq_commands import Result, run_module
+from tests.fairseq_commands import Result, run_module, train_masked
 
 pytestmark = pytest.mark.slow
 
@@ -63,6 +63,31 @@ def test_report_of_a_linformer(trained: Path, data: Path, tmp_path: Path) -> Non
     results = json.loads((tmp_path / "results.json").read_text())
     assert sum(row["sentences"] for row in results["spectra"] if row["place"] == "cross") == 7
     assert max(results["suggested_k"]["encoder"] + results["suggested_k"]["cross"]) <= 8
+
+
+def test_report_of_masked_language_models(trained_roberta: Path, text: Path, tmp_path: Path) -> None:
+    """Of fairseq's, whose lines have a beginning and an end, and of one with three slots that reads longer blocks."""
+    said = run_spectrum(trained_roberta, text, "--out", tmp_path / "full", "--lengths", "12").ok()
+    results = json.loads((tmp_path / "full/results.json").read_text())
+    lengths = [len(line.split()) + 2 for line in (text.parent / "valid.txt").read_text().splitlines()]
+    short = sum(length <= 12 for length in lengths)
+    assert [(row["place"], row["sentences"]) for row in results["spectra"]] == [
+        ("encoder", short),
+        ("encoder", 30 - short),
+    ]
+    (ks,) = results["suggested_k"].values()
+    flags = f"--linformer-k {','.join(map(str, ks))}"
+    assert len(ks) == 2
+    assert said.strip().endswith(f"It suggests {flags}")
+    assert f"    {flags}\n" in (tmp_path / "full/report.md").read_text()
+
+    blocks = ["--sample-break-mode", "none", "--tokens-per-sample", 130, "--max-tokens", 260]
+    slots = ["--linformer-projection", "linear", "--linformer-k", 3]
+    train_masked(text, tmp_path / "blocks", *blocks, *slots, "--max-epoch", 1, arch="linformer_roberta").ok()
+    run_spectrum(tmp_path / "blocks/checkpoint_last.pt", text, "--out", tmp_path / "slots", "--energy", 0.999).ok()
+    results = json.loads((tmp_path / "slots/results.json").read_text())
+    assert results["spectra"][-1]["shortest"] == 129
+    assert max(results["suggested_k"]["encoder"]) <= 3
 
 
 def test_refusals(trained: Path, data: Path, tmp_path: Path) -> None:

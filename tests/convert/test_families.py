@@ -8,27 +8,41 @@ import pytest
 
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.convert.arguments import parse
-from linformer_fairseq.convert.families import LANGUAGE_MODEL, TRANSLATION, Family, architecture_of, family_of
+from linformer_fairseq.convert.families import (
+    FAMILIES,
+    LANGUAGE_MODEL,
+    MASKED_LANGUAGE_MODEL,
+    TRANSLATION,
+    Family,
+    architecture_of,
+    family_of,
+    task_of,
+)
 from linformer_fairseq.models.config import AttentionConfig
-from tests.convert.toy_checkpoints import lm_state_of, state_of
+from tests.convert.toy_checkpoints import lm_state_of, roberta_state_of, state_of
 from tests.fairseq_commands import ALL_PLACES, LINFORMER
 
 LINEAR_DECODER = ["--linformer-decoder-projection", "linear"]
-both = pytest.mark.parametrize("family", [TRANSLATION, LANGUAGE_MODEL], ids=lambda family: family.model)
+every = pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.model)
 
 
 def config(family: Family, *given: str) -> AttentionConfig:
     return family.config(parse(["a.pt", "b.pt", *given]).flags)
 
 
-@both
+@every
 def test_two_levels_in_all_places_by_default(family: Family) -> None:
     own = config(family)
     assert own.linformer_projection == "two-level"
     assert {own.kind_of(place).attention.__name__ for place in own.places - {"decoder"}} <= {"TwoLevelAttention"}
-    assert own.kind_of("decoder").attention.__name__ == "CausalTwoLevelAttention"
-    assert "decoder" in own.places
-    assert family is LANGUAGE_MODEL or len(own.places) == 3
+    places = {
+        TRANSLATION: {"encoder", "cross", "decoder"},
+        LANGUAGE_MODEL: {"decoder"},
+        MASKED_LANGUAGE_MODEL: {"encoder"},
+    }
+    assert own.places == places[family]
+    if "decoder" in own.places:
+        assert own.kind_of("decoder").attention.__name__ == "CausalTwoLevelAttention"
 
 
 def test_learned_projections_start_as_exact_attention_of_up_to_k_tokens() -> None:
@@ -36,7 +50,7 @@ def test_learned_projections_start_as_exact_attention_of_up_to_k_tokens() -> Non
         own = config(family, *given)
         return own.linformer_init, own.linformer_mask_empty_slots
 
-    for family in (TRANSLATION, LANGUAGE_MODEL):
+    for family in FAMILIES:
         assert start(family) == ("xavier", False)
         assert start(family, *LINFORMER) == ("identity", True)
         assert start(family, *LINFORMER, "--linformer-init", "normal") == ("normal", True)
@@ -46,7 +60,7 @@ def test_learned_projections_start_as_exact_attention_of_up_to_k_tokens() -> Non
     assert config(TRANSLATION, *ALL_PLACES, *LINFORMER).linformer_window == 0
 
 
-@both
+@every
 def test_the_flags_for_a_training_give_the_same_attention(family: Family) -> None:
     for given in ([], LINFORMER, ["--linformer-k", "8", "--linformer-exact-below", "0", "--linformer-open-slots", "2"]):
         own = config(family, *given)
@@ -56,11 +70,14 @@ def test_the_flags_for_a_training_give_the_same_attention(family: Family) -> Non
     assert shlex.split(family.flags(config(family))) == ["--linformer-projection", "two-level"]
 
 
-def test_flags_of_the_other_family_are_refused() -> None:
+def test_flags_of_other_families_are_refused() -> None:
     parsed = parse(["a.pt", "b.pt", *ALL_PLACES])
     assert TRANSLATION.config(parsed.flags)
     with pytest.raises(UserError, match=r"^--linformer-attention is not for language models: leave it out\.$"):
         LANGUAGE_MODEL.config(parsed.flags)
+    with pytest.raises(UserError, match=r"^--linformer-attention is not for masked language models: leave it out\.$"):
+        MASKED_LANGUAGE_MODEL.config(parsed.flags)
+    assert config(MASKED_LANGUAGE_MODEL, "--linformer-projection", "mean-pool")
     with pytest.raises(
         UserError, match=r"^--linformer-projection is one of linear, two-level, window, not 'mean-pool'\.$"
     ):
@@ -76,5 +93,19 @@ def test_architectures_of_language_models_are_known_by_name() -> None:
     assert family_of(state, path) is LANGUAGE_MODEL
     assert family_of(state_of(), path) is TRANSLATION
     state["cfg"]["model"]["_name"] = "fconv_lm"
-    with pytest.raises(UserError, match=r"^trained\.pt holds a fconv_lm: name the checkpoint of a translation model"):
+    said = (
+        r"^trained\.pt holds a fconv_lm: name the checkpoint of a translation model \(transformer\), a language model "
+        r"\(transformer_lm\) or a masked language model \(roberta\) of fairseq's\.$"
+    )
+    with pytest.raises(UserError, match=said):
         family_of(state, path)
+    assert family_of(roberta_state_of(), path) is MASKED_LANGUAGE_MODEL
+
+
+def test_the_task_of_a_checkpoint() -> None:
+    """It is kept as a configuration, or in the command line of fairseq before 0.10."""
+    cfg = {"model": Namespace(), "task": {"_name": "masked_lm"}}
+    assert task_of({"cfg": cfg, "args": None}) == "masked_lm"
+    assert task_of({"cfg": {**cfg, "task": Namespace(_name="masked_lm")}}) == "masked_lm"
+    assert task_of({"args": Namespace(task="sentence_prediction")}) == "sentence_prediction"
+    assert task_of({"cfg": {"model": Namespace()}}) is None

@@ -36,3 +36,10 @@ def lm_state_of(arch: str = "transformer_lm_gpt2_tiny", **flags: object) -> dict
     del args["arch"]
     cfg = {"model": {**args, "_name": arch}, "task": {}}
     return {"args": None, "cfg": cfg, "model": toy_lm(arch, **flags).state_dict(), "extra_state": {}}
+
+
+def roberta_state_of(**flags: object) -> dict[str, Any]:
+    """Returns the same for a masked language model of up to 64 tokens."""
+    state = state_of("roberta", max_positions=64, **flags)
+    state["cfg"]["task"] = {"_name": "masked_lm"}
+    return state

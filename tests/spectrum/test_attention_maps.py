@@ -6,7 +6,7 @@ from fairseq.models.transformer import TransformerModelBase
 
 from linformer_fairseq.spectrum.attention_maps import Attention, find_attentions, recorded_maps
 from linformer_fairseq.spectrum.statistics import singular_values
-from tests.models.toy import EVERYWHERE, net_input, toy_model, toy_task
+from tests.models.toy import EVERYWHERE, net_input, sentence, toy_model, toy_task
 
 
 def maps_of(model: TransformerModelBase, length: int) -> dict[Attention, torch.Tensor]:
@@ -44,6 +44,26 @@ def test_maps_of_every_place_have_their_shape_and_sum_to_one() -> None:
         torch.testing.assert_close(found.sum(-1), torch.ones(found.shape[:-1]))
         if attention.place == "decoder":
             assert not found.triu(1).any()
+
+
+def test_every_attention_of_a_masked_language_model() -> None:
+    """Two levels are full attention to a short text."""
+    full, two_levels = (toy_model(arch, max_positions=64) for arch in ("roberta", "two_level_roberta"))
+    two_levels.load_state_dict(full.state_dict())
+    tokens, maps = sentence(toy_task(), 9)[None], []
+    for model in (full, two_levels):
+        attentions = find_attentions(model)
+        layers = model.encoder.sentence_encoder.layers
+        assert [(a.place, a.layer, a.module) for a in attentions] == [
+            ("encoder", layer, layers[layer].self_attn) for layer in (0, 1)
+        ]
+        with torch.no_grad(), recorded_maps(attentions) as recorded:
+            model(tokens)
+            maps.append(torch.stack([recorded[attention] for attention in attentions]))
+    assert maps[0].shape == (2, 2, 1, 9, 9)
+    assert maps[0].std() > 0.01
+    torch.testing.assert_close(maps[0].sum(-1), torch.ones(2, 2, 1, 9))
+    torch.testing.assert_close(maps[1], maps[0])
 
 
 def test_slots_bound_the_rank() -> None:

@@ -1,0 +1,193 @@
+"""Masked language models are converted, and compared at every token of texts of each length."""
+
+from argparse import Namespace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from fairseq.models.roberta import RobertaModel
+from torch import Tensor
+
+from linformer_fairseq.convert.checkpoint import build_model, build_original, convert_state, vocabulary_sizes
+from linformer_fairseq.convert.compare import compare
+from linformer_fairseq.convert.families import MASKED_LANGUAGE_MODEL, family_of
+from linformer_fairseq.convert.fitting import fit, fittable_attention
+from linformer_fairseq.convert.reach import Reach, reaches
+from linformer_fairseq.convert.report import exact_texts, summary
+from linformer_fairseq.convert.texts import BOS, EOS, FIRST_WORD, RandomEncoderTexts
+from linformer_fairseq.length_buckets import Bucket
+from linformer_fairseq.modules import TwoLevelAttention
+from tests.convert.toy_checkpoints import CUT, config, roberta_state_of
+from tests.models.toy import batch, sentence, toy_model, toy_task
+from tests.variants import variants
+
+LINEAR = {"linformer_projection": "linear"}
+
+
+def converted(state: dict[str, Any], **flags: object) -> dict[str, Any]:
+    """Returns the state of a converted checkpoint."""
+    return convert_state(state, family_of(state, Path("trained.pt")), config(MASKED_LANGUAGE_MODEL, **flags))
+
+
+@torch.no_grad()
+def predictions(model: RobertaModel, *lengths: int) -> list[Tensor]:
+    """Returns what a model gives for each token of texts of these lengths, in one batch padded on the right."""
+    task = toy_task()
+    tokens = batch(task, [sentence(task, length, length) for length in lengths], left_pad=False)["net_input"]
+    found, _ = model(**tokens)
+    return [row[:length] for row, length in zip(found, lengths, strict=True)]
+
+
+def farthest(one: RobertaModel, other: RobertaModel, *lengths: int) -> float:
+    pairs = zip(predictions(one, *lengths), predictions(other, *lengths), strict=True)
+    return max((before - after).abs().max().item() for before, after in pairs)
+
+
+def test_outputs_are_exact_below_the_exact_length() -> None:
+    state = roberta_state_of()
+    new = converted(state, **CUT)
+    settings = new["cfg"]["model"]
+    assert (settings._name, settings.arch) == ("linformer_roberta", "two_level_roberta")
+    assert new["model"].keys() == build_model(new).state_dict().keys()
+    model, original = build_model(new).double(), build_original(state).double()
+    assert all(isinstance(layer.self_attn, TwoLevelAttention) for layer in model.encoder.sentence_encoder.layers)
+    for lengths in ((23,), (23, 9), (5, 17, 1)):
+        assert farthest(original, model, *lengths) < 2e-6
+    for length in (24, 64):
+        assert farthest(original, model, length) > 1e-3
+
+
+@pytest.mark.parametrize("kind", variants(["linear", "pooled-linear", "mean-pool"], default=["linear"]))
+def test_texts_of_as_many_tokens_as_slots_have_the_same_outputs(kind: str) -> None:
+    state = roberta_state_of()
+    model = build_model(converted(state, linformer_projection=kind))
+    assert farthest(build_original(state), model, 8, 3) < 1e-4
+    assert farthest(build_original(state), model, 20) > 1e-3
+
+
+def test_architectures_of_roberta() -> None:
+    state = roberta_state_of()
+    for arch, kind, new in (
+        ("roberta_large", "two-level", "two_level_roberta_large"),
+        ("roberta_base", "linear", "linformer_roberta_base"),
+        ("roberta_prenorm", "linear", "linformer_roberta"),
+    ):
+        state["cfg"]["model"].arch = arch
+        assert converted(state, linformer_projection=kind)["cfg"]["model"].arch == new
+
+
+def test_heads_for_classification_stay() -> None:
+    state, task = roberta_state_of(), toy_task()
+    trained = toy_model("roberta", max_positions=64)
+    trained.register_classification_head("topics", num_classes=3, inner_dim=5)
+    state["model"] = trained.state_dict()
+    new = converted(state, **CUT)
+    assert {"classification_heads.topics.dense.weight", "classification_heads.topics.out_proj.bias"} <= {*new["model"]}
+    tokens = sentence(task, 12)[None]
+    with torch.no_grad():
+        before, after = (
+            model(tokens, classification_head_name="topics")[0] for model in (trained.eval(), build_model(new))
+        )
+    assert before.shape == (1, 3)
+    torch.testing.assert_close(after, before, rtol=1e-4, atol=1e-5)
+
+
+def test_names_of_old_fairseqs_become_those_of_today() -> None:
+    """fairseq before 0.10 called the encoder a decoder, and before 0.8 had one tensor for Q, K and V."""
+    state = roberta_state_of()
+    old = {}
+    for name, tensor in state["model"].items():
+        module, _, kind = name.rpartition(".")
+        if name.endswith((".q_proj.weight", ".q_proj.bias")):
+            parts = [state["model"][f"{module[:-6]}{letter}_proj.{kind}"] for letter in "qkv"]
+            name, tensor = f"{module[:-6]}in_proj_{kind}", torch.cat(parts)
+        elif ".k_proj." in name or ".v_proj." in name or name.endswith(".version"):
+            continue
+        old[name.replace("layernorm_embedding", "emb_layer_norm").replace("encoder.", "decoder.", 1)] = tensor
+    assert "decoder.sentence_encoder.layers.0.self_attn.in_proj_weight" in old
+    flags = {**vars(state["cfg"]["model"]), "task": "masked_lm"}
+    trained = {"args": Namespace(**flags), "model": old, "extra_state": {}}
+    assert vocabulary_sizes(old) == (len(toy_task().source_dictionary),) * 2
+    new = converted(trained, **CUT)
+    assert new["args"].arch == "two_level_roberta"
+    assert {*new["model"]} == {*converted(state, **CUT)["model"]}
+    for model in (build_model(new), build_original(trained)):
+        assert farthest(build_original(state), model, 23) < 1e-4
+
+
+def test_outputs_move_by_length_beyond_the_exact_ones() -> None:
+    state = roberta_state_of()
+    model, lengths = build_model(converted(state, **CUT)), (8, 23, 24, 64)
+    assert reaches(model) == (Reach(64, 23), None)
+    texts = RandomEncoderTexts(len(toy_task().source_dictionary), lengths, texts=2, seed=1)
+    found = compare(build_original(state), [model], texts, texts.number, [Bucket(n, n) for n in lengths], [])
+    assert found.positions == [[]]
+    assert [drift.tokens for drift in found.sources[0]] == [2 * length for length in lengths]
+    assert [drift.farthest < 1e-4 for drift in found.sources[0]] == [True, True, False, False]
+    rows = [line.split("|")[1].strip() for line in summary(found, on_text=False).splitlines()]
+    assert rows[:1] + rows[2:] == ["Length", "8 tokens", "23 tokens", "24 tokens", "64 tokens"]
+    assert exact_texts(*reaches(model)) == "Texts of up to 23 tokens get the same outputs as before, but for rounding."
+    assert exact_texts(*reaches(build_model(converted(state, **LINEAR)))) == ""
+
+
+def test_every_token_of_a_text_counts() -> None:
+    """Sums over them are those of the models' own outputs."""
+    state = roberta_state_of()
+    original, model = build_original(state), build_model(converted(state, **CUT))
+    texts = RandomEncoderTexts(len(toy_task().source_dictionary), [30], texts=1, seed=1)
+    (sample,) = texts
+    with torch.no_grad():
+        before, after = (torch.log_softmax(m(sample.net_input["src_tokens"])[0][0], -1) for m in (original, model))
+    (drift,) = compare(original, [model], texts, 1, [Bucket(30, 30)], []).sources[0]
+    for loss, scores in ((drift.loss_before, before), (drift.loss, after)):
+        assert loss == pytest.approx(-scores.gather(1, sample.target.t()).sum().item(), rel=1e-4)
+    assert drift.divergence == pytest.approx((before.exp() * (before - after)).sum().item(), rel=1e-3)
+
+
+def test_random_texts_of_an_encoder() -> None:
+    texts = RandomEncoderTexts(9, (1, 4, 30), texts=2, seed=1)
+    found, again = list(texts), list(texts)
+    assert len(found) == texts.number == 6
+    assert [sample.source_lengths for sample in found] == [[1], [1], [4], [4], [30], [30]]
+    for sample, other in zip(found, again, strict=True):
+        tokens = sample.net_input["src_tokens"]
+        assert torch.equal(tokens, other.net_input["src_tokens"])
+        assert torch.equal(tokens, sample.target)
+        assert tokens.shape == (1, sample.source_lengths[0])
+        assert sample.is_token.all()
+        assert tokens[0, 0] == BOS
+        assert tokens[0, 1:-1].min() >= FIRST_WORD if tokens.size(1) > 2 else True
+        assert tokens.size(1) == 1 or tokens[0, -1] == EOS
+    assert not torch.equal(found[4].target, found[5].target)
+
+
+def test_projections_are_fitted() -> None:
+    """Those of long texts change, and short ones keep the same outputs."""
+    state = roberta_state_of()
+    original, model = build_original(state), build_model(converted(state, **LINEAR, linformer_k="4"))
+    assert len(fittable_attention(model)) == 2
+    sentences = Texts([4, 9, 12, 16, 14, 11, 10, 13, 15, 16, 9, 12])
+    starts = {name: a.key_projection.weight.clone() for name, a in fittable_attention(model).items()}
+    fit(original, model, sentences, range(12))
+    for name, attention in fittable_attention(model).items():
+        weight = attention.key_projection.weight
+        assert torch.equal(weight[..., :4], starts[name][..., :4])
+        assert (weight[..., 4:16] != starts[name][..., 4:16]).any()
+    assert farthest(original, model, 4) < 1e-4
+
+
+class Texts:
+    """A data set of random texts, with the interface of fairseq's."""
+
+    def __init__(self, lengths: list[int]) -> None:
+        self.lengths = lengths
+
+    def __getitem__(self, index: int) -> Tensor:
+        return sentence(toy_task(), self.lengths[index], index)
+
+    def num_tokens(self, index: int) -> int:
+        return self.lengths[index]
+
+    def collater(self, samples: list[Tensor]) -> dict[str, Any]:
+        return batch(toy_task(), samples, left_pad=False)
