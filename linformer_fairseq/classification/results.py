@@ -79,7 +79,7 @@ def findings(
         for name in ("commands", "machines", "trainings"):
             found[name] = [*found[name], *(value for value in other[name] if value not in found[name])]
         for name in ("arms", "sets"):
-            found[name] = {**other[name], **found[name]}
+            found[name] = {**found[name], **{key: own for key, own in other[name].items() if key not in found[name]}}
     found["arms"] = {name: found["arms"][name] for name in ARMS if name in found["arms"]}
     return {**found, "differences": _differences(found)}
 

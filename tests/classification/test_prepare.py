@@ -73,6 +73,16 @@ def test_long_texts_are_refused_if_they_may_not_be_cut(texts: TextSet, pretraine
         segment(texts, replace(pretrained, length=8), tmp_path, truncate=False)
 
 
+def test_a_text_that_just_fits_is_not_cut(texts: TextSet, pretrained: Pretrained, tmp_path: Path) -> None:
+    for folder in ("first", "second"):
+        (tmp_path / folder).mkdir()
+    segment(texts, pretrained, tmp_path / "first")
+    longest = max(facts["longest"] for facts in set_facts(tmp_path / "first").values())
+    segment(texts, replace(pretrained, length=longest), tmp_path / "second", truncate=False)
+    assert set_facts(tmp_path / "second") == set_facts(tmp_path / "first")
+    assert not any(facts["cut"] for facts in set_facts(tmp_path / "second").values())
+
+
 def test_a_text_of_nothing_is_refused(texts: TextSet, pretrained: Pretrained, tmp_path: Path) -> None:
     texts.splits["dev"][3] = texts.splits["dev"][3]._replace(text="\u200b")  # of no width, and no space to Python
     with pytest.raises(
