@@ -137,7 +137,7 @@ def build_parser() -> Parser:
     option = group.add_argument
     option("--epochs", type=count, default=10, help="of every training, of which the best on dev counts")
     option("--batch-size", type=count, default=32, help="texts of an update")
-    option("--lr", type=_positive, default=1e-4, help="highest learning rate; it falls linearly to 0")
+    option("--lr", type=_positive, default=5e-4, help="highest learning rate; it falls linearly to 0")
     option("--warmup", type=_share, default=0.06, help="share of the updates in which the learning rate rises")
     option("--dropout", type=_share, default=0.1, help="dropout, but for attention probabilities, which some have not")
     option("--weight-decay", type=_share, default=0.01, help="Adam's")
