@@ -5,7 +5,7 @@ from typing import Any
 
 from fairseq.data import Dictionary
 from fairseq.dataclass.utils import gen_parser_from_dataclass
-from fairseq.models import register_model
+from fairseq.models import register_model, register_model_architecture
 from fairseq.models.roberta import (
     RobertaModel,
     base_architecture,
@@ -105,16 +105,20 @@ class SentenceEncoder(LinformerTransformerEncoder):
         return out
 
 
+@register_model_architecture("roberta", "roberta_tiny")
 def tiny_architecture(args: Namespace) -> None:
-    """A model for tests and small machines: 4 layers of width 128, which fairseq has no name for."""
-    sizes = {
+    """A model for tests and small machines, which fairseq has none of: 4 layers of width 128, with sinusoidal positions
+    (Vaswani et al., 2017), as such a small model takes long to learn what its neighbours are from learned ones."""
+    defaults = {
         "encoder_layers": 4,
         "encoder_embed_dim": 128,
         "encoder_ffn_embed_dim": 512,
         "encoder_attention_heads": 4,
+        "encoder_learned_pos": False,
+        "no_scale_embedding": False,
     }
-    for name, size in sizes.items():
-        setattr(args, name, getattr(args, name, size))
+    for name, default in defaults.items():
+        setattr(args, name, getattr(args, name, default))
     base_architecture(args)
 
 
@@ -124,7 +128,7 @@ FAIRSEQ_ROBERTA_ARCHITECTURES: dict[str, Architecture] = {
     "roberta_base": roberta_base_architecture,
     "roberta_large": roberta_large_architecture,
 }
-"""fairseq's function for each of its architectures that have counterparts here, and one of ours."""
+"""The function of each architecture of `roberta` that has counterparts here, by its name in fairseq."""
 ROBERTA_ARCHITECTURES = prefixed(FAIRSEQ_ROBERTA_ARCHITECTURES)
 """The kind of attention of every architecture."""
 
