@@ -3,6 +3,7 @@
 from argparse import ArgumentParser, Namespace
 from typing import Any
 
+import torch
 from fairseq.data import Dictionary
 from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq.models import register_model, register_model_architecture
@@ -75,7 +76,20 @@ class LinformerRobertaModel(ChecksProjections, RobertaModel):
         model_cfg: Namespace | DictConfig | None = None,
         args: Namespace | None = None,
     ) -> Any:
-        return super().load_state_dict(adopt_weights(state_dict), strict, model_cfg, args)
+        state_dict = adopt_weights(state_dict)
+        with one_sentence():
+            self._check_output(state_dict)
+        return super().load_state_dict(state_dict, strict, model_cfg, args)
+
+    def _check_output(self, state_dict: dict[str, Tensor]) -> None:
+        """Refuses an output layer that is not the embeddings, where it is in this model: either would replace the
+        other. fairseq's example left them apart at first, whatever its flags said."""
+        encoder = self.encoder
+        names = ("encoder.sentence_encoder.embed_tokens.weight", "encoder.lm_head.weight")
+        embeddings, output = map(state_dict.get, names)
+        tied = encoder.lm_head.weight is encoder.sentence_encoder.embed_tokens.weight
+        if tied and embeddings is not None and output is not None and not torch.equal(embeddings, output):
+            raise ValueError("the checkpoint's output layer has weights of its own: give --untie-weights-roberta")
 
 
 class SentenceEncoder(LinformerTransformerEncoder):
