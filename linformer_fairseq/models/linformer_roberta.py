@@ -119,7 +119,6 @@ class SentenceEncoder(LinformerTransformerEncoder):
         return out
 
 
-@register_model_architecture("roberta", "roberta_tiny")
 def tiny_architecture(args: Namespace) -> None:
     """A model for tests and small machines, which fairseq has none of: 4 layers of width 128, with sinusoidal positions
     (Vaswani et al., 2017), as such a small model takes long to learn what its neighbours are from learned ones."""
@@ -135,6 +134,9 @@ def tiny_architecture(args: Namespace) -> None:
         setattr(args, name, getattr(args, name, default))
     base_architecture(args)
 
+
+# a Transformer of that size, to compare with
+register_model_architecture("roberta", "roberta_tiny")(tiny_architecture)
 
 FAIRSEQ_ROBERTA_ARCHITECTURES: dict[str, Architecture] = {
     "roberta": base_architecture,
