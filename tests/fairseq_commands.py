@@ -6,9 +6,11 @@ import multiprocessing
 import os
 import re
 import runpy
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 from argparse import Namespace
 from dataclasses import dataclass
 from multiprocessing import forkserver
@@ -123,6 +125,19 @@ def train(data: Path, save_dir: Path, *more: object, **arch: str) -> Result:
     return run("train", *train_arguments(data, save_dir, *more, **arch))
 
 
+def kill_once_saved(arguments: list[object], log: Path) -> None:
+    """Runs the console script fairseq-train until it has saved a checkpoint, and kills it; `log` is what it printed."""
+    command = [Path(sys.executable).with_name("fairseq-train"), *map(str, arguments)]
+    with log.open("w") as file:
+        process = subprocess.Popen(command, cwd=ROOT, env=environment(), stdout=file, stderr=file)
+        while "Saved checkpoint" not in log.read_text():
+            assert process.poll() is None, log.read_text()[-3000:]
+            time.sleep(0.01)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    assert "done training" not in log.read_text()
+
+
 def hydra_arguments(data: Path, save_dir: Path, *more: str, arch: str = "linformer_transformer_tiny") -> list[object]:
     """Returns the arguments of fairseq-hydra-train for an epoch of the same training; `more` overrides them."""
     folder = ROOT / "linformer_fairseq"
@@ -155,28 +170,37 @@ def validate_arguments(data: Path, checkpoint: Path) -> list[object]:
     ]
 
 
-def train_masked(text: Path, save_dir: Path, *more: object, arch: str) -> Result:
-    """Trains a small masked language model on the lines of a text."""
-    return run(
-        "train",
-        text,
+def encoder_arguments(data: Path, save_dir: Path, task: str, *more: object, arch: str) -> list[object]:
+    """Returns the arguments of a small training of an encoder, for `masked_lm` or `sentence_prediction`; `more`
+    overrides them."""
+    return [
+        data,
         *PLUGIN,
-        *("--task", "masked_lm", "--criterion", "masked_lm", "--arch", arch),
-        *("--sample-break-mode", "eos", "--tokens-per-sample", 64, "--mask-prob", 0.3),
+        *("--task", task, "--criterion", task, "--arch", arch),
         *("--encoder-layers", 2, "--encoder-embed-dim", 32, "--encoder-ffn-embed-dim", 32),
         *("--encoder-attention-heads", 4, "--dropout", 0, "--attention-dropout", 0),
         *("--optimizer", "adam", "--lr", 0.003, "--max-tokens", 64, "--max-epoch", 10, "--save-dir", save_dir, "--cpu"),
         *("--no-progress-bar", "--no-epoch-checkpoints", "--required-batch-size-multiple", 1, "--num-workers", 0),
         *more,
-    )
+    ]
 
 
-def masked_loss(text: Path, checkpoint: Path) -> float:
+def masked_arguments(text: Path, save_dir: Path, *more: object, arch: str) -> list[object]:
+    """Returns those of a masked language model on the lines of a text."""
+    lines = ["--sample-break-mode", "eos", "--tokens-per-sample", 64, "--mask-prob", 0.3]
+    return encoder_arguments(text, save_dir, "masked_lm", *lines, *more, arch=arch)
+
+
+def train_masked(text: Path, save_dir: Path, *more: object, arch: str) -> Result:
+    return run("train", *masked_arguments(text, save_dir, *more, arch=arch))
+
+
+def masked_loss(text: Path, checkpoint: Path, *more: object) -> float:
     """Returns the loss of a masked language model that fairseq-validate finds, in bits; the masks are always the same,
     as a checkpoint keeps the seed."""
     options = ["--path", checkpoint, "--max-tokens", 400, "--cpu", "--required-batch-size-multiple", 1]
     task = ["--task", "masked_lm", "--criterion", "masked_lm"]
-    (loss,) = valid_losses(run("validate", text, *PLUGIN, *options, *task).ok())
+    (loss,) = valid_losses(run("validate", text, *PLUGIN, *options, *task, *more).ok())
     return loss
 
 

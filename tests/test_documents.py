@@ -15,6 +15,9 @@ from fairseq.models import ARCH_MODEL_REGISTRY
 
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.documents import arguments as study
+from linformer_fairseq.models.config import LinformerConfig, flag_defaults
+from linformer_fairseq.models.encoder_config import EncoderAttentionConfig
+from linformer_fairseq.modules.registry import flag_of
 from linformer_fairseq.quality import arguments as quality
 from linformer_fairseq.recipe import arguments as recipe
 from linformer_fairseq.recipe.datasets import OF_DOCUMENTS
@@ -192,9 +195,16 @@ def test_rows_of_tables_name_the_kinds(document: Path) -> None:
 
 def test_architectures() -> None:
     text = read(FLAGS)
-    ours = {name for name in ARCH_MODEL_REGISTRY if re.match("linformer_transformer|two_level_transformer", name)}
-    assert set(re.findall(r"`((?:linformer|two_level)_transformer\w*)`", text)) == ours
-    assert set(re.findall(r"`(transformer\w*)`", text)) <= set(ARCH_MODEL_REGISTRY)
+    ours = {name for name in ARCH_MODEL_REGISTRY if re.match("(linformer|two_level)_(transformer|roberta)", name)}
+    assert set(re.findall(r"`((?:linformer|two_level)_(?:transformer|roberta)\w*)`", text)) == ours
+    assert set(re.findall(r"`((?:transformer|roberta)\w*)`", text)) <= set(ARCH_MODEL_REGISTRY)
+
+
+def test_flags_of_masked_language_models() -> None:
+    """The document names the flags that they do not have."""
+    (told,) = re.findall(r"^## Encoders\n\n((?:.+\n)+)", read(FLAGS), re.MULTILINE)
+    others = flag_defaults(LinformerConfig).keys() - flag_defaults(EncoderAttentionConfig).keys()
+    assert set(re.findall(r"`(--linformer-[\w-]+)`", told)) == set(map(flag_of, others))
 
 
 def test_python_examples_run() -> None:

@@ -20,8 +20,8 @@ from .arms import ARMS, Arm
 
 _rate = number(float, 0.0, 0.999, "a number from 0 to below 1")
 _positive = number(float, 1e-12, 1e6, "a number above 0")
-SMALL = {"layers": 4, "dim": 128, "ffn_dim": 512, "heads": 4}
-"""The size of the models unless `--arch` is given: that of the tiny architectures."""
+SIZES = {"layers": "layers", "dim": "embed-dim", "ffn_dim": "ffn-embed-dim", "heads": "attention-heads"}
+"""The options of a model's size, and what they are called after `--encoder-` in fairseq."""
 
 
 @dataclass(frozen=True)
@@ -147,10 +147,10 @@ def build_parser() -> Parser:
 
 def add_models(group: Any) -> None:
     """Adds the options of the size of models."""
-    names = ", ".join(FAIRSEQ_ROBERTA_ARCHITECTURES)
-    group.add_argument("--arch", metavar="NAME", help=f"one of {names}, in place of the sizes")
-    for name, default in SMALL.items():
-        group.add_argument(f"--{name.replace('_', '-')}", type=count, metavar="SIZE", help=f"(default: {default})")
+    names = list(FAIRSEQ_ROBERTA_ARCHITECTURES)
+    group.add_argument("--arch", choices=names, default="roberta_tiny", help="the Transformer's architecture")
+    for name in SIZES:
+        group.add_argument(f"--{name.replace('_', '-')}", type=count, metavar="SIZE", help="in place of that of --arch")
 
 
 def add_training(parser: Parser, updates: int) -> Any:
@@ -168,21 +168,11 @@ def add_training(parser: Parser, updates: int) -> Any:
     return group
 
 
-def size_flags(args: dict[str, Any]) -> tuple[str, tuple[str, ...]]:
-    """Takes the size of models out of parsed arguments, and returns the architecture and its flags.
-
-    Raises:
-        UserError: an unknown architecture.
-    """
-    arch, sizes = args.pop("arch"), {name: args.pop(name) for name in SMALL}
-    if arch is None:
-        sizes = {name: given or SMALL[name] for name, given in sizes.items()}
-    elif arch not in FAIRSEQ_ROBERTA_ARCHITECTURES or arch == "roberta_tiny":
-        known = ", ".join(name for name in FAIRSEQ_ROBERTA_ARCHITECTURES if name != "roberta_tiny")
-        raise UserError(f"--arch {arch} is not one that fairseq has: choose of {known}, or leave it out.")
-    flags = {"layers": "layers", "dim": "embed-dim", "ffn_dim": "ffn-embed-dim", "heads": "attention-heads"}
-    words = [(f"--encoder-{flags[name]}", str(size)) for name, size in sizes.items() if size]
-    return arch or "roberta", tuple(word for pair in words for word in pair)
+def size_flags(args: dict[str, Any]) -> tuple[str, ...]:
+    """Takes the sizes of models out of parsed arguments, and returns fairseq's flags of those that were given."""
+    sizes = {name: args.pop(name) for name in SIZES}
+    words = [(f"--encoder-{SIZES[name]}", str(size)) for name, size in sizes.items() if size]
+    return tuple(word for pair in words for word in pair)
 
 
 def parse(argv: Sequence[str]) -> Study:
@@ -192,12 +182,12 @@ def parse(argv: Sequence[str]) -> Study:
     check_folder("--out", args["out"])
     if args["data"] is None and not args["report_only"]:
         raise UserError("--data is missing: name a folder of plain text.")
-    arch, sizes = size_flags(args)
+    sizes = size_flags(args)
     valid = args.pop("valid")
     names = ("vocabulary", "updates", "max_tokens", "lr", "warmup_updates", "dropout", "weight_decay")
     settings = Settings(
         valid=tuple(valid.split(",")) if valid else (),
-        arch=arch,
+        arch=args.pop("arch"),
         size_flags=sizes,
         train_args=tuple(argv[cut + 1 :]),
         **{name: args.pop(name) for name in (*names, "validate_updates", "precision")},

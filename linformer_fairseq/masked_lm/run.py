@@ -46,8 +46,9 @@ def run(study: Study) -> None:
         prepare(files, study.settings.vocabulary, study.out, study.threads * study.jobs, lock)
     run_in_parallel([partial(_train, training, study) for training in trainings], study.jobs)
     swap_all(study)
+    first = (BASELINE, study.lengths[0], study.seeds[0])
     for training in trainings:
-        if study.swap and training.arm.name == BASELINE and training.seed == study.seeds[0]:
+        if study.swap and (training.arm.name, training.length, training.seed) == first:
             _analyse(training, study)
     if study.costs:
         with locked(study.out):

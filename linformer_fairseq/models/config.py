@@ -1,7 +1,7 @@
 """The flags of the architectures, and the attention that they describe."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import Field, dataclass, field, fields
 from functools import partial
 from types import UnionType
 from typing import Any, Optional, TypeVar, Union, get_args
@@ -21,17 +21,20 @@ AttentionBuilder = Callable[..., ProjectedAttention]
 Config = TypeVar("Config", bound="type[AttentionConfig]")
 
 
-def with_options_of(kinds: Collection[Kind], defaults: Mapping[str, Any]) -> Callable[[Config], Config]:
+def with_options_of(
+    kinds: Collection[Kind], defaults: Mapping[str, Any], places: Collection[str] = PLACES
+) -> Callable[[Config], Config]:
     """Adds the options of kinds of attention to a subclass of `AttentionConfig` that is about to become a dataclass.
 
     Args:
         defaults: by name, where they differ from the kind's own.
+        places: those of the model; options for others alone are left out.
     """
 
     def add(config: Config) -> Config:
         config._kinds = tuple(kinds)
         for kind in kinds:
-            for option in fields(kind.options):
+            for option in _options_at(kind, places):
                 # fairseq's parser knows Optional[int], but not int | None
                 typed = Union[get_args(option.type)] if isinstance(option.type, UnionType) else option.type  # noqa: UP007
                 choices = option.metadata.get("choices")
@@ -110,7 +113,7 @@ class AttentionConfig(FairseqDataclass):
     @property
     def used_options(self) -> set[str]:
         """The names of the options that have an effect with these kinds of attention."""
-        return {option.name for place in self.places for option in fields(self.kind_of(place).options)}
+        return {option.name for place in self.places for option in _options_at(self.kind_of(place), {place})}
 
     @property
     def places(self) -> set[str]:
@@ -143,6 +146,11 @@ class AttentionConfig(FairseqDataclass):
     def _kind_needed(self, option: str) -> str | None:
         """The flag that gives another kind of attention with this option, where the option itself does not say it."""
         return None
+
+
+def _options_at(kind: Kind, places: Collection[str]) -> list[Field[Any]]:
+    """The options of a kind that have an effect at one of these places."""
+    return [option for option in fields(kind.options) if option.metadata.get("place") in {None, *places}]
 
 
 def described(kinds: Iterable[Kind]) -> str:

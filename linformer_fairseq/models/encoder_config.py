@@ -12,7 +12,7 @@ from linformer_fairseq.modules.value_convolution import check_width
 
 
 @dataclass
-@with_options_of(KINDS.values(), defaults={})
+@with_options_of(KINDS.values(), defaults={}, places={"encoder"})
 class EncoderAttentionConfig(AttentionConfig):
     """The flags of the self-attention of an encoder: those of a translation model but for what says where it is."""
 

@@ -10,6 +10,8 @@ import yaml
 
 from linformer_fairseq.models.architectures import prefixed
 from linformer_fairseq.models.config import LanguageModelAttentionConfig, default_flags, flag_defaults
+from linformer_fairseq.models.encoder_config import encoder_default_flags
+from linformer_fairseq.models.linformer_roberta import ROBERTA_ARCHITECTURES
 from linformer_fairseq.models.linformer_transformer import ARCHITECTURES
 from linformer_fairseq.modules import KINDS
 
@@ -17,6 +19,8 @@ FOLDER = Path(__file__).parents[1] / "config" / "model"
 LANGUAGE_MODEL = "linformer_transformer_lm"
 LANGUAGE_MODELS = prefixed(["transformer_lm"])
 """The kind of attention of the language models that have a configuration file."""
+MAX_POSITIONS = 512
+"""N of a masked language model, as in fairseq's own configuration files of `roberta`."""
 
 _HEADER = """# @package _group_
 # fairseq-hydra-train --config-dir linformer_fairseq/config model={arch} {advice}
@@ -36,6 +40,10 @@ def configurations() -> dict[str, str]:
     for arch, kind in LANGUAGE_MODELS.items():
         flags = {**flag_defaults(LanguageModelAttentionConfig), "linformer_projection": kind}
         files[arch] = _text(arch, flags, "task=language_modeling", "decoder_layers", name=LANGUAGE_MODEL)
+    for arch, kind in ROBERTA_ARCHITECTURES.items():
+        flags = {name: value for name, value in encoder_default_flags(kind).items() if name not in of_kinds}
+        flags = {"max_positions": MAX_POSITIONS, **flags}
+        files[arch] = _text(arch, flags, "task=masked_lm criterion=masked_lm", "encoder_layers")
     return files
 
 

@@ -10,8 +10,11 @@ from argparse import Namespace
 from torch import Tensor
 
 _COMPRESSED = re.compile(r"(.*\.self_attn)\.compress_([kv])\.weight")
-_ELSEWHERE = re.compile(r"\.compress_(?:layer|[kv])\.|(?:^|\.)version$")
-"""What has no place here: copies of shared projections, their biases, which the example never adds, and versions."""
+_OLD_PREFIX = re.compile(r"^decoder\.")
+"""What the encoder was called in fairseq before 0.10."""
+_ELSEWHERE = re.compile(r"\.compress_(?:layer|[kv])\.|(?:^encoder|\.layers\.\d+)\.version$")
+"""What has no place here: copies of shared projections, their biases, which the example never adds, and its own
+versions; that of fairseq's encoder stays."""
 
 
 def adopt_settings(args: Namespace) -> None:
@@ -31,9 +34,10 @@ def adopt_settings(args: Namespace) -> None:
 
 def adopt_weights(state_dict: dict[str, Tensor]) -> dict[str, Tensor]:
     """Returns a model's state with E and F of the example under their names here; any other state as it is."""
-    found = {key: weight for key, weight in state_dict.items() if _COMPRESSED.fullmatch(key)}
-    if not found:
+    if not any(map(_COMPRESSED.fullmatch, state_dict)):
         return state_dict
+    state_dict = {_OLD_PREFIX.sub("encoder.", key): weight for key, weight in state_dict.items()}
+    found = {key: weight for key, weight in state_dict.items() if _COMPRESSED.fullmatch(key)}
     own = {key: weight for key, weight in state_dict.items() if not _ELSEWHERE.search(key)}
     for key, weight in found.items():
         attention, side = _COMPRESSED.fullmatch(key).groups()  # type: ignore[union-attr]

@@ -3,9 +3,10 @@
 from argparse import ArgumentParser, Namespace
 from typing import Any
 
+import torch
 from fairseq.data import Dictionary
 from fairseq.dataclass.utils import gen_parser_from_dataclass
-from fairseq.models import register_model
+from fairseq.models import register_model, register_model_architecture
 from fairseq.models.roberta import (
     RobertaModel,
     base_architecture,
@@ -75,7 +76,20 @@ class LinformerRobertaModel(ChecksProjections, RobertaModel):
         model_cfg: Namespace | DictConfig | None = None,
         args: Namespace | None = None,
     ) -> Any:
-        return super().load_state_dict(adopt_weights(state_dict), strict, model_cfg, args)
+        state_dict = adopt_weights(state_dict)
+        with one_sentence():
+            self._check_output(state_dict)
+        return super().load_state_dict(state_dict, strict, model_cfg, args)
+
+    def _check_output(self, state_dict: dict[str, Tensor]) -> None:
+        """Refuses an output layer that is not the embeddings, where it is in this model: either would replace the
+        other. fairseq's example left them apart at first, whatever its flags said."""
+        encoder = self.encoder
+        names = ("encoder.sentence_encoder.embed_tokens.weight", "encoder.lm_head.weight")
+        embeddings, output = map(state_dict.get, names)
+        tied = encoder.lm_head.weight is encoder.sentence_encoder.embed_tokens.weight
+        if tied and embeddings is not None and output is not None and not torch.equal(embeddings, output):
+            raise ValueError("the checkpoint's output layer has weights of its own: give --untie-weights-roberta")
 
 
 class SentenceEncoder(LinformerTransformerEncoder):
@@ -106,17 +120,23 @@ class SentenceEncoder(LinformerTransformerEncoder):
 
 
 def tiny_architecture(args: Namespace) -> None:
-    """A model for tests and small machines: 4 layers of width 128, which fairseq has no name for."""
-    sizes = {
+    """A model for tests and small machines, which fairseq has none of: 4 layers of width 128, with sinusoidal positions
+    (Vaswani et al., 2017), as such a small model takes long to learn what its neighbours are from learned ones."""
+    defaults = {
         "encoder_layers": 4,
         "encoder_embed_dim": 128,
         "encoder_ffn_embed_dim": 512,
         "encoder_attention_heads": 4,
+        "encoder_learned_pos": False,
+        "no_scale_embedding": False,
     }
-    for name, size in sizes.items():
-        setattr(args, name, getattr(args, name, size))
+    for name, default in defaults.items():
+        setattr(args, name, getattr(args, name, default))
     base_architecture(args)
 
+
+# a Transformer of that size, to compare with
+register_model_architecture("roberta", "roberta_tiny")(tiny_architecture)
 
 FAIRSEQ_ROBERTA_ARCHITECTURES: dict[str, Architecture] = {
     "roberta": base_architecture,
@@ -124,7 +144,7 @@ FAIRSEQ_ROBERTA_ARCHITECTURES: dict[str, Architecture] = {
     "roberta_base": roberta_base_architecture,
     "roberta_large": roberta_large_architecture,
 }
-"""fairseq's function for each of its architectures that have counterparts here, and one of ours."""
+"""The function of each architecture of `roberta` that has counterparts here, by its name in fairseq."""
 ROBERTA_ARCHITECTURES = prefixed(FAIRSEQ_ROBERTA_ARCHITECTURES)
 """The kind of attention of every architecture."""
 

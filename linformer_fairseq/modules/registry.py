@@ -36,8 +36,8 @@ class AttentionOptions:
     """The options of a kind of attention.
 
     Every field is a flag of the models: `linformer_open_slots` is `--linformer-open-slots`. Its metadata holds the
-    flag's `help`, its `choices` where there are some, and in `needs` what else has to be chosen where the option has no
-    effect by itself and is refused.
+    flag's `help`, its `choices` where there are some, in `needs` what else has to be chosen where the option has no
+    effect by itself and is refused, and in `place` the only place that it has an effect at, where there is only one.
     """
 
     uses_k: ClassVar[bool] = True
@@ -83,8 +83,10 @@ class Kind:
     """Whether it is for the encoder's self-attention alone, and not for cross-attention."""
 
     def options_from(self, settings: object) -> AttentionOptions:
-        """Reads the options of this kind from the attributes of `settings`."""
-        return self.options(**{option.name: getattr(settings, option.name) for option in fields(self.options)})
+        """Reads the options of this kind from the attributes of `settings`; those for places that the model does not
+        have keep their defaults."""
+        names = [option.name for option in fields(self.options) if hasattr(settings, option.name)]
+        return self.options(**{name: getattr(settings, name) for name in names})
 
 
 KINDS: dict[str, Kind] = {}

@@ -51,6 +51,7 @@ class SourceWindowOptions(WindowOptions):
             "help": "window: source tokens for each target token, by which the windows of cross-attention move on, as "
             "in the training data",
             "needs": "--linformer-projection window with cross among --linformer-attention",
+            "place": "cross",
         },
     )
 

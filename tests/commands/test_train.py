@@ -1,9 +1,5 @@
 """`fairseq-train` with the plugin resumes, fine-tunes, takes hydra's configuration and refuses bad flags."""
 
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -12,11 +8,10 @@ import torch
 from linformer_fairseq.trained import override_flags
 from tests.commands.conftest import CAUSAL
 from tests.fairseq_commands import (
-    ROOT,
     SHORT,
-    environment,
     generate_arguments,
     hydra_arguments,
+    kill_once_saved,
     run,
     same_hypotheses,
     train,
@@ -31,16 +26,7 @@ pytestmark = pytest.mark.slow
 def test_killed_training_resumes(data: Path, trained_causal: Path, tmp_path: Path) -> None:
     """A training whose console script is killed ends with the loss of the same training undisturbed."""
     arguments = train_arguments(data, tmp_path / "killed", *CAUSAL)
-    command = [Path(sys.executable).with_name("fairseq-train"), *map(str, arguments)]
-    log = tmp_path / "killed.log"
-    with log.open("w") as file:
-        process = subprocess.Popen(command, cwd=ROOT, env=environment(), stdout=file, stderr=file)
-        while "Saved checkpoint" not in log.read_text():
-            assert process.poll() is None, log.read_text()[-3000:]
-            time.sleep(0.01)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-    assert "done training" not in log.read_text()
+    kill_once_saved(arguments, tmp_path / "killed.log")
     resumed = run("train", *arguments).ok()
     assert "Loaded checkpoint" in resumed
     assert "done training" in resumed

@@ -76,7 +76,7 @@ def test_what_no_model_can_be_built_of_is_refused_before_the_first_training(tmp_
     [
         (["--lengths", "64,9000"], "--max-tokens 8192 holds no block of 9000 tokens: give more"),
         (["--lengths", "64"], "k = 128 is larger than the 64 tokens of --lengths: choose k <= n"),
-        (["--arch", "xlm"], "--arch xlm is not one that fairseq has: choose of roberta, roberta_base, roberta_large"),
+        (["--arch", "xlm"], "invalid choice: 'xlm'"),
         (["--arms", "transformer,rnn"], "'rnn' is not a model: choose of transformer, two-level"),
     ],
 )

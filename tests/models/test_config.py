@@ -230,6 +230,10 @@ def test_every_flag_has_a_help_text() -> None:
             "--linformer-window-size must be at least 1, not 0",
         ),
         (
+            {"linformer_projection": "window", "linformer_attention": "encoder", "linformer_window_ratio": 1.5},
+            "--linformer-window-ratio 1.5 needs --linformer-projection window with cross among --linformer-attention",
+        ),
+        (
             {"linformer_attention": "encoder", "linformer_decoder_projection": "linear"},
             "--linformer-decoder-projection linear needs decoder among --linformer-attention",
         ),

@@ -9,7 +9,7 @@ from omegaconf import OmegaConf
 from linformer_fairseq.models import hydra_config
 from linformer_fairseq.models.hydra_config import FOLDER, configurations
 from linformer_fairseq.modules import KINDS
-from tests.models.toy import SIZES, toy_args, toy_task
+from tests.models.toy import ROBERTA_SIZES, SIZES, toy_args, toy_masked_lm_task, toy_roberta_args, toy_task
 
 
 def test_configuration_files_are_not_stale() -> None:
@@ -37,3 +37,19 @@ def test_a_configuration_is_the_architecture(arch: str, kind: str) -> None:
     assert {name: config[name] for name in flags} == flags
     model = ARCH_MODEL_REGISTRY[arch].build_model(config, toy_task())
     assert {type(layer.self_attn) for layer in model.encoder.layers} == {KINDS[kind].attention}
+
+
+@pytest.mark.parametrize("arch", ["linformer_roberta_large", "two_level_roberta"])
+@pytest.mark.parametrize("kind", ["linear", "two-level"])
+def test_a_configuration_is_the_architecture_of_a_masked_language_model(arch: str, kind: str) -> None:
+    config = OmegaConf.create(
+        {**OmegaConf.load(FOLDER / f"{arch}.yaml"), **ROBERTA_SIZES, "linformer_projection": kind}
+    )
+    ARCH_CONFIG_REGISTRY[arch](config)
+    flags = vars(toy_roberta_args(arch, linformer_projection=kind))
+    flags.pop("arch")
+    flags["linformer_k"] = 64
+    assert {name: config[name] for name in flags} == flags
+    model = ARCH_MODEL_REGISTRY[arch].build_model(config, toy_masked_lm_task())
+    assert {type(layer.self_attn) for layer in model.encoder.sentence_encoder.layers} == {KINDS[kind].attention}
+    assert model.max_positions() == 64

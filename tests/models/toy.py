@@ -5,10 +5,13 @@ from collections.abc import Iterator, Sequence
 
 import torch
 from fairseq.data import Dictionary, data_utils
-from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
+from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY, BaseFairseqModel
+from fairseq.models.roberta import RobertaModel
 from fairseq.models.transformer import TransformerModelBase
 from fairseq.sequence_generator import SequenceGenerator
 from fairseq.sequence_scorer import SequenceScorer
+from fairseq.tasks import FairseqTask
+from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
 import linformer_fairseq  # noqa: F401
@@ -26,21 +29,50 @@ SIZES: dict[str, object] = {
     "dropout": 0.0,
     "share_all_embeddings": True,
 }
+ROBERTA_SIZES: dict[str, object] = {
+    "encoder_embed_dim": 16,
+    "encoder_ffn_embed_dim": 16,
+    "encoder_attention_heads": 2,
+    "encoder_layers": 2,
+    "max_positions": 64,
+    "dropout": 0.0,
+    "attention_dropout": 0.0,
+}
 EVERYWHERE = ",".join(PLACES)
 """The value of `--linformer-attention` that projects every attention module."""
 
 
-def toy_task(left_pad_target: bool = False) -> TranslationTask:
-    """Returns a translation task over twelve words."""
+def toy_words() -> Dictionary:
+    """Returns a dictionary of twelve words."""
     words = Dictionary()
     for word in range(12):
         words.add_symbol(f"w{word}")
+    return words
+
+
+def toy_task(left_pad_target: bool = False) -> TranslationTask:
+    """Returns a translation task over twelve words."""
+    words = toy_words()
     return TranslationTask(TranslationConfig(left_pad_target=left_pad_target), words, words)
+
+
+def toy_masked_lm_task() -> MaskedLMTask:
+    """Returns the task of masked language models over the same words."""
+    return MaskedLMTask(MaskedLMConfig(), toy_words())
 
 
 def toy_args(arch: str = "linformer_transformer", **flags: object) -> Namespace:
     """Returns the namespace that fairseq's parser would give for `--arch ARCH` and the flags."""
-    args = Namespace(arch=arch, **{**SIZES, **flags})
+    return _args(arch, {**SIZES, **flags})
+
+
+def toy_roberta_args(arch: str = "linformer_roberta", **flags: object) -> Namespace:
+    """Returns the same of a masked language model."""
+    return _args(arch, {**ROBERTA_SIZES, **flags})
+
+
+def _args(arch: str, flags: dict[str, object]) -> Namespace:
+    args = Namespace(arch=arch, **flags)
     ARCH_CONFIG_REGISTRY[arch](args)
     return args
 
@@ -49,8 +81,16 @@ def toy_model(
     arch: str = "linformer_transformer", task: TranslationTask | None = None, *, random: bool = True, **flags: object
 ) -> TransformerModelBase:
     """Returns a model in evaluation mode; `random` gives it large weights, so that outputs are distinct."""
-    args = toy_args(arch, **flags)
-    model = ARCH_MODEL_REGISTRY[arch].build_model(args, task or toy_task())
+    return _model(toy_args(arch, **flags), task or toy_task(), random)
+
+
+def toy_roberta(arch: str = "linformer_roberta", *, random: bool = True, **flags: object) -> RobertaModel:
+    """Returns the same of a masked language model."""
+    return _model(toy_roberta_args(arch, **flags), toy_masked_lm_task(), random)
+
+
+def _model(args: Namespace, task: FairseqTask, random: bool) -> BaseFairseqModel:
+    model = ARCH_MODEL_REGISTRY[args.arch].build_model(args, task)
     if random:
         torch.manual_seed(3)
         for name, parameter in model.named_parameters():
@@ -59,14 +99,14 @@ def toy_model(
     return model.eval()
 
 
-def sentence(task: TranslationTask, length: int, seed: int = 0) -> torch.Tensor:
+def sentence(task: FairseqTask, length: int, seed: int = 0) -> torch.Tensor:
     """Returns `length` random tokens, the last of them the end of the sentence."""
     generator = torch.Generator().manual_seed(seed)
     words = torch.randint(4, len(task.source_dictionary), (length - 1,), generator=generator)
     return torch.cat([words, torch.tensor([task.source_dictionary.eos()])])
 
 
-def batch(task: TranslationTask, sentences: list[torch.Tensor], left_pad: bool) -> dict[str, dict[str, torch.Tensor]]:
+def batch(task: FairseqTask, sentences: list[torch.Tensor], left_pad: bool) -> dict[str, dict[str, torch.Tensor]]:
     """Returns the batch that the task's dataset would collate."""
     tokens = data_utils.collate_tokens(sentences, task.source_dictionary.pad(), left_pad=left_pad)
     lengths = torch.tensor([len(s) for s in sentences])

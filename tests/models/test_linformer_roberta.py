@@ -1,0 +1,354 @@
+"""Fairseq builds and runs the masked language model."""
+
+from argparse import ArgumentParser, Namespace
+from typing import Any
+
+import pytest
+import torch
+from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_NAME_REGISTRY
+from fairseq.models.roberta import RobertaModel
+from torch import Tensor, nn
+
+from linformer_fairseq import LinformerRobertaModel
+from linformer_fairseq.models.config import flag_defaults
+from linformer_fairseq.models.encoder_config import EncoderAttentionConfig, encoder_default_flags
+from linformer_fairseq.models.linformer_roberta import ROBERTA_ARCHITECTURES
+from linformer_fairseq.modules import KINDS, LinearProjection
+from tests.models.toy import batch, sentence, toy_masked_lm_task, toy_roberta, toy_roberta_args
+from tests.peers import need_peer
+
+ALONE = [kind for kind in KINDS if kind not in ("nystromformer", "reformer")]
+"""The kinds that let no other sentence of the batch in; the packages of the two others do, as their docstrings say."""
+SMALL = {
+    "two-level": {
+        "linformer_exact_below": 0,
+        "linformer_slot_width": 2,
+        "linformer_block_size": 2,
+        "linformer_open_slots": 1,
+    },
+    "window": {"linformer_window_size": 6},
+    "longformer": {"linformer_window_size": 8},
+    "nystromformer": {"linformer_landmarks": 4},
+    "reformer": {"linformer_bucket_size": 4, "linformer_hashes": 2},
+}
+"""Settings with which short sentences are not attended to in full."""
+
+
+def roberta_of(kind: str, **flags: object) -> RobertaModel:
+    """Returns a model with a kind of attention that sees less than the whole sentence."""
+    need_peer(kind)
+    return toy_roberta(linformer_projection=kind, linformer_k="4", **SMALL.get(kind, {}), **flags)
+
+
+def sentences(*lengths: int) -> list[Tensor]:
+    task = toy_masked_lm_task()
+    return [sentence(task, length, seed) for seed, length in enumerate(lengths)]
+
+
+def padded(tokens: list[Tensor], left_pad: bool = False) -> Tensor:
+    """Returns the sentences as a batch, (B, n)."""
+    return batch(toy_masked_lm_task(), tokens, left_pad)["net_input"]["src_tokens"]
+
+
+def hidden(model: RobertaModel, tokens: Tensor) -> Tensor:
+    """Returns what every layer says of every token and, at last, the features, (B, n, layers, C)."""
+    features, extra = model(tokens, features_only=True, return_all_hiddens=True)
+    return torch.stack([*(states.transpose(0, 1) for states in extra["inner_states"]), features], 2)
+
+
+def rounding(kind: str) -> float:
+    """Returns by how much features in float64 may differ."""
+    return 1e-6 if kind == "longformer" else 1e-9  # whose package has its softmax in float32
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("width", [0, 5])
+@pytest.mark.parametrize("kind", ALONE)
+def test_features_depend_on_neither_batch_nor_padding_side(kind: str, width: int) -> None:
+    model = roberta_of(kind, linformer_value_convolution=width).double()
+    together = sentences(45, 9, 2)
+    expected = [hidden(model, tokens[None])[0] for tokens in together]
+    for left_pad in (False, True):
+        tokens = padded(together, left_pad)
+        for row, found, alone in zip(tokens, hidden(model, tokens), expected, strict=True):
+            held = row.ne(model.encoder.dictionary.pad())
+            torch.testing.assert_close(found[held], alone, rtol=0, atol=rounding(kind))
+    said = torch.stack([features[0, -1] for features in expected])
+    assert (said - said[0]).abs().amax(1)[1:].gt(1e-2).all(), "the toy model should not say the same of everything"
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_padding_holds_changes_nothing(kind: str) -> None:
+    """From the second layer on padding is not zero in fairseq's encoder."""
+    model = roberta_of(kind).double()
+    tokens = padded(sentences(45, 9, 2))
+    held = tokens.ne(model.encoder.dictionary.pad())
+
+    def logits() -> Tensor:
+        torch.manual_seed(0)  # reformer's buckets are random
+        return model(tokens)[0][held]
+
+    expected = logits()
+
+    def poison(layer: nn.Module, arguments: tuple, options: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
+        x, *others = arguments
+        return (x.masked_fill(~held.t()[:, :, None], torch.nan), *others), options
+
+    for layer in model.encoder.sentence_encoder.layers:
+        layer.register_forward_pre_hook(poison, with_kwargs=True)
+    torch.testing.assert_close(logits(), expected, rtol=0, atol=rounding(kind))
+
+
+@torch.no_grad()
+def test_masked_tokens_are_those_that_came() -> None:
+    """The head is asked for the tokens at these places of the batch as it came, on whichever side its padding is."""
+    model = toy_roberta(linformer_k="4")
+    tokens = padded(sentences(20, 9), left_pad=True)
+    masked = torch.zeros_like(tokens, dtype=torch.bool)
+    masked[0, 3] = masked[1, 15] = True
+    torch.testing.assert_close(model(tokens, masked_tokens=masked)[0], model(tokens)[0][masked])
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("left_pad", [False, True])
+@pytest.mark.parametrize("length", [20, 31, 32, 60])
+def test_two_levels_are_full_attention_below_the_exact_length(length: int, left_pad: bool) -> None:
+    """Short sentences get the outputs of fairseq's `roberta` with the same weights, beside long ones too."""
+    sizes = {**SMALL["two-level"], "linformer_exact_below": 32}
+    roberta, model = toy_roberta("roberta"), toy_roberta("two_level_roberta", random=False, linformer_k="4", **sizes)
+    model.load_state_dict(roberta.state_dict(), strict=True)
+    tokens = padded(sentences(length, 9), left_pad)
+    logits, expected = (m(tokens)[0] for m in (model, roberta))
+    for row, found, wanted in zip(tokens, logits, expected, strict=True):
+        held = row.ne(model.encoder.dictionary.pad())
+        assert torch.allclose(found[held], wanted[held], rtol=0, atol=1e-4) == (held.sum() < 32)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    "flags",
+    [
+        {},
+        {"encoder_normalize_before": True},
+        {"layernorm_embedding": False},
+        {"untie_weights_roberta": True},
+        {"encoder_layerdrop": 0.5},
+        {"activation_fn": "relu"},
+        {"checkpoint_activations": True},
+        {"encoder_learned_pos": False, "no_scale_embedding": False},
+    ],
+)
+def test_flags_of_roberta_keep_their_meaning(flags: dict[str, object]) -> None:
+    """With a slot for every position the model equals `roberta`, whatever its flags."""
+    slots = {"linformer_k": "64", "linformer_init": "identity", "linformer_mask_empty_slots": True}
+    roberta, model = toy_roberta("roberta", **flags), toy_roberta(random=False, **slots, **flags)
+    model.load_state_dict(roberta.state_dict())
+    tokens = padded(sentences(20, 20))  # without padding, of which fairseq 0.12.2's fused kernel makes zeros
+    torch.testing.assert_close(model(tokens)[0], roberta(tokens)[0], rtol=0, atol=1e-4)
+
+
+def test_output_and_embeddings_are_tied_as_in_roberta() -> None:
+    for untied in (False, True):
+        encoder = toy_roberta(untie_weights_roberta=untied).encoder
+        assert (encoder.lm_head.weight is encoder.sentence_encoder.embed_tokens.weight) != untied
+
+
+@pytest.mark.parametrize("kind", ALONE)
+def test_training_reaches_all_weights(kind: str) -> None:
+    model = roberta_of(kind, linformer_value_convolution=3).train()
+    model.register_classification_head("head", num_classes=3)
+    tokens = padded(sentences(40, 9))
+    loss = model(tokens, masked_tokens=tokens.eq(7))[0].logsumexp(-1).sum()
+    (loss + model(tokens, classification_head_name="head")[0].square().sum()).backward()
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None, name
+        assert parameter.grad.isfinite().all(), name
+        assert parameter.grad.any() or "k_proj.bias" in name, name
+
+
+@pytest.mark.parametrize("kind", ["linear", "two-level"])
+def test_weights_start_as_in_bert(kind: str) -> None:
+    """Linear layers and embeddings with a deviation of 0.02, as fairseq has them; E and F in their own way."""
+    sizes = {"encoder_embed_dim": 64, "encoder_ffn_embed_dim": 64}
+    model = toy_roberta(random=False, linformer_projection=kind, **sizes)
+    layers = [module for module in model.encoder.sentence_encoder.layers.modules() if isinstance(module, nn.Linear)]
+    assert len(layers) == 12
+    for layer in layers:
+        assert layer.weight.std().item() == pytest.approx(0.02, rel=0.1)
+        assert not layer.bias.any()
+    embeddings = model.encoder.sentence_encoder.embed_tokens.weight
+    assert embeddings.std().item() == pytest.approx(0.02, rel=0.2)
+    assert not embeddings[model.encoder.dictionary.pad()].any()
+    for projection in (module for module in model.modules() if isinstance(module, LinearProjection)):
+        assert projection.weight.std().item() > 0.05
+
+
+@pytest.mark.parametrize(
+    ("sharing", "matrices"), [("none", 288), ("headwise", 24), ("key-value", 12), ("layerwise", 1)]
+)
+def test_sharing_decides_how_many_matrices_there_are(sharing: str, matrices: int) -> None:
+    """The counts of the paper's section 4 for 12 layers, which have 12 heads."""
+    sizes = {"encoder_layers": 12, "encoder_attention_heads": 12, "encoder_embed_dim": 24}
+    model = toy_roberta(random=False, linformer_k="4", linformer_sharing=sharing, **sizes)
+    weights = {weight for name, weight in model.named_parameters() if "projection.weight" in name}
+    assert sum(weight.size(0) if weight.dim() == 3 else 1 for weight in weights) == matrices
+    assert {tuple(weight.shape[-2:]) for weight in weights} == {(4, 64)}
+
+
+@pytest.mark.parametrize(("arch", "kind"), ROBERTA_ARCHITECTURES.items())
+def test_architectures_mirror_fairseq(arch: str, kind: str) -> None:
+    ours, theirs = Namespace(), Namespace()
+    ARCH_CONFIG_REGISTRY[arch](ours)
+    name = arch.removeprefix("linformer_").removeprefix("two_level_")
+    ARCH_CONFIG_REGISTRY[name](theirs)
+    assert vars(ours) == {**vars(theirs), **encoder_default_flags(kind)}
+    assert ARCH_MODEL_NAME_REGISTRY[arch] == "linformer_roberta"
+
+
+def test_there_are_architectures_of_all_sizes() -> None:
+    sizes = {}
+    for arch in ROBERTA_ARCHITECTURES:
+        args = Namespace()
+        ARCH_CONFIG_REGISTRY[arch](args)
+        sizes[arch] = (args.encoder_layers, args.encoder_embed_dim, args.encoder_attention_heads)
+    of_fairseq = {"": (12, 768, 12), "_base": (12, 768, 12), "_large": (24, 1024, 16), "_tiny": (4, 128, 4)}
+    assert sizes == {
+        prefix + "_roberta" + suffix: size
+        for prefix in ("linformer", "two_level")
+        for suffix, size in of_fairseq.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("arch", "flags", "kind"),
+    [
+        ("linformer_roberta", {}, "linear"),
+        ("two_level_roberta", {}, "two-level"),
+        ("linformer_roberta", {"linformer_projection": "conv"}, "conv"),
+        ("two_level_roberta", {"linformer_projection": "linear"}, "linear"),
+    ],
+)
+def test_an_architecture_is_a_kind_by_default(arch: str, flags: dict[str, object], kind: str) -> None:
+    layers = toy_roberta(arch, **flags).encoder.sentence_encoder.layers
+    assert {type(layer.self_attn) for layer in layers} == {KINDS[kind].attention}
+
+
+def test_each_layer_may_have_a_k_of_its_own() -> None:
+    for k in ("8,4", [8, 4]):
+        layers = toy_roberta(linformer_k=k).encoder.sentence_encoder.layers
+        assert [layer.self_attn.key_projection.projected_dim for layer in layers] == [8, 4]
+
+
+def test_longest_text() -> None:
+    for flags, longest in (({}, 64), ({"max_positions": None, "tokens_per_sample": 80}, 80)):
+        model = toy_roberta(linformer_k="4", **flags)
+        assert model.max_positions() == longest
+        assert model.encoder.sentence_encoder.layers[0].self_attn.key_projection.max_positions == longest
+
+
+def test_frozen_projections_do_not_train() -> None:
+    model = toy_roberta(linformer_freeze_projection=True)
+    frozen = {name for name, parameter in model.named_parameters() if not parameter.requires_grad}
+    assert frozen == {name for name, _ in model.named_parameters() if "_projection.weight" in name}
+    assert len(frozen) == 4
+
+
+def test_every_flag_has_a_help_text() -> None:
+    parser = ArgumentParser()
+    LinformerRobertaModel.add_args(parser)
+    ours = {action.dest: action.help for action in parser._actions if action.dest.startswith("linformer")}
+    assert ours.keys() == flag_defaults(EncoderAttentionConfig).keys()
+    assert all(ours.values())
+    assert {"--encoder-layers", "--max-positions"} <= set(parser._option_string_actions)
+
+
+def test_flags_for_other_places_are_not_offered() -> None:
+    flags = flag_defaults(EncoderAttentionConfig)
+    elsewhere = ("attention", "decoder_projection", "cross_k", "decoder_k", "window", "window_ratio")
+    assert not {f"linformer_{name}" for name in elsewhere} & flags.keys()
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence_start"),
+    [
+        ({"linformer_k": "0"}, "--linformer-k must be at least 1, not 0"),
+        ({"linformer_k": "65"}, "--linformer-k 65 is larger than --max-positions 64; choose k <= N"),
+        ({"linformer_k": "8,4,2"}, "--linformer-k 8,4,2 gives 3 values for 2 layers; give one, or one per layer$"),
+        ({"linformer_k": "8,4", "linformer_sharing": "layerwise"}, "--linformer-sharing layerwise needs one"),
+        ({"linformer_projection": "fft"}, "--linformer-projection is one of linear, .*, two-level, .*, not 'fft'"),
+        ({"linformer_sharing": "some"}, "--linformer-sharing is one of none, headwise"),
+        ({"linformer_value_convolution": 4}, "--linformer-value-convolution must be an odd number of tokens"),
+        ({"linformer_window_size": 8}, "--linformer-window-size 8 needs --linformer-projection window"),
+        ({"linformer_landmarks": 8}, "--linformer-landmarks 8 needs --linformer-projection nystromformer"),
+        ({"linformer_bucket_size": 8}, "--linformer-bucket-size 8 needs --linformer-projection reformer"),
+        ({"linformer_features": 8}, "--linformer-features 8 needs --linformer-projection performer"),
+        (
+            {"linformer_init": "normal", "linformer_projection": "conv"},
+            "--linformer-init normal needs --linformer-projection linear, as other kinds",
+        ),
+        ({"linformer_open_slots": 0, "linformer_projection": "two-level"}, "--linformer-open-slots must be at least 1"),
+        (
+            {"linformer_sharing": "none", "quant_noise_scalar": 0.1},
+            "--quant-noise-scalar needs another --linformer-sharing than none",
+        ),
+        ({"linformer_sharing": "none", "quant_noise_pq": 0.1}, r"quantisation noise \(--quant-noise-pq\)"),
+    ],
+)
+def test_bad_flags_end_in_one_sentence(flags: dict[str, object], sentence_start: str) -> None:
+    with pytest.raises(SystemExit, match=f"^error: {sentence_start}") as error:
+        toy_roberta(**{"linformer_k": "4", **flags})
+    assert "\n" not in str(error.value)
+
+
+def test_projections_start_fresh_beside_a_roberta(caplog: pytest.LogCaptureFixture) -> None:
+    roberta, model = toy_roberta("roberta"), toy_roberta(random=False, linformer_k="4")
+    model.load_state_dict(roberta.state_dict())
+    assert ": key_projection.weight, value_projection.weight start fresh" in caplog.text
+    after = model.state_dict()
+    assert all(torch.equal(after[name], weight) for name, weight in roberta.named_parameters() if name in after)
+
+
+@pytest.mark.parametrize(
+    ("trained", "now", "sentence_start"),
+    [
+        (
+            {"linformer_k": "4"},
+            {"linformer_k": "8"},
+            r"the checkpoint's \S+ has shape \(4, 64\), this model's \(8, 64\): give the --linformer-k, .* --max-posit",
+        ),
+        ({"max_positions": 32}, {}, r"the checkpoint's \S+ has shape \(16, 32\), .* --max-positions and --tokens-per-"),
+        ({}, {"linformer_projection": "two-level"}, r"\S+ is in the checkpoint only: give the --linformer-projection,"),
+        ({"encoder_layers": 3}, {}, r"\S+ is in the checkpoint only: .* number of layers"),
+        (
+            {"linformer_value_convolution": 5},
+            {},
+            r"\S+value_convolution.weight is in the checkpoint only: give the .* --linformer-value-convolution and",
+        ),
+        ({}, {"linformer_sharing": "key-value"}, r"the checkpoint's \S+ is not shared as in this model"),
+        ({}, {"linformer_sharing": "layerwise"}, r"the checkpoint's \S+ is not shared as in this model"),
+    ],
+)
+def test_checkpoints_of_another_model_are_refused(
+    trained: dict[str, object], now: dict[str, object], sentence_start: str
+) -> None:
+    state = toy_roberta(**{"linformer_k": "16", **trained}).state_dict()
+    with pytest.raises(SystemExit, match=f"^error: {sentence_start}") as error:
+        toy_roberta(**{"linformer_k": "16", **now}).load_state_dict(state)
+    assert "\n" not in str(error.value)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("kind", ["linear", "two-level"])
+def test_pruned_layers(kind: str) -> None:
+    """fairseq's `--encoder-layers-to-keep` takes the projections of the layers that it keeps."""
+    flags = {"linformer_projection": kind, "linformer_k": "8,4,2", "encoder_layers": 3}
+    keep = {"encoder_layers_to_keep": "0,2"}
+    deep, shallow = toy_roberta(**flags), toy_roberta(random=False, **flags, **keep)
+    shallow.load_state_dict(deep.state_dict(), model_cfg=toy_roberta_args(**flags, **keep))
+    layers, kept = shallow.encoder.sentence_encoder.layers, deep.encoder.sentence_encoder.layers[::2]
+    own = [getattr(layer.self_attn, "rule", None) or layer.self_attn.key_projection for layer in layers]
+    assert [one.projected_dim for one in own] == [8, 2]
+    for ours, theirs in zip(layers, kept, strict=True):
+        for name, weight in ours.state_dict().items():
+            assert torch.equal(weight, theirs.state_dict()[name])
