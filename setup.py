@@ -66,6 +66,7 @@ setup(
             "matplotlib",
             "regex",
             "sacremoses",
+            "scikit-learn",
             "tabulate",
         ],
         # other attention: kinds of `--linformer-projection`, and modules that `linformer_fairseq.benchmark efficiency`

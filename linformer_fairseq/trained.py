@@ -39,7 +39,7 @@ def load_trained(checkpoint: Path, data: Path, overrides: Mapping[str, Any] | No
             checkpoint's dictionaries.
     """
     check_checkpoint(checkpoint)
-    if not any(data.glob("dict*.txt")):
+    if not any(data.rglob("dict*.txt")):  # some tasks have folders for text and labels
         raise UserError(f"{data} has no dictionaries: name the folder that fairseq-preprocess wrote.")
     if hasattr(torch.serialization, "add_safe_globals"):  # refuses what would run code, whichever loader fairseq uses
         read_checkpoint(checkpoint)

@@ -9,7 +9,7 @@ from importlib import import_module
 from .errors import UserError
 
 RECIPE_MODULES = frozenset(
-    {"jinja2", "joblib", "markdown_it", "markupsafe", "matplotlib", "regex", "sacremoses", "tabulate"}
+    {"jinja2", "joblib", "markdown_it", "markupsafe", "matplotlib", "regex", "sacremoses", "sklearn", "tabulate"}
 )
 """The modules that the extra `recipes` installs."""
 

@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import io
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,15 +26,29 @@ def _check_unchanged(args: Namespace, model: Model, settings: Settings, out: Pat
     training = settings.training
     without = dataclasses.replace(training, train_args=[], linformer_args=[])
     arguments = training_arguments(model, dataclasses.replace(settings, training=without), out, out, freq=1)
-    own = parse_training(arguments)
-    names = {argument for argument in arguments if argument.startswith("--")} - OVERRIDABLE - {"--cpu"}
-    for name in sorted(names | {"--no-save", "--fp16", "--amp", "--bf16"}):
-        if _value(args, name) != _value(own, name):
-            raise ValueError(f"{name} is set by the recipe, so leave it out of --linformer-args and of what follows --")
+    given = training.train_args + training.linformer_args
+    check_unchanged(args, arguments, given, "--linformer-args and of what follows --")
     for flag, longest in training.longest.items():
         if _value(args, flag) not in (None, longest):
             raise ValueError(f"{flag} is for all models alike: give it after --, not in --linformer-args")
-    check_arguments(training.train_args + training.linformer_args)
+
+
+def check_unchanged(args: Namespace, own: Sequence[str], given: Sequence[str], where: str) -> None:
+    """Refuses flags of the user's that undo what a recipe relies on.
+
+    Args:
+        args: what fairseq's parser makes of all arguments.
+        own: the arguments without those that the user has given in `where`.
+
+    Raises:
+        UserError, ValueError: naming the flag.
+    """
+    names = {argument for argument in own if argument.startswith("--")} - OVERRIDABLE - {"--cpu"}
+    unchanged = parse_training(list(own))
+    for name in sorted(names | {"--no-save", "--fp16", "--amp", "--bf16"}):
+        if _value(args, name) != _value(unchanged, name):
+            raise ValueError(f"{name} is set by the recipe, so leave it out of {where}")
+    check_arguments(given)
 
 
 def _value(args: Namespace, flag: str) -> Any:

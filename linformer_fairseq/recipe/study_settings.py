@@ -50,13 +50,17 @@ def store(
         UserError: it has changed since, or the folder holds something else.
     """
     path = out / FILE_NAME
-    if not path.exists():
-        unfinished = part_of(path).name
-        if any(not entry.name.startswith(".") and entry.name != unfinished for entry in out.iterdir()):
-            raise UserError(f"{out} holds other files than this study's: name a new or an empty folder with --out.")
+    known = {path.name, part_of(path).name}
+    before = read_json(path) if path.exists() else None
+    of_another = before is not None and not before.keys() & now.keys()
+    others = before is None and any(
+        not entry.name.startswith(".") and entry.name not in known for entry in out.iterdir()
+    )
+    if of_another or others:
+        raise UserError(f"{out} holds other files than this study's: name a new or an empty folder with --out.")
+    if before is None:
         write_json(path, now)
         return
-    before = read_json(path)
     changed = [name for name in dict.fromkeys([*now, *before]) if now.get(name) != before.get(name)]
     if not changed:
         return

@@ -1,0 +1,170 @@
+"""The command line of the study."""
+
+import argparse
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from linformer_fairseq.cli.arguments import Parser, check_folder, count, counts, number
+from linformer_fairseq.cli.errors import UserError
+from linformer_fairseq.cli.machine import cpu_count
+from linformer_fairseq.masked_lm.arguments import names_of
+from linformer_fairseq.masked_lm.arms import ARMS
+from linformer_fairseq.recipe.settings import PRECISIONS
+
+ACCURACY = "accuracy"
+METRICS = {
+    ACCURACY: "Accuracy",
+    "f1": "F1",
+    "matthews": "Matthews correlation",
+}
+"""What a report calls each metric."""
+_share = number(float, 0.0, 0.999, "a number from 0 to below 1")
+_positive = number(float, 1e-12, 1e6, "a number above 0")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How every model is fine-tuned."""
+
+    epochs: int
+    batch_size: int
+    """Texts of an update."""
+    lr: float
+    warmup: float
+    """The share of updates in which the learning rate rises."""
+    dropout: float
+    weight_decay: float
+    precision: str
+    truncate: bool
+    """Whether longer texts than the models take are cut; otherwise they are refused."""
+    train_args: tuple[str, ...]
+    """Of fairseq-train, as they are."""
+
+    @property
+    def on_cpu(self) -> bool:
+        return "--cpu" in self.train_args or not torch.cuda.is_available()
+
+
+@dataclass(frozen=True)
+class Study:
+    """What one invocation asks for."""
+
+    command: str
+    pretrained: Path
+    """The folder of a study of masked language models."""
+    data: Path
+    """A set, or a folder of sets."""
+    out: Path
+    settings: Settings
+    sets: list[str]
+    """Empty for all in `data`."""
+    arms: list[str]
+    """Empty for all that are pretrained."""
+    length: int | None
+    """n, the tokens that the models take; None for the least in `pretrained`."""
+    k: int | None
+    """None for that of the pretraining."""
+    seeds: list[int]
+    metrics: list[str]
+    merge: list[Path]
+    report_only: bool
+    threads: int
+    jobs: int
+
+
+def _names(text: str) -> list[str]:
+    return list(dict.fromkeys(name.strip() for name in text.split(",")))
+
+
+def _metrics(text: str) -> list[str]:
+    return list(dict.fromkeys([ACCURACY, *names_of(list(METRICS), "a metric")(text)]))
+
+
+def build_parser() -> Parser:
+    """Returns the parser of the command line."""
+    parser = Parser(
+        prog="classification",
+        description="Fine-tune pretrained masked language models with each kind of attention on labelled texts, and "
+        "report how many texts of the test set each of them classifies as they are labelled.",
+        epilog="What follows -- goes to every fairseq-train as it is.",
+    )
+    option = parser.add_argument
+    option("--out", type=Path, required=True, metavar="DIR", help="folder for all results")
+    option("--pretrained", type=Path, metavar="DIR", help="the folder that linformer_fairseq.masked_lm wrote to")
+    option(
+        "--data",
+        type=Path,
+        metavar="DIR",
+        help="a set, train, dev and test as .tsv or .tsv.gz with a header that names the columns label and text (or "
+        "sentence); or a folder of sets",
+    )
+
+    group = parser.add_argument_group("what is compared")
+    option = group.add_argument
+    option("--sets", type=_names, default=[], metavar="NAME[,NAME]", help="folders of DIR (default: all)")
+    option(
+        "--arms",
+        type=names_of(list(ARMS), "a model"),
+        default=[],
+        metavar="NAME[,NAME]",
+        help="the models (default: all that are pretrained)",
+    )
+    option("--length", type=count, metavar="N", help="tokens that the models take (default: the least pretrained)")
+    option("-k", "--k", type=count, help="projected dimension (default: that of the pretraining)")
+    option("--seeds", type=counts, default="1,2,3", metavar="S[,S]", help="a fine-tuning for each")
+    option(
+        "--metrics",
+        type=_metrics,
+        default=ACCURACY,
+        metavar="NAME[,NAME]",
+        help=f"of {', '.join(METRICS)}; accuracy is always there",
+    )
+    option(
+        "--merge",
+        type=lambda text: [Path(part) for part in text.split(",")],
+        default=[],
+        metavar="FILE[,FILE]",
+        help="results.json of the same study on other machines, to be in the report",
+    )
+    option("--report-only", action="store_true", help="write report.md and the plot from DIR/results.json, train none")
+
+    group = parser.add_argument_group("fine-tuning")
+    option = group.add_argument
+    option("--epochs", type=count, default=10, help="of every training, of which the best on dev counts")
+    option("--batch-size", type=count, default=32, help="texts of an update")
+    option("--lr", type=_positive, default=5e-4, help="highest learning rate; it falls linearly to 0")
+    option("--warmup", type=_share, default=0.06, help="share of the updates in which the learning rate rises")
+    option("--dropout", type=_share, default=0.1, help="dropout, but for attention probabilities, which some have not")
+    option("--weight-decay", type=_share, default=0.01, help="Adam's")
+    option("--precision", choices=PRECISIONS, default="fp32", help="of training")
+    switch: dict[str, Any] = {"action": argparse.BooleanOptionalAction, "default": True}
+    option("--truncate", **switch, help="keep the beginning of texts that are too long for the models")
+    option("--jobs", type=count, default=1, help="trainings at a time")
+    option("--threads", type=count, default=cpu_count(), help="threads of each")
+    return parser
+
+
+def parse(argv: Sequence[str]) -> Study:
+    """Returns the study that a command line asks for, checked as far as it can be without doing anything."""
+    cut = list(argv).index("--") if "--" in argv else len(argv)
+    args = vars(build_parser().parse_args(argv[:cut]))
+    check_folder("--out", args["out"])
+    if not args["report_only"]:
+        for name, what in (
+            ("pretrained", "the folder that python -m linformer_fairseq.masked_lm wrote to"),
+            ("data", "a folder of labelled texts"),
+        ):
+            if args[name] is None:
+                raise UserError(f"--{name} is missing: name {what}.")
+    names = ("epochs", "batch_size", "lr", "warmup", "dropout", "weight_decay", "precision", "truncate")
+    return Study(
+        command=shlex.join(["python", "-m", "linformer_fairseq.classification", *argv]),
+        settings=Settings(**{name: args.pop(name) for name in names}, train_args=tuple(argv[cut + 1 :])),
+        seeds=list(dict.fromkeys(args.pop("seeds"))),
+        **args,
+    )
