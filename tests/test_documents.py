@@ -120,9 +120,9 @@ def known_flags() -> set[str]:
     arch = ["--arch", "linformer_transformer_lm", "--task", "language_modeling"]
     options.parse_args_and_arch(language, ["DATA", *arch, *optimiser])
     masked, classes = options.get_training_parser(), options.get_training_parser()
-    arch = ["--arch", "linformer_roberta"]
+    encoder = ["--arch", "linformer_roberta", "--optimizer", "adam", "--lr-scheduler", "polynomial_decay"]
     for parser, task in ((masked, "masked_lm"), (classes, "sentence_prediction")):
-        options.parse_args_and_arch(parser, ["DATA", *arch, "--task", task, "--criterion", task, *optimiser])
+        options.parse_args_and_arch(parser, ["DATA", *encoder, "--task", task, "--criterion", task])
     generate, interactive = options.get_generation_parser(), options.get_interactive_generation_parser()
     documents = ["--task", "document_translation", "--bpe", "subword_nmt", "--tokenizer", "moses"]
     options.parse_args_and_arch(generate, ["DATA", "--path", "checkpoint.pt", "--remove-bpe"])
@@ -242,7 +242,7 @@ def test_the_tables_of_seeds_are_those_of_the_study() -> None:
     assert told == [(name, bleu) for name, _, bleu in test]
 
 
-@pytest.mark.parametrize("name", ["documents", "encoders"])
+@pytest.mark.parametrize("name", ["documents"])
 def test_the_tables_of_studies_are_those_of_their_reports(name: str) -> None:
     reports = "".join(map(read, ROOT.glob(f"docs/{name}/*/report.md")))
     lines = re.findall(r"^\|.*$", read(ROOT / "docs" / f"{name}.md"), re.MULTILINE)

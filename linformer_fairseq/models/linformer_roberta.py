@@ -120,15 +120,12 @@ class SentenceEncoder(LinformerTransformerEncoder):
 
 
 def tiny_architecture(args: Namespace) -> None:
-    """A model for tests and small machines, which fairseq has none of: 4 layers of width 128, with sinusoidal positions
-    (Vaswani et al., 2017), as such a small model takes long to learn what its neighbours are from learned ones."""
+    """A model for tests and small machines, which fairseq has none of: 4 layers of width 128."""
     defaults = {
         "encoder_layers": 4,
         "encoder_embed_dim": 128,
         "encoder_ffn_embed_dim": 512,
         "encoder_attention_heads": 4,
-        "encoder_learned_pos": False,
-        "no_scale_embedding": False,
     }
     for name, default in defaults.items():
         setattr(args, name, getattr(args, name, default))

@@ -28,7 +28,7 @@ from tests.recipe.scripts import free_port
 
 pytestmark = pytest.mark.slow
 
-ARCH = "linformer_roberta_tiny"
+ARCH = "linformer_roberta"
 LINFORMER = ["--linformer-k", 8, "--linformer-sharing", "layerwise", "--max-tokens", 400, "--update-freq", 2]
 LINFORMER += ["--lr", 0.01]
 """The flags of `trained`. One parameter stands in all layers."""

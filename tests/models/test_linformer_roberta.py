@@ -200,8 +200,7 @@ def test_sharing_decides_how_many_matrices_there_are(sharing: str, matrices: int
 def test_architectures_mirror_fairseq(arch: str, kind: str) -> None:
     ours, theirs = Namespace(), Namespace()
     ARCH_CONFIG_REGISTRY[arch](ours)
-    name = arch.removeprefix("linformer_").removeprefix("two_level_")
-    ARCH_CONFIG_REGISTRY[name](theirs)
+    ARCH_CONFIG_REGISTRY[arch.removeprefix("linformer_").removeprefix("two_level_")](theirs)
     assert vars(ours) == {**vars(theirs), **encoder_default_flags(kind)}
     assert ARCH_MODEL_NAME_REGISTRY[arch] == "linformer_roberta"
 
@@ -211,13 +210,15 @@ def test_there_are_architectures_of_all_sizes() -> None:
     for arch in ROBERTA_ARCHITECTURES:
         args = Namespace()
         ARCH_CONFIG_REGISTRY[arch](args)
-        sizes[arch] = (args.encoder_layers, args.encoder_embed_dim, args.encoder_attention_heads)
-    of_fairseq = {"": (12, 768, 12), "_base": (12, 768, 12), "_large": (24, 1024, 16), "_tiny": (4, 128, 4)}
-    assert sizes == {
-        prefix + "_roberta" + suffix: size
-        for prefix in ("linformer", "two_level")
-        for suffix, size in of_fairseq.items()
+        width = args.encoder_embed_dim, args.encoder_ffn_embed_dim
+        sizes[arch] = (args.encoder_layers, *width, args.encoder_attention_heads, args.encoder_learned_pos)
+    every = {
+        "roberta": (12, 768, 3072, 12, True),
+        "roberta_base": (12, 768, 3072, 12, True),
+        "roberta_large": (24, 1024, 4096, 16, True),
+        "roberta_tiny": (4, 128, 512, 4, True),
     }
+    assert sizes == {prefix + name: size for prefix in ("linformer_", "two_level_") for name, size in every.items()}
 
 
 @pytest.mark.parametrize(
