@@ -106,11 +106,10 @@ def build_parser() -> Parser:
 
     group = parser.add_argument_group("what is compared")
     option = group.add_argument
-    option("--sets", type=_names, default=[], metavar="NAME[,NAME]", help="folders of DIR (default: all)")
+    option("--sets", type=_names, metavar="NAME[,NAME]", help="folders of DIR (default: all)")
     option(
         "--arms",
         type=names_of(list(ARMS), "a model"),
-        default=[],
         metavar="NAME[,NAME]",
         help="the models (default: all that are pretrained)",
     )
@@ -127,7 +126,6 @@ def build_parser() -> Parser:
     option(
         "--merge",
         type=lambda text: [Path(part) for part in text.split(",")],
-        default=[],
         metavar="FILE[,FILE]",
         help="results.json of the same study on other machines, to be in the report",
     )
@@ -161,6 +159,8 @@ def parse(argv: Sequence[str]) -> Study:
         ):
             if args[name] is None:
                 raise UserError(f"--{name} is missing: name {what}.")
+    for name in ("sets", "arms", "merge"):
+        args[name] = args[name] or []
     names = ("epochs", "batch_size", "lr", "warmup", "dropout", "weight_decay", "precision", "truncate")
     return Study(
         command=shlex.join(["python", "-m", "linformer_fairseq.classification", *argv]),
