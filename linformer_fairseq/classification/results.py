@@ -150,7 +150,7 @@ def unpacked(line: str) -> list[int]:
 
 def _described(arm: str, pretrained: Pretrained) -> Found:
     start = pretrained.models[arm][0]
-    return {"label": start.arm.label, "what": start.arm.what, "flags": " ".join(start.flags)}
+    return {"label": start.arm.label, "what": start.arm.what, "flags": " ".join(start.flags(pretrained.settings))}
 
 
 def _training(own: FineTuning, study: Study) -> Found:

@@ -14,6 +14,7 @@ from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.cli.machine import cpu_count
 from linformer_fairseq.models.linformer_roberta import FAIRSEQ_ROBERTA_ARCHITECTURES
 from linformer_fairseq.modules.linformer_attention import SHARINGS
+from linformer_fairseq.modules.value_convolution import check_width
 from linformer_fairseq.recipe.settings import PRECISIONS
 
 from .arms import ARMS, Arm
@@ -33,6 +34,8 @@ class Settings:
     vocabulary: int
     arch: str
     size_flags: tuple[str, ...]
+    convolution: int
+    """The width of the convolution over the values that all models have beside their attention; 0 for none."""
     updates: int
     max_tokens: int
     lr: float
@@ -108,7 +111,15 @@ def build_parser() -> Parser:
     option("--valid", metavar="NAME[,NAME]", help="files to validate on, without .txt (default: the last by name)")
     option("--vocabulary", type=count, default=8000, help="sentencepiece's subwords")
 
-    add_models(parser.add_argument_group("models"))
+    group = parser.add_argument_group("models")
+    add_models(group)
+    group.add_argument(
+        "--convolution",
+        type=natural,
+        default=0,
+        metavar="WIDTH",
+        help="tokens, an odd number: give every model a convolution over the values beside its attention",
+    )
     group = parser.add_argument_group("what is compared")
     option = group.add_argument
     every = ",".join(ARMS)
@@ -175,6 +186,13 @@ def size_flags(args: dict[str, Any]) -> tuple[str, ...]:
     return tuple(word for pair in words for word in pair)
 
 
+def _check_width(width: int) -> None:
+    try:
+        check_width(width)
+    except ValueError:
+        raise UserError(f"--convolution must be an odd number of tokens, or 0 for none, not {width}.") from None
+
+
 def parse(argv: Sequence[str]) -> Study:
     """Returns the study that a command line asks for, checked as far as it can be without doing anything."""
     cut = list(argv).index("--") if "--" in argv else len(argv)
@@ -184,7 +202,9 @@ def parse(argv: Sequence[str]) -> Study:
         raise UserError("--data is missing: name a folder of plain text.")
     sizes = size_flags(args)
     valid = args.pop("valid")
-    names = ("vocabulary", "updates", "max_tokens", "lr", "warmup_updates", "dropout", "weight_decay")
+    if args["convolution"]:
+        _check_width(args["convolution"])
+    names = ("vocabulary", "convolution", "updates", "max_tokens", "lr", "warmup_updates", "dropout", "weight_decay")
     settings = Settings(
         valid=tuple(valid.split(",")) if valid else (),
         arch=args.pop("arch"),

@@ -28,24 +28,31 @@ class Arm:
         """Whether the projected dimension means anything to it."""
         return bool(self.kind) and KINDS[self.kind].options.uses_k
 
-    def attention_flags(self, k: int, sharing: str = "") -> list[str]:
-        """Returns the flags of its attention, of fairseq-train and of the conversion alike."""
-        if not self.kind:
+    def attention_flags(self, k: int, sharing: str = "", convolution: int = 0) -> list[str]:
+        """Returns the flags of its attention, of fairseq-train and of the conversion alike.
+
+        Args:
+            convolution: the width of a convolution over the values beside it; 0 for none.
+        """
+        kind, flags = self.kind, self.flags
+        if convolution and not kind:  # full attention of this package, as fairseq's has no convolution
+            kind, flags = FULL_KIND, FULL_FLAGS
+        if not kind:
             return []
+        beside = convolution and kind != OWN_CONVOLUTION
         return [
-            *("--linformer-projection", self.kind),
+            *("--linformer-projection", kind),
             *(("--linformer-k", str(k)) if self.uses_k else ()),
             *(("--linformer-sharing", sharing) if sharing else ()),
-            *self.flags.split(),
+            *(("--linformer-value-convolution", str(convolution)) if beside else ()),
+            *flags.split(),
         ]
 
 
-_CONVOLUTION = "--linformer-value-convolution 33"
-"""As wide as that of the package nystrom-attention."""
-_ALWAYS = "--linformer-exact-below 0"
-"""Two levels at every length, where by default short texts get full attention."""
-_NEVER = "--linformer-exact-below 1000000"
-"""Full attention at every length."""
+FULL_KIND, FULL_FLAGS = "two-level", "--linformer-exact-below 1000000"
+"""Full attention of this package: two levels that are exact at any length."""
+OWN_CONVOLUTION = "nystromformer"
+"""The kind that has a convolution of its own, and takes no other."""
 LINFORMER = "linformer"
 TWO_LEVEL = "two-level"
 _ARMS = (
@@ -54,26 +61,12 @@ _ARMS = (
         TWO_LEVEL,
         "two levels",
         "two-level",
-        _ALWAYS,
+        "--linformer-exact-below 0",
         "means of neighbouring tokens, some of which every block of queries opens; here at every length, as by default "
         "short texts get full attention",
     ),
     Arm(LINFORMER, "Linformer", DEFAULT_KIND, what="learned E and F"),
-    Arm(
-        "transformer-convolution",
-        "Transformer with convolution",
-        "two-level",
-        f"{_NEVER} {_CONVOLUTION}",
-        "full attention, and a convolution over the values beside it",
-    ),
-    Arm(
-        "two-level-convolution",
-        "two levels with convolution",
-        "two-level",
-        f"{_ALWAYS} {_CONVOLUTION}",
-        "two levels at every length, and a convolution over the values beside them",
-    ),
-    Arm("nystromformer", "Nyströmformer", "nystromformer", what="by nystrom-attention, with a convolution of its own"),
+    Arm("nystromformer", "Nyströmformer", OWN_CONVOLUTION, what="by nystrom-attention, with a convolution of its own"),
     Arm("performer", "Performer", "performer", what="random features, by performer-pytorch"),
     Arm("longformer", "Longformer", "longformer", what="a sliding window, by transformers"),
     Arm("reformer", "Reformer", "reformer", what="hashed queries, by reformer-pytorch"),

@@ -59,6 +59,8 @@ def _introduction(found: Found) -> str:
         else f"One seed ({seeds[0]}) for every model: another seed alone moves perplexity, too."
     )
     sizes = " ".join(settings["size_flags"])
+    width = settings["convolution"]
+    beside = f" Every model has a convolution over the values of {width} tokens beside its attention." if width else ""
     return (
         f"{_files(train)} to train on ({train['tokens']:,} tokens of {settings['vocabulary']:,} subwords), "
         f"{_files(valid)} to validate on ({valid['tokens']:,} tokens). {'; '.join(found['machines'])}.\n\n"
@@ -67,7 +69,8 @@ def _introduction(found: Found) -> str:
         "regard to paragraphs. 15 % of the tokens are to be predicted; perplexity is that of these tokens in the "
         "validation text, which are the same for all models of a length, at the best save of each training. Two levels "
         f"are used at every length here; by default texts of fewer than {found['exact_below']:,} tokens get full "
-        "attention. No model has dropout of attention probabilities, as some kinds have none.\n\n"
+        "attention. No model has dropout of attention probabilities, as some kinds have none."
+        f"{beside}\n\n"
         f"{told}"
     )
 
@@ -117,10 +120,9 @@ def _spectra(found: Found, out: Path) -> list[str]:
 
 def _models(found: Found) -> list[str]:
     rows = [
-        [arm["label"], arm["what"], f"`--linformer-projection {arm['kind']} {arm['flags']}`" if arm["kind"] else ""]
-        for arm in found["arms"].values()
+        [arm["label"], arm["what"], f"`{arm['flags']}`" if arm["flags"] else UNKNOWN] for arm in found["arms"].values()
     ]
-    return ["## Models", table(["Model", "What it is", "Flags"], [[x.replace(" `", "`") for x in row] for row in rows])]
+    return ["## Models", table(["Model", "What it is", "Flags"], rows)]
 
 
 def _trainings(found: Found) -> list[str]:

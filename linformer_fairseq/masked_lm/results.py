@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import shlex
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -16,7 +17,7 @@ from linformer_fairseq.recipe.course import LOG
 from linformer_fairseq.recipe.settings import DONE
 from linformer_fairseq.recipe.study_settings import flat
 
-from .arguments import Study
+from .arguments import Settings, Study
 from .arms import ARMS, Arm
 from .costs import FILE_NAME as COSTS
 from .swap import Swap, swapped_perplexity, swaps, updates_of
@@ -56,7 +57,7 @@ def findings(study: Study, settings: Found) -> Found:
         "corpus": corpus_facts(study.out),
         "commands": [study.command],
         "machines": [describe_machine()],
-        "arms": {arm.name: _described(arm) for arm in study.arms},
+        "arms": {arm.name: _described(arm, study.settings) for arm in study.arms},
         "trainings": [_training(own, study) for own in planned(study)],
         "swapped": [_swap(own, study) for own in swaps(study)],
         "spectra": _spectra(study),
@@ -73,8 +74,9 @@ def key_of(row: Found) -> tuple[Any, ...]:
     return tuple(row.get(name) for name in ("arm", "length", "k", "sharing", "seed", "share"))
 
 
-def _described(arm: Arm) -> dict[str, str]:
-    return {"label": arm.label, "what": arm.what, "kind": arm.kind, "flags": arm.flags}
+def _described(arm: Arm, settings: Settings) -> dict[str, str]:
+    flags = shlex.join(arm.attention_flags(0, convolution=settings.convolution)).replace("-k 0", "-k K")
+    return {"label": arm.label, "what": arm.what, "flags": flags}
 
 
 def _row(own: Training) -> Found:

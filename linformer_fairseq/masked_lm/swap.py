@@ -104,7 +104,15 @@ def _convert(own: Swap, study: Study) -> None:
     if not own.converted.exists():
         own.converted.parent.mkdir(parents=True, exist_ok=True)
         paths = [str(own.trained.checkpoint), str(own.converted)]
-        command = [sys.executable, "-m", "linformer_fairseq.convert", *paths, *own.training.flags, "--texts", "0"]
+        command = [
+            sys.executable,
+            "-m",
+            "linformer_fairseq.convert",
+            *paths,
+            *own.training.flags(study.settings),
+            "--texts",
+            "0",
+        ]
         log = own.converted.with_suffix(".log")
         run_command([*command, "--threads", str(study.threads)], "convert", log, study.threads, what=own.name)
 

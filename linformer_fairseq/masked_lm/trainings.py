@@ -56,10 +56,9 @@ class Training:
         """The one that is validated, converted and fine-tuned."""
         return self.folder / CHECKPOINTS / "checkpoint_best.pt"
 
-    @property
-    def flags(self) -> list[str]:
-        """The flags of its attention."""
-        return self.arm.attention_flags(self.k, self.sharing)
+    def flags(self, settings: Settings) -> list[str]:
+        """Returns the flags of its attention."""
+        return self.arm.attention_flags(self.k, self.sharing, settings.convolution)
 
 
 def training_of(arm: Arm, study: Study, length: int, seed: int, k: int | None = None, sharing: str = "") -> Training:
@@ -102,15 +101,12 @@ def course(settings: Settings, updates: int | None = None) -> Course:
     return Course(0, updates or settings.updates, settings.precision, settings.on_cpu)
 
 
-def architecture(arm: Arm, settings: Settings) -> str:
-    """Returns fairseq's name of an arm's architecture."""
-    prefixes = {kind: prefix for prefix, kind in PRESETS.items()}
-    return prefixes.get(arm.kind, prefixes[DEFAULT_KIND]) + settings.arch if arm.kind else settings.arch
-
-
 def model_arguments(own: Training, settings: Settings) -> list[str]:
     """Returns the arguments that make fairseq-train build a model; all others are the same for every model."""
-    return ["--arch", architecture(own.arm, settings), *settings.size_flags, *own.flags]
+    flags = own.flags(settings)
+    prefixes = {kind: prefix for prefix, kind in PRESETS.items()}
+    prefix = prefixes.get(flags[1], prefixes[DEFAULT_KIND]) if flags else ""  # the kind is said first
+    return ["--arch", prefix + settings.arch, *settings.size_flags, *flags]
 
 
 def training_arguments(own: Training, settings: Settings, folder: Path, updates: int) -> list[str]:
@@ -149,7 +145,7 @@ def check_flags(own: Training, settings: Settings) -> None:
     with refusing(own.name):
         args = parse_training(training_arguments(own, settings, own.folder, settings.updates))
         check_arguments(settings.train_args)
-        if own.arm.kind:
+        if own.flags(settings):
             config = EncoderAttentionConfig.from_namespace(args)
             heads = args.encoder_attention_heads
             build = config.attention("encoder", args.encoder_layers, heads, own.length)[0]

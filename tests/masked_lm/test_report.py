@@ -25,7 +25,13 @@ def training(arm: str, length: int, perplexity: float, seed: int = 1, k: int = 0
 def found() -> dict[str, Any]:
     split = {"files": ["a.txt"], "documents": 2, "paragraphs": 9, "tokens": 4321}
     return {
-        "settings": {"vocabulary": 60, "arch": "roberta", "size_flags": ["--encoder-layers", "4"], "updates": 100}
+        "settings": {
+            "vocabulary": 60,
+            "arch": "roberta",
+            "size_flags": ["--encoder-layers", "4"],
+            "updates": 100,
+            "convolution": 0,
+        }
         | {"max_tokens": 256, "precision": "fp32"},
         "k": 8,
         "exact_below": 768,
@@ -33,7 +39,7 @@ def found() -> dict[str, Any]:
         "commands": ["python -m linformer_fairseq.masked_lm"],
         "machines": ["some machine"],
         "arms": {
-            name: {"label": arm.label, "what": arm.what, "kind": arm.kind, "flags": arm.flags}
+            name: {"label": arm.label, "what": arm.what, "flags": arm.flags}
             for name, arm in ARMS.items()
             if name in ("transformer", "two-level", "linformer")
         },
