@@ -23,10 +23,12 @@ from linformer_fairseq.models.config import (
     flag_defaults,
 )
 from linformer_fairseq.models.encoder_config import EncoderAttentionConfig, encoder_default_flags
+from linformer_fairseq.models.loading import is_convolution, projection_weights
 from linformer_fairseq.modules.registry import DEFAULT_KIND, flag_of
 
 EXACT_START = {"linformer_init": "identity", "linformer_mask_empty_slots": True}
 """With these, learned E and F start as full attention of up to k tokens."""
+CONVOLUTION = "linformer_value_convolution"
 
 
 def _language_model_flags(kind: str) -> dict[str, Any]:
@@ -59,6 +61,7 @@ class Family:
         """Returns the architecture of a converted model, for fairseq's and the new kind of attention."""
         prefixes = {own: prefix for prefix, own in PRESETS.items()}
         prefix = prefixes.get(kind, prefixes[DEFAULT_KIND])
+        arch = next((arch.removeprefix(own) for own in PRESETS if arch.startswith(own)), arch)
         return prefix + arch if prefix + arch in ARCH_MODEL_REGISTRY else prefix + self.base
 
     def settings(self, args: Namespace) -> Any:
@@ -76,6 +79,11 @@ class Family:
             if str(value) != str(default):
                 words += [flag_of(name)] if value is True else [flag_of(name), str(value)]
         return shlex.join(words)
+
+    def kept(self, settings: Namespace) -> dict[str, Any]:
+        """Returns the flags of what a model has learnt beside its attention, which stays unless told otherwise."""
+        width = getattr(settings, CONVOLUTION, 0)
+        return {CONVOLUTION: width} if width else {}
 
     def config(self, given: Mapping[str, Any]) -> AttentionConfig:
         """Returns the attention that these flags ask for, where learned E and F have an `EXACT_START` by default.
@@ -131,17 +139,26 @@ FAMILIES = (TRANSLATION, LANGUAGE_MODEL, MASKED_LANGUAGE_MODEL)
 
 
 def family_of(state: dict[str, Any], path: Path) -> Family:
-    """Returns the family of a checkpoint of fairseq's.
+    """Returns the family of a checkpoint of fairseq's, or of this package where its attention has learnt nothing that
+    another kind has no place for.
 
     Args:
         path: the checkpoint's file, for a refusal.
 
     Raises:
-        UserError: a checkpoint of another model.
+        UserError: a checkpoint of another model, or of one with projections.
     """
     name = architecture_of(model_settings(state))
     for family in FAMILIES:
         if ARCH_MODEL_REGISTRY.get(name) is family.of_fairseq:
+            return family
+        if name in ARCH_MODEL_REGISTRY and ARCH_MODEL_REGISTRY[name] is ARCH_MODEL_REGISTRY[family.model]:
+            for key in projection_weights(state["model"]):
+                if not is_convolution(key):
+                    raise UserError(
+                        f"{path} has {key}, which was trained for its own attention: name the checkpoint of a model "
+                        "with full attention, two levels or a window."
+                    )
             return family
     *others, last = (f"a {family.name} ({family.base})" for family in FAMILIES)
     raise UserError(

@@ -5,7 +5,13 @@ from typing import Any
 import torch
 from fairseq.models import BaseFairseqModel
 
-from linformer_fairseq.checkpoints import check_checkpoint, check_torch, read_checkpoint, write_checkpoint
+from linformer_fairseq.checkpoints import (
+    check_checkpoint,
+    check_torch,
+    model_settings,
+    read_checkpoint,
+    write_checkpoint,
+)
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.cli.progress import say
 from linformer_fairseq.length_buckets import Bucket, buckets
@@ -36,7 +42,7 @@ def run(asked: Conversion) -> None:
     torch.manual_seed(asked.seed)
     trained = read_checkpoint(asked.checkpoint)
     family = family_of(trained, asked.checkpoint)
-    config = family.config(asked.flags)
+    config = family.config({**family.kept(model_settings(trained)), **asked.flags})
     state = convert_state(trained, family, config)
     model = build_model(state)
     exact = exact_texts(*reaches(model))

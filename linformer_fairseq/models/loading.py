@@ -17,7 +17,6 @@ logger = logging.getLogger(__name__)
 
 _OWN_WEIGHT = re.compile(r"(?:self|encoder)_attn\.(?!(?:in|q|k|v|out)_proj|bias_[kv])")
 """Names of weights in an attention that are none of fairseq's `MultiheadAttention`."""
-_CONVOLUTION = re.compile(r"\.value_convolution\.")
 
 
 class ChecksProjections(BaseFairseqModel):
@@ -46,19 +45,20 @@ class ChecksProjections(BaseFairseqModel):
         this model's."""
         state_dict = dict(prune_state_dict(state_dict, model_cfg))  # fairseq's `--encoder-layers-to-keep`
         own, found = projection_weights(self.state_dict()), projection_weights(state_dict)
-        convolutions = {key: weight for key, weight in own.items() if _CONVOLUTION.search(key)}
-        if convolutions and not any(map(_CONVOLUTION.search, found)):
-            logger.warning("the checkpoint has no convolution over the values: the model's starts fresh")
-            state_dict.update(convolutions)
-            own = {key: weight for key, weight in own.items() if key not in convolutions}
-        if own and not found:
-            names = ", ".join(sorted({_OWN_WEIGHT.split(key)[-1] for key in own}))
-            attention = "full attention, two levels or a window"
-            logger.warning(f"the checkpoint has no projections (it is of {attention}): {names} start fresh")
-            state_dict.update(own)
-        else:
-            with one_sentence():
-                self._check_projections(own, found)
+        for is_own, warning in (
+            (is_convolution, "the checkpoint has no convolution over the values: the model's starts fresh"),
+            (
+                _is_projection,
+                "the checkpoint has no projections (it is of full attention, two levels or a window): {} start fresh",
+            ),
+        ):
+            fresh = {key: weight for key, weight in own.items() if is_own(key)}
+            if fresh and not any(map(is_own, found)):
+                logger.warning(warning.format(", ".join(sorted({_OWN_WEIGHT.split(key)[-1] for key in fresh}))))
+                state_dict.update(fresh)
+                own = {key: weight for key, weight in own.items() if key not in fresh}
+        with one_sentence():
+            self._check_projections(own, found)
         return super().load_state_dict(state_dict, strict, model_cfg, args)
 
     def _check_projections(self, own: dict[str, Tensor], found: dict[str, Tensor]) -> None:
@@ -85,6 +85,15 @@ class ChecksProjections(BaseFairseqModel):
                     f"the checkpoint's {key} is not shared as in this model: give the --linformer-sharing that it was "
                     "trained with"
                 )
+
+
+def is_convolution(key: str) -> bool:
+    """Whether an entry of a model's state is of a convolution over the values."""
+    return ".value_convolution." in key
+
+
+def _is_projection(key: str) -> bool:
+    return not is_convolution(key)
 
 
 def projection_weights(state_dict: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -162,11 +162,7 @@ def test_copies_that_fairseq_0_12_2_keeps_are_dropped() -> None:
 @pytest.mark.parametrize(
     ("trained", "flags", "said"),
     [
-        (
-            {"_name": "linformer_transformer", "arch": "linformer_transformer"},
-            {},
-            "trained.pt holds a linformer_transformer: name the checkpoint of a",
-        ),
+        ({"_name": "lstm", "arch": "lstm"}, {}, "trained.pt holds a lstm: name the checkpoint of a"),
         ({"_name": None, "arch": None}, {}, "holds no model of a known name"),
         ({"quant_noise_pq": 0.1}, {"linformer_sharing": "none", "linformer_projection": "linear"}, "--quant-noise-pq"),
         (
@@ -184,6 +180,12 @@ def test_other_models_and_those_that_cannot_be_built_are_refused(
     vars(state["cfg"]["model"]).update(trained)
     with pytest.raises(UserError, match=said):
         converted(state, config(**flags))
+
+
+def test_learned_projections_are_refused() -> None:
+    state = converted(state_of(), config(linformer_projection="linear"))
+    with pytest.raises(UserError, match=r"trained.pt has \S+key_projection.weight, which was trained for its own"):
+        converted(state, config())
 
 
 def test_a_state_of_another_model_is_refused() -> None:

@@ -9,6 +9,7 @@ import torch
 from fairseq.models.roberta import RobertaModel
 from torch import Tensor
 
+from linformer_fairseq.checkpoints import model_settings
 from linformer_fairseq.convert.checkpoint import build_model, build_original, convert_state, vocabulary_sizes
 from linformer_fairseq.convert.compare import compare
 from linformer_fairseq.convert.families import MASKED_LANGUAGE_MODEL, family_of
@@ -42,6 +43,22 @@ def predictions(model: RobertaModel, *lengths: int) -> list[Tensor]:
 def farthest(one: RobertaModel, other: RobertaModel, *lengths: int) -> float:
     pairs = zip(predictions(one, *lengths), predictions(other, *lengths), strict=True)
     return max((before - after).abs().max().item() for before, after in pairs)
+
+
+def test_a_model_of_this_package_keeps_its_convolution() -> None:
+    before = converted(roberta_state_of(), **CUT, linformer_value_convolution=5)
+    for key, weight in before["model"].items():
+        if "value_convolution" in key:
+            torch.nn.init.normal_(weight)
+    new = converted(before, **family_kept(before), **LINEAR, linformer_k="16")
+    assert new["cfg"]["model"].arch == "linformer_roberta"
+    model, original = build_model(new).double(), build_original(before).double()
+    assert farthest(original, model, 16) < 2e-6, "k tokens of an identity start, and the convolution"
+    assert farthest(original, model, 17) > 1e-3
+
+
+def family_kept(state: dict[str, Any]) -> dict[str, Any]:
+    return MASKED_LANGUAGE_MODEL.kept(model_settings(state))
 
 
 def test_outputs_are_exact_below_the_exact_length() -> None:

@@ -91,6 +91,16 @@ def test_pruned_layers(kind: str) -> None:
             assert torch.equal(weight, theirs.state_dict()[name])
 
 
+def test_projections_start_fresh_beside_a_convolution_that_is_loaded() -> None:
+    two_level = {"linformer_projection": "two-level", "linformer_attention": "encoder,cross"}
+    trained, model = (toy_model(linformer_value_convolution=5, **flags) for flags in (two_level, {}))
+    fresh = model.state_dict()["encoder.layers.0.self_attn.key_projection.weight"].clone()
+    model.load_state_dict(trained.state_dict())
+    name = "encoder.layers.0.self_attn.value_convolution.weight"
+    assert torch.equal(model.state_dict()[name], trained.state_dict()[name])
+    assert torch.equal(model.state_dict()["encoder.layers.0.self_attn.key_projection.weight"], fresh)
+
+
 @pytest.mark.parametrize(
     ("trained", "now", "sentence_start"),
     [
