@@ -66,6 +66,8 @@ def findings(study: Study, settings: Found) -> Found:
     for path in study.merge:
         _merge(found, path)
     found["arms"] = {name: found["arms"][name] for name in ARMS if name in found["arms"]}
+    if found["costs"]:  # of models that this call does not name, too
+        found["costs"]["rows"] = [row for row in found["costs"]["rows"] if row["arm"] in found["arms"]]
     return found
 
 
