@@ -7,14 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from linformer_fairseq.cli.arguments import Parser, check_folder, count, counts, number
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.cli.machine import cpu_count
 from linformer_fairseq.masked_lm.arguments import names_of
 from linformer_fairseq.masked_lm.arms import ARMS
-from linformer_fairseq.recipe.settings import PRECISIONS
+from linformer_fairseq.recipe.settings import PRECISIONS, on_cpu
 
 ACCURACY = "accuracy"
 METRICS = {
@@ -47,7 +45,7 @@ class Settings:
 
     @property
     def on_cpu(self) -> bool:
-        return "--cpu" in self.train_args or not torch.cuda.is_available()
+        return on_cpu(self.train_args)
 
 
 @dataclass(frozen=True)

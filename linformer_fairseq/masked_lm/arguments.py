@@ -7,15 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from linformer_fairseq.cli.arguments import Parser, check_folder, count, counts, natural, number
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.cli.machine import cpu_count
 from linformer_fairseq.models.linformer_roberta import FAIRSEQ_ROBERTA_ARCHITECTURES
 from linformer_fairseq.modules.linformer_attention import SHARINGS
 from linformer_fairseq.modules.value_convolution import check_width
-from linformer_fairseq.recipe.settings import PRECISIONS
+from linformer_fairseq.recipe.settings import PRECISIONS, on_cpu
 
 from .arms import ARMS, Arm
 
@@ -49,7 +47,7 @@ class Settings:
 
     @property
     def on_cpu(self) -> bool:
-        return "--cpu" in self.train_args or not torch.cuda.is_available()
+        return on_cpu(self.train_args)
 
 
 @dataclass(frozen=True)

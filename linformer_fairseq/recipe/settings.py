@@ -2,7 +2,7 @@
 
 import argparse
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -56,6 +56,11 @@ class Text:
     """Training pairs are left out where a side has more than this many times the subwords of the other; 0: none are."""
 
 
+def on_cpu(train_args: Sequence[str]) -> bool:
+    """Returns whether fairseq-train runs without a GPU: told so by these arguments, or as there is none."""
+    return "--cpu" in train_args or not torch.cuda.is_available()
+
+
 @dataclass(frozen=True)
 class Training:
     """How every model is trained."""
@@ -88,7 +93,7 @@ class Training:
 
     @property
     def on_cpu(self) -> bool:
-        return "--cpu" in self.train_args or not torch.cuda.is_available()
+        return on_cpu(self.train_args)
 
     @property
     def inference_precision(self) -> str:
