@@ -135,7 +135,12 @@ def build_parser() -> Parser:
     option("--batch-size", type=count, default=32, help="texts of an update")
     option("--lr", type=_positive, default=5e-4, help="highest learning rate; it falls linearly to 0")
     option("--warmup", type=_share, default=0.06, help="share of the updates in which the learning rate rises")
-    option("--dropout", type=_share, default=0.1, help="dropout, but for attention probabilities, which some have not")
+    option(
+        "--dropout",
+        type=_share,
+        default=0.1,
+        help="dropout, except on attention probabilities, which some kinds do not have",
+    )
     option("--weight-decay", type=_share, default=0.01, help="Adam's")
     option("--precision", choices=PRECISIONS, default="fp32", help="of training")
     switch: dict[str, Any] = {"action": argparse.BooleanOptionalAction, "default": True}

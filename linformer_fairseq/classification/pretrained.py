@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.cli.files import read_json, sha256_of
@@ -25,6 +26,8 @@ class Pretrained:
     folder: Path
     settings: masked_lm.Settings
     """Of the pretraining."""
+    stored: dict[str, Any]
+    """The same with all else that decided its models, by name."""
     length: int
     """n, tokens that the models take."""
     k: int
@@ -91,7 +94,8 @@ def find_pretrained(folder: Path, arms: Sequence[str], length: int | None, k: in
         raise UserError(
             f"{folder} has no finished {which} of {length} tokens with k = {k}: choose {other}, or pretrain it."
         )
-    found = Pretrained(folder, masked_lm.Settings(valid=(), **own), length, k, {n: models[n] for n in arms or there})
+    models = {name: models[name] for name in arms or there}
+    found = Pretrained(folder, masked_lm.Settings(valid=(), **own), stored, length, k, models)
     for path in (found.pieces, found.dictionary):
         if not path.is_file():
             raise UserError(f"{path} is missing: run the study of masked language models again, or copy it whole.")

@@ -33,7 +33,12 @@ OWN = ("commands", "machines", "arms", "sets", "trainings")
 def decisive(study: Study, pretrained: Pretrained) -> Found:
     """Returns what decides the models of a study, whatever their texts, attention and seed."""
     every = {
-        "pretraining": {**pretrained.digests(), "length": pretrained.length, "k": pretrained.k},
+        "pretraining": {
+            **pretrained.stored,
+            **pretrained.digests(),
+            "length": pretrained.length,
+            "k": pretrained.k,
+        },
         "fine-tuning": asdict(study.settings),
     }
     return {name: list(value) if isinstance(value, tuple) else value for name, value in flat("", every)}

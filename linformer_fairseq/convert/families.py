@@ -139,8 +139,8 @@ FAMILIES = (TRANSLATION, LANGUAGE_MODEL, MASKED_LANGUAGE_MODEL)
 
 
 def family_of(state: dict[str, Any], path: Path) -> Family:
-    """Returns the family of a checkpoint of fairseq's, or of this package where its attention has learnt nothing that
-    another kind has no place for.
+    """Returns the family of a checkpoint of fairseq's, or of this package where its attention has no weights of its
+    own.
 
     Args:
         path: the checkpoint's file, for a refusal.
@@ -150,14 +150,14 @@ def family_of(state: dict[str, Any], path: Path) -> Family:
     """
     name = architecture_of(model_settings(state))
     for family in FAMILIES:
-        if ARCH_MODEL_REGISTRY.get(name) is family.of_fairseq:
+        if is_of_fairseq(state, family):
             return family
         if name in ARCH_MODEL_REGISTRY and ARCH_MODEL_REGISTRY[name] is ARCH_MODEL_REGISTRY[family.model]:
             for key in projection_weights(state["model"]):
                 if not is_convolution(key):
                     raise UserError(
                         f"{path} has {key}, which was trained for its own attention: name the checkpoint of a model "
-                        "with full attention, two levels or a window."
+                        "whose attention has no such weights, as full attention, two levels and windows have none."
                     )
             return family
     *others, last = (f"a {family.name} ({family.base})" for family in FAMILIES)
@@ -165,6 +165,11 @@ def family_of(state: dict[str, Any], path: Path) -> Family:
         f"{path} holds {f'a {name}' if name else 'no model of a known name'}: name the checkpoint of "
         f"{', '.join(others)} or {last} of fairseq's."
     )
+
+
+def is_of_fairseq(state: dict[str, Any], family: Family) -> bool:
+    """Returns whether a checkpoint is of fairseq's model of a family, and not of this package's."""
+    return ARCH_MODEL_REGISTRY.get(architecture_of(model_settings(state))) is family.of_fairseq
 
 
 def task_of(state: dict[str, Any]) -> str | None:

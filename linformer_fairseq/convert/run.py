@@ -21,7 +21,7 @@ from linformer_fairseq.trained import Trained, load_split, load_trained
 from .arguments import Conversion
 from .checkpoint import build_model, build_original, convert_state, vocabulary_sizes
 from .compare import Comparison, compare
-from .families import MASKED_LANGUAGE_MODEL, family_of, task_of
+from .families import MASKED_LANGUAGE_MODEL, family_of, is_of_fairseq, task_of
 from .fitting import fit, fittable_attention
 from .reach import Reach, reaches
 from .report import PICTURE, exact_texts, summary, write_report
@@ -45,7 +45,8 @@ def run(asked: Conversion) -> None:
     config = family.config({**family.kept(model_settings(trained)), **asked.flags})
     state = convert_state(trained, family, config)
     model = build_model(state)
-    exact = exact_texts(*reaches(model))
+    # texts below the new model's exact length keep their outputs where those were full attention's
+    exact = exact_texts(*reaches(model)) if is_of_fairseq(trained, family) else ""
     if asked.data and family is MASKED_LANGUAGE_MODEL and task_of(trained) != MASKING:
         raise UserError(f"--data has the masks of {MASKING}, and {asked.checkpoint} is of another task: leave it out.")
     comparison = _compare_on_split(asked, model, state) if asked.data else _compare_on_tokens(asked, trained, model)

@@ -23,7 +23,7 @@ def costs(found: Found) -> list[str]:
         "own has an explicit softmax. The models take turns in training; each translates once.",
         "Training, target tokens per second:",
         _cost_table(found, training, "tokens_per_second", 1.0, ",.0f"),
-        "Peak memory of a training step in MB, as torch allocates it beyond weights and Adam's means:",
+        "Peak memory of a training step in MB, as torch allocates it beyond weights and Adam's moments:",
         _cost_table(found, training, "peak_bytes", 1e-6, ",.0f"),
     ]
     if translation:

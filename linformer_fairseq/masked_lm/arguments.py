@@ -60,7 +60,7 @@ class Study:
     settings: Settings
     arms: list[Arm]
     lengths: list[int]
-    """Tokens of a block; what is not compared over lengths has the first."""
+    """Tokens of a block, ascending; what is not compared over lengths has the first."""
     k: int
     ks: list[int]
     """The projected dimensions of Linformer at the first two lengths."""
@@ -110,8 +110,12 @@ def build_parser() -> Parser:
     option("--vocabulary", type=count, default=8000, help="sentencepiece's subwords")
 
     group = parser.add_argument_group("models")
-    add_models(group)
-    group.add_argument(
+    option = group.add_argument
+    names = list(FAIRSEQ_ROBERTA_ARCHITECTURES)
+    option("--arch", choices=names, default="roberta_tiny", help="the Transformer's architecture")
+    for name in SIZES:
+        option(f"--{name.replace('_', '-')}", type=count, metavar="SIZE", help="in place of that of --arch")
+    option(
         "--convolution",
         type=natural,
         default=0,
@@ -136,7 +140,11 @@ def build_parser() -> Parser:
     )
     option("--seeds", type=counts, default="1,2,3", metavar="S[,S]", help="of some models; the others have the first")
     switch: dict[str, Any] = {"action": argparse.BooleanOptionalAction, "default": True}
-    option("--swap", **switch, help="replace the attention of the trained Transformer by each other kind")
+    option(
+        "--swap",
+        **switch,
+        help="replace the attention of the trained Transformer by each other kind, and analyse its maps",
+    )
     option("--costs", **switch, help="measure speed and memory of training at every length")
     option("--cost-repeats", dest="repeats", type=count, default=5, metavar="R", help="steps that are timed")
     option(
@@ -148,33 +156,24 @@ def build_parser() -> Parser:
     )
     option("--report-only", action="store_true", help="write report.md and plots from DIR/results.json, train nothing")
 
-    group = add_training(parser, updates=10_000)
-    group.add_argument("--jobs", type=count, default=1, help="trainings at a time")
-    group.add_argument("--threads", type=count, default=cpu_count(), help="threads of each")
-    return parser
-
-
-def add_models(group: Any) -> None:
-    """Adds the options of the size of models."""
-    names = list(FAIRSEQ_ROBERTA_ARCHITECTURES)
-    group.add_argument("--arch", choices=names, default="roberta_tiny", help="the Transformer's architecture")
-    for name in SIZES:
-        group.add_argument(f"--{name.replace('_', '-')}", type=count, metavar="SIZE", help="in place of that of --arch")
-
-
-def add_training(parser: Parser, updates: int) -> Any:
-    """Adds the options of trainings, and returns their group."""
     group = parser.add_argument_group("training")
     option = group.add_argument
-    option("--updates", type=count, default=updates, help="of every training")
+    option("--updates", type=count, default=10_000, help="of every training")
     option("--max-tokens", type=count, default=8192, help="tokens of an update")
     option("--lr", type=_positive, default=1e-3, help="highest learning rate; it falls linearly to 0")
     option("--warmup-updates", type=natural, default=500, help="updates in which the learning rate rises")
-    option("--dropout", type=_rate, default=0.1, help="dropout, but for attention probabilities, which some have not")
+    option(
+        "--dropout",
+        type=_rate,
+        default=0.1,
+        help="dropout, except on attention probabilities, which some kinds do not have",
+    )
     option("--weight-decay", type=_rate, default=0.01, help="Adam's")
     option("--validate-updates", type=count, default=250, metavar="U", help="updates between two validations")
     option("--precision", choices=PRECISIONS, default="fp32", help="of training")
-    return group
+    option("--jobs", type=count, default=1, help="trainings at a time")
+    option("--threads", type=count, default=cpu_count(), help="threads of each")
+    return parser
 
 
 def size_flags(args: dict[str, Any]) -> tuple[str, ...]:
@@ -200,6 +199,10 @@ def parse(argv: Sequence[str]) -> Study:
         raise UserError("--data is missing: name a folder of plain text.")
     sizes = size_flags(args)
     valid = args.pop("valid")
+    if args["warmup_updates"] >= args["updates"]:
+        raise UserError(
+            f"--warmup-updates {args['warmup_updates']} leaves none of {args['updates']} --updates: give fewer."
+        )
     if args["convolution"]:
         _check_width(args["convolution"])
     names = ("vocabulary", "convolution", "updates", "max_tokens", "lr", "warmup_updates", "dropout", "weight_decay")
@@ -220,6 +223,6 @@ def parse(argv: Sequence[str]) -> Study:
         command=shlex.join(["python", "-m", "linformer_fairseq.masked_lm", *argv]),
         settings=settings,
         arms=[ARMS[name] for name in args.pop("arms")],
-        **{name: list(dict.fromkeys(args.pop(name))) for name in ("lengths", "ks", "seeds")},
+        **{name: sorted(set(args.pop(name))) for name in ("lengths", "ks", "seeds")},
         **args,
     )

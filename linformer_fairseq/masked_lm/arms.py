@@ -49,7 +49,7 @@ class Arm:
         ]
 
 
-FULL_KIND, FULL_FLAGS = "two-level", "--linformer-exact-below 1000000"
+FULL_KIND, FULL_FLAGS = "two-level", "--linformer-k 1 --linformer-exact-below 1000000"
 """Full attention of this package: two levels that are exact at any length."""
 OWN_CONVOLUTION = "nystromformer"
 """The kind that has a convolution of its own, and takes no other."""

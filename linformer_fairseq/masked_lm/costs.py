@@ -18,11 +18,9 @@ from linformer_fairseq.recipe.flags import parse_training
 
 from .arguments import Study
 from .text import BIN
-from .trainings import Training, training_arguments, training_of
+from .trainings import MASKED, Training, training_arguments, training_of
 
 FILE_NAME = "costs.json"
-MASKED = 0.15
-"""The share of tokens that are predicted, as fairseq's by default."""
 SEED = 1
 PRECISIONS = {"fp16": torch.float16, "amp": torch.float16, "bf16": torch.bfloat16}
 """What a GPU computes in, where that is not float32."""
@@ -39,7 +37,9 @@ def measure_costs(study: Study) -> None:
     asked = {
         "repeats": study.repeats,
         "max_tokens": settings.max_tokens,
-        "precision": "fp32" if settings.on_cpu else settings.precision,
+        "precision": settings.precision if settings.precision in PRECISIONS and not settings.on_cpu else "fp32",
+        "models": {name: getattr(settings, name) for name in ("arch", "convolution")}
+        | {"size_flags": list(settings.size_flags), "k": study.k},
         "threads": study.threads,
         "machine": describe_machine(),
     }

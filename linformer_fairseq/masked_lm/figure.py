@@ -1,20 +1,21 @@
 """What the paper's Figure 3 shows: validation perplexity against updates, by k, by sharing and by length."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from .arms import BASELINE, LINFORMER, TWO_LEVEL
 from .results import Found
 from .trainings import SHARING
 
-Figure3 = dict[str, tuple[bool, list[tuple[float, float]]]]
-"""One panel: for every line its name, whether it is the Transformer's, and its points."""
+Panel = dict[str, tuple[bool, list[tuple[float, float]]]]
+"""For every line its name, whether it is the Transformer's, and its points."""
 
 
-def curves(found: Found) -> dict[str, Figure3]:
+def curves(found: Found) -> dict[str, Panel]:
     """Returns the panels of the figure by title, of the first seed; one that compares nothing is left out."""
     rows = first_seeds(found["trainings"])
     lengths = sorted({row["length"] for row in rows})
-    panels: dict[str, Figure3] = {}
+    panels: dict[str, Panel] = {}
     if not lengths:
         return panels
     k = found["k"]
@@ -48,13 +49,13 @@ def curves(found: Found) -> dict[str, Figure3]:
 
 def first_seeds(rows: Sequence[Found]) -> list[Found]:
     """Returns the rows of the lowest seed of every model."""
-    seeds: dict[tuple, Found] = {}
+    seeds: dict[tuple[Any, ...], Found] = {}
     for row in sorted(rows, key=lambda row: row["seed"]):
         seeds.setdefault((row["arm"], row["length"], row["k"], row["sharing"]), row)
     return [row for row in rows if row in seeds.values()]
 
 
-def _lines(rows: Sequence[Found], name) -> Figure3:
+def _lines(rows: Sequence[Found], name: Callable[[Found], str]) -> Panel:
     return {name(row): (row["arm"] == BASELINE, [tuple(point) for point in row["curve"]]) for row in rows}
 
 

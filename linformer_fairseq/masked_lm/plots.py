@@ -11,7 +11,8 @@ from linformer_fairseq.benchmark.plots import COLOURS, MARKERS, Panel, Style, dr
 from linformer_fairseq.cli.figures import BASELINE_STYLE, logarithmic, save
 
 from .arms import BASELINE
-from .figure import Figure3, curves
+from .figure import Panel as Curves
+from .figure import curves
 from .results import Found
 
 CURVES, COSTS = "curves.png", "costs.png"
@@ -33,7 +34,7 @@ def write_plots(found: Found, out: Path) -> dict[str, str]:
     return pictures
 
 
-def _draw_curves(panels: Mapping[str, Figure3], path: Path) -> None:
+def _draw_curves(panels: Mapping[str, Curves], path: Path) -> None:
     columns = 2 if len(panels) > 1 else 1
     rows = -(-len(panels) // columns)
     figure, grid = plt.subplots(rows, columns, figsize=(6.4 * columns, 4.4 * rows), layout="constrained", squeeze=False)
@@ -44,7 +45,7 @@ def _draw_curves(panels: Mapping[str, Figure3], path: Path) -> None:
     save(figure, path)
 
 
-def _panel(axes: Axes, title: str, lines: Figure3) -> None:
+def _panel(axes: Axes, title: str, lines: Curves) -> None:
     colours, dashes = cycle(COLOURS[::2]), cycle((BASELINE_STYLE["linestyle"], ":", "-."))
     for name, (is_baseline, curve) in lines.items():
         style = {**_FULL, "linestyle": next(dashes)} if is_baseline else {"color": next(colours)}

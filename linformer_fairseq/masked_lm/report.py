@@ -11,6 +11,7 @@ from . import plots
 from .arms import BASELINE
 from .results import RESULTS, SPECTRUM, Found, read_results
 from .tables import by_k, by_kind, by_length, by_sharing, costs, swapped
+from .trainings import MASKED
 
 
 def write_report(out: Path) -> None:
@@ -53,23 +54,31 @@ def _introduction(found: Found) -> str:
     train, valid, settings = found["corpus"]["train"], found["corpus"]["valid"], found["settings"]
     seeds = sorted({row["seed"] for row in found["trainings"]})
     told = (
-        f"Seeds {', '.join(map(str, seeds))} for the models whose deviation is given, one for the others: another seed "
-        "alone moves perplexity, too."
+        f"Seeds {', '.join(map(str, seeds))} for the models whose deviation is given, one for the others: perplexity "
+        "also varies with the seed."
         if len(seeds) > 1
-        else f"One seed ({seeds[0]}) for every model: another seed alone moves perplexity, too."
+        else f"One seed ({seeds[0]}) for every model, so that small differences tell nothing: perplexity also varies "
+        "with the seed."
     )
     sizes = " ".join(settings["size_flags"])
     width = settings["convolution"]
-    beside = f" Every model has a convolution over the values of {width} tokens beside its attention." if width else ""
+    beside = ""
+    if width:
+        beside = (
+            f" Every model has a convolution over the values of {width} tokens beside its attention (Nyströmformer its "
+            "package's)."
+        )
     return (
         f"{_files(train)} to train on ({train['tokens']:,} tokens of {settings['vocabulary']:,} subwords), "
         f"{_files(valid)} to validate on ({valid['tokens']:,} tokens). {'; '.join(found['machines'])}.\n\n"
         f"Encoders of `--arch {settings['arch']}{f' {sizes}' if sizes else ''}`, trained for {settings['updates']:,} "
         f"updates of {settings['max_tokens']:,} tokens in {settings['precision']}, on blocks of n tokens without "
-        "regard to paragraphs. 15 % of the tokens are to be predicted; perplexity is that of these tokens in the "
-        "validation text, which are the same for all models of a length, at the best save of each training. Two levels "
-        f"are used at every length here; by default texts of fewer than {found['exact_below']:,} tokens get full "
-        "attention. No model has dropout of attention probabilities, as some kinds have none."
+        f"regard to paragraphs: Adam, a learning rate of up to {settings['lr']:g} that rises for "
+        f"{settings['warmup_updates']:,} updates and falls linearly to 0, dropout {settings['dropout']:g} but for "
+        f"attention probabilities, which some kinds do not have, weight decay {settings['weight_decay']:g}. "
+        f"{MASKED:.0%} of the tokens are to be predicted; perplexity is that of these tokens in the validation text, "
+        "which are the same for all models of a length, with the best checkpoint of each training. Two levels are used "
+        f"at every length here; by default texts of fewer than {found['exact_below']:,} tokens get full attention."
         f"{beside}\n\n"
         f"{told}"
     )

@@ -18,7 +18,7 @@ from linformer_fairseq.recipe.settings import DONE
 from linformer_fairseq.recipe.study_settings import flat
 
 from .arguments import Settings, Study
-from .arms import ARMS, Arm
+from .arms import ARMS, BASELINE, Arm
 from .costs import FILE_NAME as COSTS
 from .swap import Swap, swapped_perplexity, swaps, updates_of
 from .text import BIN, corpus_facts
@@ -29,7 +29,6 @@ RESULTS = "results.json"
 SPECTRUM = "spectrum"
 Found = dict[str, Any]
 """What results.json holds, or an entry of it."""
-_LISTS = ("commands", "machines", "trainings", "swapped", "spectra")
 
 
 def decisive(study: Study, digests: dict[str, dict[str, str]]) -> Found:
@@ -40,8 +39,22 @@ def decisive(study: Study, digests: dict[str, dict[str, str]]) -> Found:
     return {name: list(value) if isinstance(value, tuple) else value for name, value in flat("", every)}
 
 
-def findings(study: Study, settings: Found) -> Found:
-    """Returns all that the report says, with the results that are merged into it.
+def planned_findings(trainings: Sequence[Training], study: Study, settings: Found) -> Found:
+    """Returns what is known of the results before anything is trained.
+
+    Args:
+        settings: what `decisive` returned.
+    """
+    return {
+        "settings": settings,
+        "corpus": corpus_facts(study.out),
+        "trainings": [_row(own) for own in trainings],
+        "costs": None,
+    }
+
+
+def findings(study: Study, settings: Found, others: dict[Path, Found]) -> Found:
+    """Returns all that the report says, with the results of `others`, by their files, in it.
 
     Args:
         settings: what `decisive` returned.
@@ -49,7 +62,8 @@ def findings(study: Study, settings: Found) -> Found:
     Raises:
         UserError: results are of another study, or have a training that is there already.
     """
-    costs = study.out / COSTS
+    trainings = [_training(own, study) for own in planned(study)]
+    transformers = {row["length"]: row["perplexity"] for row in reversed(trainings) if row["arm"] == BASELINE}
     found: Found = {
         "settings": settings,
         "k": study.k,
@@ -58,17 +72,64 @@ def findings(study: Study, settings: Found) -> Found:
         "commands": [study.command],
         "machines": [describe_machine()],
         "arms": {arm.name: _described(arm, study.settings) for arm in study.arms},
-        "trainings": [_training(own, study) for own in planned(study)],
-        "swapped": [_swap(own, study) for own in swaps(study)],
+        "trainings": trainings,
+        "swapped": [{**_swap(own, study), "before": transformers[own.training.length]} for own in swaps(study)],
         "spectra": _spectra(study),
-        "costs": read_json(costs) if study.costs and costs.exists() else None,
+        "costs": _costs(study),
     }
-    for path in study.merge:
-        _merge(found, path)
+    for path, other in others.items():
+        check_same(path, found, other)
+        for name in ("commands", "machines"):
+            found[name] += [value for value in other[name] if value not in found[name]]
+        for name in ("trainings", "swapped", "spectra"):
+            known = {key_of(row) for row in found[name]}
+            found[name] += [row for row in other[name] if key_of(row) not in known]
+        found["arms"] |= other["arms"]
+        found["costs"] = _merged_costs(found["costs"], other["costs"])
     found["arms"] = {name: found["arms"][name] for name in ARMS if name in found["arms"]}
-    if found["costs"]:  # of models that this call does not name, too
-        found["costs"]["rows"] = [row for row in found["costs"]["rows"] if row["arm"] in found["arms"]]
     return found
+
+
+def check_same(path: Path, found: Found, other: Found) -> None:
+    """Looks whether the results of a file are of the same study as `found`, which may not have all of its own yet.
+
+    Raises:
+        UserError: they are not, have a training that is there already, other than a Transformer, or costs that were
+            measured in another way.
+    """
+    for name in dict.fromkeys([*found["settings"], *other["settings"]]):
+        ours, theirs = found["settings"].get(name), other["settings"].get(name)
+        if ours != theirs:
+            raise UserError(f"{path} is of another study, its {name} {theirs!r} and not {ours!r}: leave it out.")
+    if other["corpus"] != found["corpus"]:
+        raise UserError(f"{path} is of another text, or of other subwords: leave it out.")
+    known = {key_of(row) for row in found["trainings"] if row["arm"] != BASELINE}  # which replacing attention needs
+    for row in other["trainings"]:
+        if key_of(row) in known:
+            raise UserError(
+                f"{path} has {row['arm']} at {row['length']} tokens with seed {row['seed']}, which is there already: "
+                "leave one out."
+            )
+    if found["costs"] and other["costs"] and found["costs"]["asked"] != other["costs"]["asked"]:
+        raise UserError(f"{path} has costs that were measured in another way, or elsewhere: use --no-costs in one.")
+
+
+def _costs(study: Study) -> Found | None:
+    """Returns what has been measured of the models of a study."""
+    path = study.out / COSTS
+    if not (study.costs and path.exists()):
+        return None
+    found: Found = read_json(path)
+    names = [arm.name for arm in study.arms]
+    return {**found, "rows": [row for row in found["rows"] if row["arm"] in names]}
+
+
+def _merged_costs(own: Found | None, other: Found | None) -> Found | None:
+    """Returns the costs of both, which were measured in the same way; of what both measured, those of the first."""
+    if not own or not other:
+        return own or other
+    known = {key_of(row) for row in own["rows"]}
+    return {**own, "rows": [*own["rows"], *(row for row in other["rows"] if key_of(row) not in known)]}
 
 
 def key_of(row: Found) -> tuple[Any, ...]:
@@ -138,25 +199,6 @@ def _spectra(study: Study) -> list[Found]:
     return found
 
 
-def _merge(found: Found, path: Path) -> None:
-    """Adds the results of a file to `found`."""
-    other = read_results(path)
-    for name in ("settings", "corpus"):
-        if other[name] != found[name]:
-            raise UserError(f"{path} is of another study, with other {name}: leave it out.")
-    known = {key_of(row) for row in found["trainings"]}
-    for row in other["trainings"]:
-        if key_of(row) in known:
-            raise UserError(
-                f"{path} has {row['arm']} at {row['length']} tokens with seed {row['seed']}, which is there already: "
-                "leave one out."
-            )
-    for name in _LISTS:
-        found[name] = [*found[name], *(row for row in other[name] if row not in found[name])]
-    found["arms"] |= other["arms"]
-    found["costs"] = found["costs"] or other["costs"]
-
-
 def read_results(path: Path) -> Found:
     """Returns the content of a results.json.
 
@@ -167,8 +209,3 @@ def read_results(path: Path) -> Found:
     if not {"swapped", "spectra", "trainings"} <= found.keys():
         raise UserError(f"{path} is missing, or not of this study: run the study first, which keeps what is finished.")
     return dict(found)
-
-
-def of_seed(rows: Sequence[Found], seed: int) -> list[Found]:
-    """Returns the rows of a seed."""
-    return [row for row in rows if row["seed"] == seed]

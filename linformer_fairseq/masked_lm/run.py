@@ -10,7 +10,7 @@ from linformer_fairseq.cli.progress import say
 from linformer_fairseq.recipe.course import run_training
 from linformer_fairseq.recipe.launch import Machines
 from linformer_fairseq.recipe.pipeline import make_writable
-from linformer_fairseq.recipe.steps import locked
+from linformer_fairseq.recipe.steps import locked, made_of
 from linformer_fairseq.recipe.study_settings import store
 from linformer_fairseq.recipe.worker import precision_arguments
 
@@ -18,8 +18,8 @@ from .arguments import Study
 from .arms import BASELINE
 from .costs import measure_costs
 from .report import write_report
-from .results import RESULTS, SPECTRUM, decisive, findings
-from .swap import swap_all
+from .results import RESULTS, SPECTRUM, check_same, decisive, findings, planned_findings, read_results
+from .swap import SWAPPED, swap_all
 from .text import BIN, PREPARED_FOLDERS, digests, find_files, prepare
 from .trainings import Training, check_flags, course, planned, training_arguments
 from .validate import perplexity
@@ -33,7 +33,9 @@ def run(study: Study) -> None:
     if study.report_only:
         write_report(study.out)
         return
-    check_torch("Validation")
+    if study.swap:
+        check_torch("Replacing attention (--no-swap leaves it out)")
+    others = {path: read_results(path) for path in study.merge}
     files = find_files(study.data, study.settings.valid)
     precision_arguments(study.settings.precision, study.settings.on_cpu)  # refuses what cannot be had here
     trainings = planned(study)
@@ -42,8 +44,10 @@ def run(study: Study) -> None:
     make_writable(study.out)
     with locked(study.out) as lock:
         settings = decisive(study, digests(files))
-        store(study.out, settings, PREPARED_FOLDERS, models="runs/*/*")
+        store(study.out, settings, (SPECTRUM, SWAPPED, *PREPARED_FOLDERS), models="runs/*/*")
         prepare(files, study.settings.vocabulary, study.out, study.threads * study.jobs, lock)
+    for path, other in others.items():
+        check_same(path, planned_findings(trainings, study, settings), other)
     run_in_parallel([partial(_train, training, study) for training in trainings], study.jobs)
     swap_all(study)
     first = (BASELINE, study.lengths[0], study.seeds[0])
@@ -53,7 +57,7 @@ def run(study: Study) -> None:
     if study.costs:
         with locked(study.out):
             measure_costs(study)
-    write_json(study.out / RESULTS, findings(study, settings))
+    write_json(study.out / RESULTS, findings(study, settings, others))
     write_report(study.out)
 
 
@@ -70,9 +74,9 @@ def _train(own: Training, study: Study) -> None:
 def _analyse(own: Training, study: Study) -> None:
     """Writes the spectra of a Transformer's attention maps to a folder of the study's."""
     to = study.out / SPECTRUM / f"n{own.length}"
+    made_of(to, own.checkpoint)
     if (to / RESULTS).exists():
         return
-    to.mkdir(parents=True, exist_ok=True)
     command = [
         *(sys.executable, "-m", "linformer_fairseq.spectrum", str(own.checkpoint), str(study.out / BIN)),
         *("--out", str(to), "--sentences", str(SENTENCES), "--lengths", str(own.length), "--rank", str(study.k)),

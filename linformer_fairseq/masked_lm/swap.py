@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from fairseq.models import ARCH_MODEL_REGISTRY
-
 from linformer_fairseq.checkpoints import model_settings, read_checkpoint
 from linformer_fairseq.cli.processes import run_command, run_in_parallel
-from linformer_fairseq.convert.families import FAMILIES
-from linformer_fairseq.models.linformer_roberta import LinformerRobertaModel
+from linformer_fairseq.convert.families import MASKED_LANGUAGE_MODEL
+from linformer_fairseq.models.encoder_config import EncoderAttentionConfig
 from linformer_fairseq.recipe.course import CHECKPOINTS, run_training
 from linformer_fairseq.recipe.launch import Machines
+from linformer_fairseq.recipe.steps import made_of
 
 from .arguments import Study
 from .arms import BASELINE, OWN_CONVOLUTION
@@ -22,6 +21,7 @@ from .text import BIN
 from .trainings import Training, course, training_arguments, training_of
 from .validate import perplexity
 
+SWAPPED = "swapped"
 SHARES = (0.0, 0.01, 0.1)
 """Of the updates of a whole training."""
 
@@ -46,7 +46,7 @@ class Swap:
     @property
     def folder(self) -> Path:
         own = self.training
-        return own.out / "swapped" / own.slug / f"seed-{own.seed}" / f"{self.share:g}"
+        return own.out / SWAPPED / own.slug / f"seed-{own.seed}" / f"{self.share:g}"
 
     @property
     def converted(self) -> Path:
@@ -75,6 +75,8 @@ def swaps(study: Study) -> list[Swap]:
 def swap_all(study: Study) -> None:
     """Makes, trains and validates all that is not there yet."""
     wanted = swaps(study)
+    for own in wanted:
+        made_of(own.folder.parent, own.trained.checkpoint)
     run_in_parallel([partial(_convert, own, study) for own in _once(wanted)], study.jobs)
     run_in_parallel([partial(_train_and_validate, own, study) for own in wanted], study.jobs)
 
@@ -126,8 +128,8 @@ def _train_and_validate(own: Swap, study: Study) -> None:
             *("--finetune-from-model", str(own.converted)),
             *_start_flags(own),
         ]
-        way = course(study.settings, updates)
-        run_training(own.name, own.folder, arguments, way, Machines(), study.threads, study.jobs)
+        how_long = course(study.settings, updates)
+        run_training(own.name, own.folder, arguments, how_long, Machines(), study.threads, study.jobs)
     swapped_perplexity(own, study)
 
 
@@ -136,5 +138,4 @@ def _start_flags(own: Swap) -> list[str]:
     if own.training.arm.name == BASELINE:
         return []
     settings = model_settings(read_checkpoint(own.converted))
-    (family,) = [own for own in FAMILIES if ARCH_MODEL_REGISTRY[own.model] is LinformerRobertaModel]
-    return shlex.split(family.flags(family.attention.from_namespace(settings)))
+    return shlex.split(MASKED_LANGUAGE_MODEL.flags(EncoderAttentionConfig.from_namespace(settings)))

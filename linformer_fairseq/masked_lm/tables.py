@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from linformer_fairseq.cli.tables import UNKNOWN, table
 
-from .arms import BASELINE, EVERY_LENGTH, LINFORMER
+from .arms import BASELINE, LINFORMER
 from .results import Found
 from .trainings import SHARING
 
@@ -17,17 +17,28 @@ def label(found: Found, arm: str) -> str:
 
 def by_kind(found: Found) -> list[str]:
     """Returns the section that compares all kinds of attention, at the first length."""
-    lengths = _lengths(found)
-    rows = [row for row in _usual(found) if row["length"] == lengths[0]]
+    first = _lengths(found)[0]
+    rows = [row for row in _usual(found) if row["length"] == first]
+    costs = {row["arm"]: row for row in (found["costs"] or {"rows": []})["rows"] if row["length"] == first}
+    measured = [("tokens_per_second", "Tokens per second", 1.0), ("peak_bytes", "Memory, MB", 1e-6)] if costs else []
     lines = []
     for arm in dict.fromkeys(row["arm"] for row in rows):
         own = [row for row in rows if row["arm"] == arm]
-        lines.append([label(found, arm), _mean([row["perplexity"] for row in own]), _ratio(found, own), str(len(own))])
+        cells = [_cost(costs.get(arm), costs.get(BASELINE), name, unit) for name, _, unit in measured]
+        lines.append(
+            [label(found, arm), _mean([row["perplexity"] for row in own]), _ratio(found, own), str(len(own)), *cells]
+        )
+    told = (
+        " Speed and memory are those of training (below); brackets hold multiples of the Transformer's."
+        if costs
+        else ""
+    )
     return [
         "## Perplexity",
-        f"Blocks of {lengths[0]:,} tokens, k = {found['k']}: mean and standard deviation over seeds; and how far a "
-        "model is from the Transformer, over the seeds that both have.",
-        table(["Model", "Perplexity", "From the Transformer's", "Seeds"], lines),
+        f"Blocks of {first:,} tokens, k = {found['k']}: mean and standard deviation over seeds; and how far a model is "
+        "from the Transformer, over the seeds that both have. What is less than the deviation of the seeds tells "
+        f"nothing.{told}",
+        table(["Model", "Perplexity", "From the Transformer's", "Seeds", *(title for _, title, _ in measured)], lines),
     ]
 
 
@@ -61,15 +72,12 @@ def by_sharing(found: Found) -> list[str]:
 
 
 def by_length(found: Found) -> list[str]:
-    """Returns the section on the length of blocks."""
-    lengths = _lengths(found)
-    rows = [row for row in _usual(found) if row["arm"] in EVERY_LENGTH]
-    if len(lengths) < 2:
+    """Returns the section on the length of blocks, with the models that have several."""
+    lengths, usual = _lengths(found), _usual(found)
+    arms = [arm for arm in found["arms"] if len({row["length"] for row in usual if row["arm"] == arm}) > 1]
+    if not arms:
         return []
-    lines = [
-        [label(found, arm), *(_cell(found, _at(rows, arm, length)) for length in lengths)]
-        for arm in dict.fromkeys(row["arm"] for row in rows)
-    ]
+    lines = [[label(found, arm), *(_cell(found, _at(usual, arm, length)) for length in lengths)] for arm in arms]
     return [
         "## Length",
         f"As in the paper's Figure 3 (d), k = {found['k']}. Longer blocks have more context, and fewer of them make an "
@@ -84,29 +92,32 @@ def swapped(found: Found) -> list[str]:
     if not rows:
         return []
     first = min(row["length"] for row in rows)
-    shares = sorted({row["share"] for row in rows if row["length"] == first})
-    arms = dict.fromkeys(row["arm"] for row in rows)
+    shares = sorted({row["share"] for row in rows if row["length"] == first} | {0.0})
+    arms = [BASELINE, *(arm for arm in found["arms"] if arm != BASELINE and any(row["arm"] == arm for row in rows))]
 
     def cell(arm: str, length: int, share: float) -> str:
         if arm == BASELINE and not share:
-            return _over(_trained(found, length, rows[0]["seed"]), _trained(found, length, rows[0]["seed"]))
-        own = [r for r in rows if (r["arm"], r["length"], r["share"]) == (arm, length, share)]
-        return _over(own[0]["perplexity"], _trained(found, length, own[0]["seed"])) if own else UNKNOWN
+            return next(f"{row['before']:,.2f}" for row in rows if row["length"] == length)
+        own = [row for row in rows if (row["arm"], row["length"], row["share"]) == (arm, length, share)]
+        return f"{own[0]['perplexity']:,.2f} ({own[0]['perplexity'] / own[0]['before'] - 1:+.1%})" if own else UNKNOWN
 
-    headers = ["Attention", *("no training" if not share else f"{share:.0%} of the updates" for share in shares)]
-    lines = [[label(found, arm), *(cell(arm, first, share) for share in shares)] for arm in [BASELINE, *arms]]
-    lines = [line for number, line in enumerate(lines) if line not in lines[:number]]
+    learnt = " Learned E and F start as the identity, and see the first k tokens alone." if LINFORMER in arms else ""
+    left_out = [arm for arm in found["arms"] if arm not in arms]
+    without = (
+        f" {', '.join(label(found, arm) for arm in left_out)} has a convolution of its own in place of the models'."
+    )
+    headers = ["Attention", *(f"{share:.0%} of the updates" if share else "no training" for share in shares)]
     parts = [
         "## Another attention in a trained model",
         f"The Transformer that was trained on blocks of {first:,} tokens gets another attention "
         "(`python -m linformer_fairseq.convert`), and is trained no further, or for a share of the updates that it "
-        "had. Perplexity, and how far it is from the Transformer's own; the Transformer's row says what more training "
-        "does by itself. Learned E and F start as the identity, and see the first k tokens alone. One seed.",
-        table(headers, lines),
+        "had, whose last checkpoint counts. Perplexity, and how far it is from the Transformer's own; the "
+        f"Transformer's row says what more training does by itself.{learnt}{without if left_out else ''} One seed.",
+        table(headers, [[label(found, arm), *(cell(arm, first, share) for share in shares)] for arm in arms]),
     ]
     longer = sorted({row["length"] for row in rows} - {first})
     if longer:
-        lines = [[label(found, arm), *(cell(arm, n, 0.0) for n in longer)] for arm in dict.fromkeys([BASELINE, *arms])]
+        lines = [[label(found, arm), *(cell(arm, length, 0.0) for length in longer)] for arm in arms]
         parts += ["At other lengths, with no training:", table(["Attention", *(f"n = {n:,}" for n in longer)], lines)]
     return parts
 
@@ -119,16 +130,12 @@ def costs(found: Found) -> list[str]:
     lengths = sorted({row["length"] for row in rows})
 
     def part(name: str, unit: float) -> str:
-        def cell(arm: str, length: int) -> str:
-            own = next((row for row in rows if (row["arm"], row["length"]) == (arm, length)), None)
-            base = next((row for row in rows if (row["arm"], row["length"]) == (BASELINE, length)), None)
-            if own is None or own[name] is None:
-                return own["note"] if own and own["note"] else UNKNOWN
-            over = f" ({own[name] / base[name]:.2f})" if base and base[name] else ""
-            return f"{own[name] * unit:,.0f}{over}"
-
-        arms = dict.fromkeys(row["arm"] for row in rows)
-        lines = [[label(found, arm), *(cell(arm, length) for length in lengths)] for arm in arms]
+        by_key = {(row["arm"], row["length"]): row for row in rows}
+        arms = [arm for arm in found["arms"] if any(row["arm"] == arm for row in rows)]
+        lines = [
+            [label(found, arm), *(_cost(by_key.get((arm, n)), by_key.get((BASELINE, n)), name, unit) for n in lengths)]
+            for arm in arms
+        ]
         return table(["Model", *(f"{length:,} tokens" for length in lengths)], lines)
 
     return [
@@ -138,7 +145,7 @@ def costs(found: Found) -> list[str]:
         "the models in turn. Brackets hold multiples of the Transformer's, whose attention is torch's fused one.",
         "Tokens per second:",
         part("tokens_per_second", 1.0),
-        "Peak memory in MB, as torch allocates it beyond weights and Adam's means:",
+        "Peak memory in MB, as torch allocates it beyond weights and Adam's moments:",
         part("peak_bytes", 1e-6),
     ]
 
@@ -165,10 +172,12 @@ def _trained(found: Found, length: int, seed: int) -> float | None:
     return rows[0]["perplexity"] if rows else None
 
 
-def _over(own: float | None, base: float | None) -> str:
-    if own is None:
-        return UNKNOWN
-    return f"{own:,.2f}" + (f" ({own / base - 1:+.1%})" if base and own != base else "")
+def _cost(own: Found | None, base: Found | None, name: str, unit: float) -> str:
+    """Returns a cell with what a model costs, and how many times the Transformer's that is."""
+    if own is None or own[name] is None:
+        return (own and own["note"]) or UNKNOWN
+    over = f" ({own[name] / base[name]:.2f})" if base and base[name] else ""
+    return f"{own[name] * unit:,.0f}{over}"
 
 
 def _mean(values: Sequence[float]) -> str:

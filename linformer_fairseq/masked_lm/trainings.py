@@ -1,14 +1,13 @@
 """The trainings of a study, and how fairseq-train is called for each."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from linformer_fairseq.models.architectures import PRESETS
 from linformer_fairseq.models.encoder_config import EncoderAttentionConfig
 from linformer_fairseq.modules.registry import DEFAULT_KIND
 from linformer_fairseq.recipe.course import CHECKPOINTS, Course
-from linformer_fairseq.recipe.flags import parse_training, refusing
-from linformer_fairseq.recipe.worker import check_arguments
+from linformer_fairseq.recipe.flags import check_unchanged, parse_training, refusing
 
 from .arguments import Settings, Study
 from .arms import EVERY_LENGTH, LINFORMER, SEVERAL_SEEDS, Arm
@@ -16,6 +15,8 @@ from .text import BIN
 
 SHARING = "headwise"
 """That of Linformer where it is not compared."""
+MASKED = 0.15
+"""The share of tokens that are predicted, fairseq's default."""
 LOG_INTERVAL = 50
 
 
@@ -120,14 +121,37 @@ def training_arguments(own: Training, settings: Settings, folder: Path, updates:
     return [
         str(own.out / BIN),
         *("--task", "masked_lm", "--criterion", "masked_lm"),
-        *("--sample-break-mode", "none", "--tokens-per-sample", str(own.length), "--max-positions", str(own.length)),
+        *(
+            "--mask-prob",
+            str(MASKED),
+            "--sample-break-mode",
+            "none",
+            "--tokens-per-sample",
+            str(own.length),
+            "--max-positions",
+            str(own.length),
+        ),
         *model_arguments(own, settings),
         *("--dropout", str(settings.dropout), "--attention-dropout", "0"),
         *("--optimizer", "adam", "--adam-betas", "(0.9, 0.98)", "--adam-eps", "1e-6"),
         *("--weight-decay", str(settings.weight_decay), "--clip-norm", "1.0"),
         *("--lr", str(settings.lr), "--lr-scheduler", "polynomial_decay", "--total-num-update", str(updates)),
-        *("--warmup-updates", str(min(settings.warmup_updates, updates // 10)), "--max-update", str(updates)),
-        *("--max-tokens", str(settings.max_tokens), "--required-batch-size-multiple", "1", "--num-workers", "0"),
+        *(
+            "--warmup-updates",
+            str(round(settings.warmup_updates * updates / settings.updates)),
+            "--max-update",
+            str(updates),
+        ),
+        *(
+            "--max-tokens",
+            str(settings.max_tokens),
+            "--update-freq",
+            "1",
+            "--required-batch-size-multiple",
+            "1",
+            "--num-workers",
+            "0",
+        ),
         *("--validate-interval-updates", every, "--save-interval-updates", every, "--keep-interval-updates", "1"),
         *("--no-epoch-checkpoints", "--seed", str(own.seed), "--save-dir", str(folder / CHECKPOINTS)),
         *("--log-format", "json", "--log-interval", str(LOG_INTERVAL)),
@@ -144,7 +168,8 @@ def check_flags(own: Training, settings: Settings) -> None:
     """
     with refusing(own.name):
         args = parse_training(training_arguments(own, settings, own.folder, settings.updates))
-        check_arguments(settings.train_args)
+        without = training_arguments(own, replace(settings, train_args=()), own.folder, settings.updates)
+        check_unchanged(args, without, settings.train_args, "what follows --")
         if own.flags(settings):
             config = EncoderAttentionConfig.from_namespace(args)
             heads = args.encoder_attention_heads

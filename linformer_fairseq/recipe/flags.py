@@ -74,7 +74,7 @@ def refusing(name: str) -> Iterator[None]:
     except (SystemExit, ValueError, UserError) as error:
         lines = said.getvalue().strip().split("\n")
         reason = lines[-1] if lines[-1] else str(error)
-        raise UserError(f"{name} cannot be trained: {reason.rpartition('error: ')[2]}.") from None
+        raise UserError(f"{name} cannot be trained: {reason.rpartition('error: ')[2].rstrip('.')}.") from None
 
 
 def check_flags(model: Model, settings: Settings, out: Path) -> None:

@@ -9,10 +9,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from linformer_fairseq.cli.errors import CommandError, DiskFullError, UserError
-from linformer_fairseq.cli.files import is_full, replacing
+from linformer_fairseq.cli.files import is_full, read_json, replacing, sha256_of, write_json
 from linformer_fairseq.cli.progress import say
 
 LOCK_PATIENCE_SECONDS = 30.0
+MADE_OF = "made-of.json"
+"""In a folder, which file its content was made of."""
 LITTLE_SPACE = 1_000_000  # bytes; a command that failed with less left has failed for that
 
 
@@ -54,6 +56,16 @@ def make_link(link: Path, target: Path) -> None:
         with replacing(link) as part:
             part.unlink(missing_ok=True)  # of a killed run
             part.symlink_to(relative)
+
+
+def made_of(folder: Path, source: Path) -> None:
+    """Makes a folder for what is made of the file `source`, without what was made of an earlier state of it."""
+    note = folder / MADE_OF
+    now = {"sha256": sha256_of(source)}
+    if note.exists() and read_json(note) != now:
+        remove_folder(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(note, now)
 
 
 def remove_folder(target: Path) -> None:

@@ -52,7 +52,7 @@ def store(
     path = out / FILE_NAME
     known = {path.name, part_of(path).name}
     before = read_json(path) if path.exists() else None
-    of_another = before is not None and not before.keys() & now.keys()
+    of_another = before is not None and 2 * len(before.keys() & now.keys()) < len(before.keys() | now.keys())
     others = before is None and any(
         not entry.name.startswith(".") and entry.name not in known for entry in out.iterdir()
     )

@@ -11,7 +11,7 @@ from tests.masked_lm.made_text import WORDS
 
 PRETRAINING = (
     "--vocabulary 60 --layers 1 --dim 16 --heads 2 --ffn-dim 16 --max-tokens 256 --updates 3 --lr 0.01 -k 8 --ks 8 "
-    "--sharings headwise --lengths 32 --seeds 1 --no-swap --no-costs --threads 1"
+    "--warmup-updates 0 --sharings headwise --lengths 32 --seeds 1 --no-swap --no-costs --threads 1"
 )
 SIZES = {"train": 24, "dev": 7, "test": 9}
 LABELS = ("calm", "rain")

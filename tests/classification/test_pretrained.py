@@ -25,7 +25,7 @@ def slugs(folder: Path, *arms: str, length: int | None = None, k: int | None = N
 
 
 def test_all_of_the_shortest_length_with_the_k_of_the_study(folder: Path) -> None:
-    expected = ["transformer-n32 1", "transformer-n32 2", "linformer-n32-k8 1", "linformer-n32-k8 2", "performer-n32 2"]
+    expected = ["transformer-n32 1", "transformer-n32 2", "linformer-n32-k8 1", "linformer-n32-k8 2", "performer-n32 1"]
     assert slugs(folder) == expected
     found = find_pretrained(folder, [], None, None)
     assert (found.length, found.k) == (32, 8)
@@ -33,7 +33,7 @@ def test_all_of_the_shortest_length_with_the_k_of_the_study(folder: Path) -> Non
 
 
 def test_those_that_are_asked_for(folder: Path) -> None:
-    assert slugs(folder, "linformer", length=64, k=4) == ["linformer-n64-k4 2"]
+    assert slugs(folder, "linformer", length=64, k=4) == ["linformer-n64-k4 1"]
 
 
 def test_what_is_not_finished_is_not_there(folder: Path) -> None:
@@ -45,7 +45,7 @@ def test_what_is_not_finished_is_not_there(folder: Path) -> None:
 def test_the_pretraining_with_the_same_seed_or_else_the_first(folder: Path) -> None:
     found = find_pretrained(folder, [], None, None)
     assert [found.start("transformer", seed).seed for seed in (1, 2, 3)] == [1, 2, 1]
-    assert [found.start("performer", seed).seed for seed in (1, 2)] == [2, 2]
+    assert [found.start("performer", seed).seed for seed in (1, 2)] == [1, 1]
 
 
 def test_refusals(folder: Path, tmp_path: Path) -> None:

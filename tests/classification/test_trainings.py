@@ -73,6 +73,7 @@ def test_a_fine_tuning_keeps_the_model_that_it_has_begun_with(pretrained: Pretra
         (["--num-classes", "3"], "--num-classes is set by the recipe, so leave it out of what follows --"),
         (["--fp16"], "--fp16 is set by the recipe"),
         (["--no-such"], "unrecognized arguments: --no-such"),
+        (["--update-freq", "2"], "--update-freq is set by the recipe"),
         (
             ["--activation-fn", "relu"],
             "--activation-fn is relu here, but was gelu in its pretraining, so give it after",
@@ -87,7 +88,7 @@ def test_flags_that_are_refused(pretrained: Pretrained, tmp_path: Path, given: l
 
 def test_flags_that_are_taken(pretrained: Pretrained, tmp_path: Path) -> None:
     for own in trainings(pretrained, tmp_path, 1)[:2]:  # that of a package may not be installed
-        check_flags(own, pretrained, settings("--", "--cpu", "--update-freq", "2", "--pooler-dropout", "0.1"))
+        check_flags(own, pretrained, settings("--", "--cpu", "--pooler-dropout", "0.1"))
 
 
 def test_the_flags_of_the_pretraining_are_needed_here_too(tmp_path: Path) -> None:

@@ -32,7 +32,8 @@ def found() -> dict[str, Any]:
             "updates": 100,
             "convolution": 0,
         }
-        | {"max_tokens": 256, "precision": "fp32"},
+        | {"max_tokens": 256, "precision": "fp32", "lr": 0.001, "warmup_updates": 10, "dropout": 0.1}
+        | {"weight_decay": 0.01},
         "k": 8,
         "exact_below": 768,
         "corpus": {"train": split, "valid": {**split, "tokens": 987}},
@@ -55,10 +56,46 @@ def found() -> dict[str, Any]:
             training("two-level", 32, 12.0, seed=2, k=8),
         ],
         "swapped": [
-            {"arm": "transformer", "length": 32, "k": 0, "share": 0.1, "updates": 10, "seed": 1, "perplexity": 9.5},
-            {"arm": "two-level", "length": 32, "k": 8, "share": 0.0, "updates": 0, "seed": 1, "perplexity": 11.0},
-            {"arm": "two-level", "length": 32, "k": 8, "share": 0.1, "updates": 10, "seed": 1, "perplexity": 9.9},
-            {"arm": "two-level", "length": 64, "k": 8, "share": 0.0, "updates": 0, "seed": 1, "perplexity": 8.8},
+            {
+                "arm": "transformer",
+                "length": 32,
+                "k": 0,
+                "share": 0.1,
+                "updates": 10,
+                "seed": 1,
+                "perplexity": 9.5,
+                "before": 10.0,
+            },
+            {
+                "arm": "two-level",
+                "length": 32,
+                "k": 8,
+                "share": 0.0,
+                "updates": 0,
+                "seed": 1,
+                "perplexity": 11.0,
+                "before": 10.0,
+            },
+            {
+                "arm": "two-level",
+                "length": 32,
+                "k": 8,
+                "share": 0.1,
+                "updates": 10,
+                "seed": 1,
+                "perplexity": 9.9,
+                "before": 10.0,
+            },
+            {
+                "arm": "two-level",
+                "length": 64,
+                "k": 8,
+                "share": 0.0,
+                "updates": 0,
+                "seed": 1,
+                "perplexity": 8.8,
+                "before": 8.0,
+            },
         ],
         "spectra": [
             {"length": 32, "rank": 8, "cumulative": 0.9, "lowest": 0.8, "energy": 0.9}
@@ -83,9 +120,9 @@ def cells(parts: list[str]) -> list[list[str]]:
 
 def test_kinds_are_compared_over_the_seeds_that_both_have(found: dict[str, Any]) -> None:
     assert cells(by_kind(found))[1:] == [
-        ["Transformer", "11.00 ± 1.41", "", "2"],
-        ["two levels", "11.25 ± 1.06", "+2.5%", "2"],
-        ["Linformer", "12.00", "+20.0%", "1"],
+        ["Transformer", "11.00 ± 1.41", "", "2", "100 (1.00)", "10 (1.00)"],
+        ["two levels", "11.25 ± 1.06", "+2.5%", "2", "150 (1.50)", "5 (0.50)"],
+        ["Linformer", "12.00", "+20.0%", "1", "too large", "too large"],
     ]
 
 
@@ -112,7 +149,6 @@ def test_lengths(found: dict[str, Any]) -> None:
     assert cells(by_length(found)) == [
         ["Model", "n = 32", "n = 64"],
         ["Transformer", "11.00 ± 1.41", "8.00"],
-        ["two levels", "11.25 ± 1.06 (+2.5%)", "–"],
         ["Linformer", "12.00 (+20.0%)", "9.00 (+12.5%)"],
     ]
 

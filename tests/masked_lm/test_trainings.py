@@ -50,9 +50,54 @@ def test_attention_is_replaced_at_every_length_and_trained_at_the_first(tmp_path
     assert not swaps(study(tmp_path, "--arms", "two-level", "--lengths", "64", "-k", "8", "--ks", "8"))
 
 
+def test_a_convolution_is_beside_every_attention(tmp_path: Path) -> None:
+    asked = study(tmp_path, "--lengths", "32", "-k", "8", "--ks", "8", "--convolution", "5")
+    widths = {}
+    for own in planned(asked):
+        check_flags(own, asked.settings)
+        args = parse_training(training_arguments(own, asked.settings, own.folder, 40))
+        widths[own.arm.name] = args.linformer_value_convolution
+        if own.arm.name == "transformer":
+            assert (args.arch, args.linformer_projection) == ("two_level_roberta_tiny", "two-level")
+            assert args.linformer_exact_below > own.length, "full attention"
+    assert widths == {**dict.fromkeys(ARMS, 5), "nystromformer": 0}, "which has its own"
+    assert "nystromformer" not in {own.training.arm.name for own in swaps(asked)}
+    with pytest.raises(UserError, match="--convolution must be an odd number of tokens, or 0 for none, not 4"):
+        study(tmp_path, "--convolution", "4")
+
+
+@pytest.mark.parametrize(
+    "given", ["--seed 7", "--save-dir elsewhere", "--max-update 5", "--tokens-per-sample 16", "--no-save", "--fp16"]
+)
+def test_flags_that_the_study_sets_are_refused(tmp_path: Path, given: str) -> None:
+    asked = study(tmp_path, "--lengths", "32", "-k", "8", "--ks", "8", "--", *given.split())
+    with pytest.raises(UserError, match=rf"seed 1 cannot be trained: {given.split()[0]} is set by the [^.]*\.$"):
+        check_flags(planned(asked)[0], asked.settings)
+
+
+def test_the_first_length_and_seed_are_the_lowest(tmp_path: Path) -> None:
+    asked = study(tmp_path, "--lengths", "64,32", "-k", "8", "--ks", "8", "--seeds", "3,1")
+    assert (asked.lengths, asked.seeds) == ([32, 64], [1, 3])
+
+
 @pytest.mark.parametrize("arm", ARMS.values(), ids=list(ARMS))
 def test_only_the_attention_differs(tmp_path: Path, arm) -> None:
-    asked = study(tmp_path, "--lengths", "64", "-k", "8", "--ks", "8", "--updates", "40", "--", "--log-interval", "7")
+    asked = study(
+        tmp_path,
+        "--lengths",
+        "64",
+        "-k",
+        "8",
+        "--ks",
+        "8",
+        "--updates",
+        "40",
+        "--warmup-updates",
+        "4",
+        "--",
+        "--log-interval",
+        "7",
+    )
     own = next(own for own in planned(asked) if own.arm is arm)
     args = parse_training(training_arguments(own, asked.settings, own.folder, 40))
     base = parse_training(training_arguments(planned(asked)[0], asked.settings, own.folder, 40))
@@ -76,6 +121,7 @@ def test_what_no_model_can_be_built_of_is_refused_before_the_first_training(tmp_
     [
         (["--lengths", "64,9000"], "--max-tokens 8192 holds no block of 9000 tokens: give more"),
         (["--lengths", "64"], "k = 128 is larger than the 64 tokens of --lengths: choose k <= n"),
+        (["--updates", "40"], "--warmup-updates 500 leaves none of 40 --updates: give fewer"),
         (["--arch", "xlm"], "invalid choice: 'xlm'"),
         (["--arms", "transformer,rnn"], "'rnn' is not a model: choose of transformer, two-level"),
     ],

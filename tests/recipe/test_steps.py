@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from linformer_fairseq.cli.errors import CommandError, UserError
-from linformer_fairseq.recipe.steps import build_folder, remove_folder
+from linformer_fairseq.recipe.steps import build_folder, made_of, remove_folder
 
 
 def failing(error: UserError) -> Callable[[Path], None]:
@@ -44,3 +44,15 @@ def test_of_a_link_the_link_is_removed(tmp_path: Path) -> None:
     assert (folder / "text").exists()
     remove_folder(folder)
     assert not list(tmp_path.iterdir())
+
+
+def test_what_was_made_of_another_file_is_removed(tmp_path):
+    source, folder = tmp_path / "model.pt", tmp_path / "made"
+    source.write_text("one")
+    made_of(folder, source)
+    (folder / "result").touch()
+    made_of(folder, source)
+    assert (folder / "result").exists()
+    source.write_text("another")
+    made_of(folder, source)
+    assert not (folder / "result").exists()

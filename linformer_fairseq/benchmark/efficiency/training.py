@@ -44,7 +44,7 @@ class TrainingRow(TimedRow):
     time: Spread | None
     """Time of one run."""
     peak_bytes: int | None
-    """Peak memory of a step on the largest batch, beyond weights and Adam's means."""
+    """Peak memory of a step on the largest batch, beyond weights and Adam's moments."""
     note: str = ""
 
     @property
