@@ -225,23 +225,34 @@ def test_the_hub_predicts_classes(texts: Path, classifier: Path) -> None:
     assert 100 * right == pytest.approx(figures(log_of(classifier), "valid", "accuracy")[-1], abs=0.1)
 
 
-def test_hydra(texts: Path, tmp_path: Path) -> None:
+def train_by_hydra(texts: Path, save_dir: Path, *more: str) -> str:
+    """Trains a model with k = 8 and 4 in its two layers, and returns the output."""
     folder = ROOT / "linformer_fairseq"
-    output = run(
+    return run(
         "hydra_train",
         *("--config-dir", folder / "config", "model=linformer_roberta_tiny", f"common.user_dir={folder}"),
         *("task=masked_lm", "criterion=masked_lm", f"task.data={texts / 'bin'}", "task.tokens_per_sample=64"),
         *("task.sample_break_mode=eos", "model.max_positions=64", "model.linformer_k='8,4'"),
         *("+model.encoder_layers=2", "+model.encoder_embed_dim=32", "optimizer=adam"),
         *("optimizer.adam_betas='(0.9,0.98)'", "lr_scheduler=fixed", "optimization.lr=[0.01]"),
-        *("optimization.max_epoch=1", "dataset.max_tokens=400", "common.cpu=true"),
-        *(f"checkpoint.save_dir={tmp_path}", f"hydra.run.dir={tmp_path}"),
+        *("dataset.max_tokens=400", "common.cpu=true"),
+        *(f"checkpoint.save_dir={save_dir}", f"hydra.run.dir={save_dir}"),
+        *more,
     ).ok()
+
+
+def test_hydra(texts: Path, tmp_path: Path) -> None:
+    output = train_by_hydra(texts, tmp_path, "optimization.max_epoch=1")
     weights = torch.load(tmp_path / "checkpoint_best.pt", map_location="cpu")["model"]
     shapes = [tuple(weight.shape) for name, weight in projection_weights(weights).items() if "key" in name]
     assert shapes == [(8, 64), (4, 64)]
     loss = masked_loss(texts / "bin", tmp_path / "checkpoint_best.pt")
     assert [loss] == pytest.approx(valid_losses(output), abs=0.002)
+
+
+def test_bfloat16(texts: Path, tmp_path: Path) -> None:
+    first, second = valid_losses(train_by_hydra(texts, tmp_path, "optimization.max_epoch=2", "common.bf16=true"))
+    assert second < first
 
 
 def test_a_checkpoint_of_fairseqs_example(texts: Path, tmp_path: Path) -> None:
