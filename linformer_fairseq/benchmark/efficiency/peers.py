@@ -8,8 +8,11 @@ values. A new peer is an entry of `PEERS` here, and its package in setup.py and 
 import sys
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from typing import Any, NamedTuple
 
+import fairseq
 import torch
 from torch import Tensor, nn
 
@@ -125,16 +128,27 @@ def _adopt_linformer_pytorch(module: nn.Module, ours: LinformerMultiheadAttentio
         theirs.bias.zero_()
 
 
+def _module_of_fairseq(path: str) -> Any:
+    """Returns a module of fairseq's examples without importing its package, which would register its model under the
+    name of ours."""
+    file = Path(fairseq.__file__).parent / path
+    spec = spec_from_file_location(file.stem, file)
+    if spec is None or spec.loader is None or not file.is_file():
+        raise ModuleNotFoundError(f"{file} is missing")
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 def _fairseq_linformer(sizes: Sizes) -> nn.Module:
     """Returns a Linformer whose heads share E and F, before the linear layers; its explicit softmax is in float32."""
-    from fairseq.examples.linformer.linformer_src.modules.multihead_linear_attention import MultiheadLinearAttention
-
+    attention = _module_of_fairseq("examples/linformer/linformer_src/modules/multihead_linear_attention.py")
     if sizes.length % sizes.k:
         raise ValueError(
             f"fairseq's Linformer takes a k that divides the length, not k = {sizes.k} for {sizes.length:,} tokens"
         )
     return SelfAttention(
-        MultiheadLinearAttention(
+        attention.MultiheadLinearAttention(
             sizes.dim,
             sizes.heads,
             self_attention=True,

@@ -95,7 +95,7 @@ def training(rows: Sequence[TrainingRow], settings: EfficiencySettings, folder: 
         f"(log-normal, {MEAN_WORDS:g} words in the mean, {LONGEST_WORDS} at most; batches: {settings.batches}), and "
         "sentences that are all equally long. Medians of "
         f"{settings.whole_repeats} passes over the batches; peak memory is that of a step without weights and Adam's "
-        "means.",
+        "moments.",
         listing(rows, columns),
     ]
 
