@@ -18,6 +18,10 @@ from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.cli.progress import say
 
 
+CLASSIFIED = "input0"
+"""The folder in which fairseq's tasks of classification have the texts, beside that of their labels."""
+
+
 @dataclass(frozen=True)
 class Trained:
     """A model in evaluation mode, and the task that holds its dictionaries and data."""
@@ -39,7 +43,7 @@ def load_trained(checkpoint: Path, data: Path, overrides: Mapping[str, Any] | No
             checkpoint's dictionaries.
     """
     check_checkpoint(checkpoint)
-    if not any(data.rglob("dict*.txt")):  # some tasks have folders for text and labels
+    if not any(any(folder.glob("dict*.txt")) for folder in (data, data / CLASSIFIED)):
         raise UserError(f"{data} has no dictionaries: name the folder that fairseq-preprocess wrote.")
     if hasattr(torch.serialization, "add_safe_globals"):  # refuses what would run code, whichever loader fairseq uses
         read_checkpoint(checkpoint)

@@ -10,6 +10,7 @@ from linformer_fairseq.recipe.prepare import binarise
 from linformer_fairseq.recipe.settings import SENTENCEPIECE
 from linformer_fairseq.recipe.steps import build_folder
 from linformer_fairseq.recipe.study_settings import change, store
+from linformer_fairseq.trained import CLASSIFIED
 
 from .pretrained import Pretrained
 from .sets import DEV, SPLITS, TEST, TRAIN, TextSet
@@ -23,7 +24,7 @@ PREPARED_FOLDERS = (BIN, PIECES)
 """Each is made of those after it."""
 SUBSETS = {TRAIN: "train", DEV: "valid", TEST: "test"}
 """What fairseq calls the splits."""
-INPUT, LABELS = "input0", "label"
+INPUT, LABELS = CLASSIFIED, "label"
 """What fairseq's task calls the folders of texts and of their classes."""
 FACTS = "sizes.json"
 ADDED = 2
