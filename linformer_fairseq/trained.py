@@ -17,7 +17,6 @@ from linformer_fairseq.checkpoints import check_checkpoint, read_checkpoint
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.cli.progress import say
 
-
 CLASSIFIED = "input0"
 """The folder in which fairseq's tasks of classification have the texts, beside that of their labels."""
 

@@ -242,11 +242,11 @@ def test_the_tables_of_seeds_are_those_of_the_study() -> None:
     assert told == [(name, bleu) for name, _, bleu in test]
 
 
-@pytest.mark.parametrize("name", ["documents"])
+@pytest.mark.parametrize("name", ["documents", "encoders"])
 def test_the_tables_of_studies_are_those_of_their_reports(name: str) -> None:
     reports = "".join(map(read, ROOT.glob(f"docs/{name}/*/report.md")))
     lines = re.findall(r"^\|.*$", read(ROOT / "docs" / f"{name}.md"), re.MULTILINE)
-    assert len(lines) > 20
+    assert len(lines) > 4
     assert set(lines) <= set(reports.splitlines())
 
 

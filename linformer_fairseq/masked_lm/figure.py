@@ -44,7 +44,12 @@ def curves(found: Found) -> dict[str, Panel]:
             [row for row in usual if row["arm"] in (BASELINE, LINFORMER, TWO_LEVEL)],
             lambda row: f"{_label(found, row)}, n = {row['length']:,}",
         )
-    return {title: lines for title, lines in panels.items() if len(lines) > 1}
+    return {title: lines for title, lines in panels.items() if _compares(lines)}
+
+
+def _compares(lines: Panel) -> bool:
+    """Returns whether a panel has several lines beside the Transformer's."""
+    return sum(not is_baseline for is_baseline, _ in lines.values()) > 1
 
 
 def first_seeds(rows: Sequence[Found]) -> list[Found]:

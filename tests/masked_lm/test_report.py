@@ -182,7 +182,6 @@ def test_panels_show_the_first_seed(found: dict[str, Any]) -> None:
     assert {title: list(lines) for title, lines in panels.items()} == {
         "all kinds, n = 32, k = 8": ["Transformer", "two levels", "Linformer"],
         "Linformer's k, n = 32": ["Transformer", "Linformer, k = 8", "Linformer, k = 4"],
-        "Linformer's k, n = 64": ["Transformer", "Linformer, k = 8"],
         "who shares a projection, n = 32, k = 8": ["Transformer", "Linformer, headwise", "Linformer, layerwise"],
         "length, k = 8": [
             *("Transformer, n = 32", "two levels, n = 32", "Linformer, n = 32"),
