@@ -25,7 +25,6 @@ START = "start.json"
 """Which pretrained model a fine-tuning has begun with."""
 BEGIN, SEPARATOR = 0, 2
 """The numbers of the symbols before a text, and between two, in fairseq's dictionaries."""
-LOG_INTERVAL = 50
 _MAY_DIFFER = ("dropout", "pooler", "load_checkpoint_heads", "max_positions")
 """Parts of the names of settings that a model may have otherwise than in its pretraining, or that are checked
 elsewhere."""
@@ -125,26 +124,10 @@ def training_arguments(own: FineTuning, pretrained: Pretrained, settings: Settin
         *("--init-token", str(BEGIN), "--separator-token", str(SEPARATOR), "--max-positions", str(own.start.length)),
         *pretrainings.model_arguments(own.start, pretrained.settings),
         *("--finetune-from-model", str(own.start.checkpoint)),
-        *("--dropout", str(settings.dropout), "--attention-dropout", "0"),
-        *("--optimizer", "adam", "--adam-betas", "(0.9, 0.98)", "--adam-eps", "1e-6"),
-        *("--weight-decay", str(settings.weight_decay), "--clip-norm", "1.0"),
-        *("--lr", str(settings.lr), "--lr-scheduler", "polynomial_decay", "--total-num-update", str(updates)),
         *("--warmup-updates", str(round(settings.warmup * updates)), "--max-epoch", str(settings.epochs)),
-        *(
-            "--batch-size",
-            str(settings.batch_size),
-            "--update-freq",
-            "1",
-            "--required-batch-size-multiple",
-            "1",
-            "--num-workers",
-            "0",
-        ),
-        *("--best-checkpoint-metric", "accuracy", "--maximize-best-checkpoint-metric", "--no-epoch-checkpoints"),
-        *("--seed", str(own.seed), "--save-dir", str(own.folder / CHECKPOINTS)),
-        *("--log-format", "json", "--log-interval", str(LOG_INTERVAL)),
-        *(["--cpu"] if settings.on_cpu and "--cpu" not in settings.train_args else []),
-        *settings.train_args,
+        *("--batch-size", str(settings.batch_size)),
+        *("--best-checkpoint-metric", "accuracy", "--maximize-best-checkpoint-metric"),
+        *pretrainings.common_arguments(settings, updates, own.seed, own.folder),
     ]
 
 

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Protocol
 
 from linformer_fairseq.models.architectures import PRESETS
 from linformer_fairseq.models.encoder_config import EncoderAttentionConfig
@@ -118,42 +119,47 @@ def training_arguments(own: Training, settings: Settings, folder: Path, updates:
         updates: of this training.
     """
     every = str(min(settings.validate_updates, updates))
+    length, warmup = str(own.length), str(round(settings.warmup_updates * updates / settings.updates))
     return [
         str(own.out / BIN),
-        *("--task", "masked_lm", "--criterion", "masked_lm"),
-        *(
-            "--mask-prob",
-            str(MASKED),
-            "--sample-break-mode",
-            "none",
-            "--tokens-per-sample",
-            str(own.length),
-            "--max-positions",
-            str(own.length),
-        ),
+        *("--task", "masked_lm", "--criterion", "masked_lm", "--mask-prob", str(MASKED)),
+        *("--sample-break-mode", "none", "--tokens-per-sample", length, "--max-positions", length),
         *model_arguments(own, settings),
+        *("--warmup-updates", warmup, "--max-update", str(updates), "--max-tokens", str(settings.max_tokens)),
+        *("--validate-interval-updates", every, "--save-interval-updates", every, "--keep-interval-updates", "1"),
+        *common_arguments(settings, updates, own.seed, folder),
+    ]
+
+
+class Trained(Protocol):
+    """How encoders are trained, whatever their task."""
+
+    @property
+    def lr(self) -> float: ...
+    @property
+    def dropout(self) -> float: ...
+    @property
+    def weight_decay(self) -> float: ...
+    @property
+    def on_cpu(self) -> bool: ...
+    @property
+    def train_args(self) -> tuple[str, ...]: ...
+
+
+def common_arguments(settings: Trained, updates: int, seed: int, folder: Path) -> list[str]:
+    """Returns the last arguments of fairseq-train, which pretraining and fine-tuning share.
+
+    Args:
+        updates: after which the learning rate is 0.
+        folder: of the model, where its checkpoints go.
+    """
+    return [
         *("--dropout", str(settings.dropout), "--attention-dropout", "0"),
         *("--optimizer", "adam", "--adam-betas", "(0.9, 0.98)", "--adam-eps", "1e-6"),
         *("--weight-decay", str(settings.weight_decay), "--clip-norm", "1.0"),
         *("--lr", str(settings.lr), "--lr-scheduler", "polynomial_decay", "--total-num-update", str(updates)),
-        *(
-            "--warmup-updates",
-            str(round(settings.warmup_updates * updates / settings.updates)),
-            "--max-update",
-            str(updates),
-        ),
-        *(
-            "--max-tokens",
-            str(settings.max_tokens),
-            "--update-freq",
-            "1",
-            "--required-batch-size-multiple",
-            "1",
-            "--num-workers",
-            "0",
-        ),
-        *("--validate-interval-updates", every, "--save-interval-updates", every, "--keep-interval-updates", "1"),
-        *("--no-epoch-checkpoints", "--seed", str(own.seed), "--save-dir", str(folder / CHECKPOINTS)),
+        *("--update-freq", "1", "--required-batch-size-multiple", "1", "--num-workers", "0"),
+        *("--no-epoch-checkpoints", "--seed", str(seed), "--save-dir", str(folder / CHECKPOINTS)),
         *("--log-format", "json", "--log-interval", str(LOG_INTERVAL)),
         *(["--cpu"] if settings.on_cpu and "--cpu" not in settings.train_args else []),
         *settings.train_args,
