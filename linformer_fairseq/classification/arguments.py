@@ -7,12 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from linformer_fairseq.cli.arguments import Parser, check_folder, count, counts, number
+from linformer_fairseq.cli.arguments import Parser, check_folder, count, counts, paths, rate
 from linformer_fairseq.cli.errors import UserError
-from linformer_fairseq.cli.machine import cpu_count
-from linformer_fairseq.masked_lm.arguments import names_of
+from linformer_fairseq.masked_lm.arguments import TrainingSettings, add_training_options, names_of
 from linformer_fairseq.masked_lm.arms import ARMS
-from linformer_fairseq.recipe.settings import PRECISIONS, on_cpu
 
 ACCURACY = "accuracy"
 METRICS = {
@@ -21,31 +19,19 @@ METRICS = {
     "matthews": "Matthews correlation",
 }
 """What a report calls each metric."""
-_share = number(float, 0.0, 0.999, "a number from 0 to below 1")
-_positive = number(float, 1e-12, 1e6, "a number above 0")
 
 
-@dataclass(frozen=True)
-class Settings:
+@dataclass(frozen=True, kw_only=True)
+class Settings(TrainingSettings):
     """How every model is fine-tuned."""
 
     epochs: int
     batch_size: int
     """Texts of an update."""
-    lr: float
     warmup: float
     """The share of updates in which the learning rate rises."""
-    dropout: float
-    weight_decay: float
-    precision: str
     truncate: bool
     """Whether longer texts than the models take are cut; otherwise they are refused."""
-    train_args: tuple[str, ...]
-    """Of fairseq-train, as they are."""
-
-    @property
-    def on_cpu(self) -> bool:
-        return on_cpu(self.train_args)
 
 
 @dataclass(frozen=True)
@@ -69,7 +55,7 @@ class Study:
     """None for that of the pretraining."""
     seeds: list[int]
     metrics: list[str]
-    merge: list[Path]
+    merge: tuple[Path, ...]
     report_only: bool
     threads: int
     jobs: int
@@ -123,7 +109,8 @@ def build_parser() -> Parser:
     )
     option(
         "--merge",
-        type=lambda text: [Path(part) for part in text.split(",")],
+        type=paths,
+        default=(),
         metavar="FILE[,FILE]",
         help="results.json of the same study on other machines, to be in the report",
     )
@@ -133,20 +120,10 @@ def build_parser() -> Parser:
     option = group.add_argument
     option("--epochs", type=count, default=10, help="of every training, of which the best on dev counts")
     option("--batch-size", type=count, default=32, help="texts of an update")
-    option("--lr", type=_positive, default=5e-4, help="highest learning rate; it falls linearly to 0")
-    option("--warmup", type=_share, default=0.06, help="share of the updates in which the learning rate rises")
-    option(
-        "--dropout",
-        type=_share,
-        default=0.1,
-        help="dropout, except on attention probabilities, which some kinds do not have",
-    )
-    option("--weight-decay", type=_share, default=0.01, help="Adam's")
-    option("--precision", choices=PRECISIONS, default="fp32", help="of training")
+    option("--warmup", type=rate, default=0.06, help="share of the updates in which the learning rate rises")
     switch: dict[str, Any] = {"action": argparse.BooleanOptionalAction, "default": True}
     option("--truncate", **switch, help="keep the beginning of texts that are too long for the models")
-    option("--jobs", type=count, default=1, help="trainings at a time")
-    option("--threads", type=count, default=cpu_count(), help="threads of each")
+    add_training_options(group, lr=5e-4)
     return parser
 
 
@@ -162,7 +139,7 @@ def parse(argv: Sequence[str]) -> Study:
         ):
             if args[name] is None:
                 raise UserError(f"--{name} is missing: name {what}.")
-    for name in ("sets", "arms", "merge"):
+    for name in ("sets", "arms"):
         args[name] = args[name] or []
     names = ("epochs", "batch_size", "lr", "warmup", "dropout", "weight_decay", "precision", "truncate")
     return Study(

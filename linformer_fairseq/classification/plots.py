@@ -7,9 +7,9 @@ from matplotlib import pyplot as plt
 
 from linformer_fairseq.cli.figures import BASELINE_STYLE, save
 from linformer_fairseq.masked_lm.arms import BASELINE
+from linformer_fairseq.recipe.merging import Found
 
 from .arguments import ACCURACY
-from .results import Found
 from .sets import TEST
 from .tables import label, rows_of
 

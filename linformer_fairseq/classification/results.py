@@ -10,8 +10,9 @@ from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.cli.files import read_json
 from linformer_fairseq.cli.machine import describe_machine
 from linformer_fairseq.masked_lm.arms import ARMS, BASELINE
-from linformer_fairseq.recipe import logs
+from linformer_fairseq.recipe import logs, merging
 from linformer_fairseq.recipe.course import LOG
+from linformer_fairseq.recipe.merging import Found, check_new, check_settings, joined
 from linformer_fairseq.recipe.settings import DONE
 from linformer_fairseq.recipe.study_settings import flat
 
@@ -24,8 +25,6 @@ from .sets import DEV, SPLITS, TEST, TextSet
 from .trainings import FineTuning
 
 RESULTS = "results.json"
-Found = dict[str, Any]
-"""What results.json holds, or an entry of it."""
 OWN = ("commands", "machines", "arms", "sets", "trainings")
 """What each machine's results have of their own, beside the differences; all else is the same."""
 
@@ -81,10 +80,11 @@ def findings(
     }
     for path, other in others.items():
         check_same(path, found, other)
-        for name in ("commands", "machines", "trainings"):
-            found[name] = [*found[name], *(value for value in other[name] if value not in found[name])]
+        for name in ("commands", "machines"):
+            found[name] = joined(found[name], other[name])
+        found["trainings"] = [*found["trainings"], *other["trainings"]]
         for name in ("arms", "sets"):
-            found[name] = {**found[name], **{key: own for key, own in other[name].items() if key not in found[name]}}
+            found[name] = {**other[name], **found[name]}
     found["arms"] = {name: found["arms"][name] for name in ARMS if name in found["arms"]}
     return {**found, "differences": _differences(found)}
 
@@ -95,20 +95,15 @@ def check_same(path: Path, found: Found, other: Found) -> None:
     Raises:
         UserError: they are not, or have a training that is there already.
     """
-    for name in dict.fromkeys([*found["settings"], *other["settings"]]):
-        ours, theirs = found["settings"].get(name), other["settings"].get(name)
-        if ours != theirs:
-            raise UserError(f"{path} is of another study, its {name} {theirs!r} and not {ours!r}: leave it out.")
+    check_settings(path, found["settings"], other["settings"])
     for name, own in found["sets"].items():
         if name in other["sets"] and any(own[key] != other["sets"][name][key] for key in ("labels", "sha256")):
             raise UserError(f"{path} has another {name}, with other texts or labels: leave it out.")
-    known = [key_of(row) for row in found["trainings"]]
-    for row in other["trainings"]:
-        if key_of(row) in known:
-            raise UserError(
-                f"{path} has {row['arm']} on {row['set']} with seed {row['seed']}, which is there already: leave one "
-                "out."
-            )
+    check_new(path, found["trainings"], other["trainings"], key_of, _said)
+
+
+def _said(row: Found) -> str:
+    return f"{row['arm']} on {row['set']} with seed {row['seed']}"
 
 
 def read_results(path: Path) -> Found:
@@ -117,13 +112,7 @@ def read_results(path: Path) -> Found:
     Raises:
         UserError: it is missing, or of something else.
     """
-    found = read_json(path) if path.is_file() else {}
-    if not {*OWN, "settings", "metrics", "differences"} <= found.keys():
-        raise UserError(
-            f"{path} is missing, or not of a study of classification: run the study first, which keeps what is "
-            "finished."
-        )
-    return dict(found)
+    return merging.read_results(path, (*OWN, "settings", "metrics", "differences"), "a study of classification")
 
 
 def key_of(row: Found) -> tuple[Any, ...]:

@@ -4,9 +4,9 @@ import statistics
 from collections.abc import Sequence
 
 from linformer_fairseq.cli.tables import UNKNOWN, table, with_interval
+from linformer_fairseq.recipe.merging import Found
 
 from .arguments import ACCURACY, METRICS
-from .results import Found
 from .sets import DEV, SPLITS, TEST
 
 

@@ -63,6 +63,13 @@ def _whole(text: str) -> int:
 
 count = number(_whole, 1, 2**31 - 1, "a whole number from 1 on")
 natural = number(_whole, 0, 2**31 - 1, "a whole number from 0 on")
+rate = number(float, 0.0, 0.999, "a number from 0 to below 1")
+positive = number(float, 1e-12, 1e6, "a number above 0")
+
+
+def paths(text: str) -> tuple[Path, ...]:
+    """Returns the paths of a comma list."""
+    return tuple(Path(part.strip()).expanduser() for part in text.split(","))
 
 
 def counts(text: str) -> list[int]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from linformer_fairseq.cli.arguments import Parser, ascending, count, natural, number
+from linformer_fairseq.cli.arguments import Parser, ascending, count, natural, paths, positive, rate
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.quality.variants import Training
 from linformer_fairseq.recipe import arguments as recipe
@@ -46,8 +46,6 @@ WITHOUT_EFFECT = (
 )
 OF_FOLDERS, OF_MADE = ("--training-files",), ("--made-train", "--made-test")
 """Options of a text in a folder, and of one that is made on the spot."""
-_positive = number(float, 1e-12, 1e6, "a number above 0")
-_rate = number(float, 0.0, 0.999, "a number from 0 to below 1")
 
 
 @dataclass(frozen=True)
@@ -102,10 +100,6 @@ def _arms(text: str) -> list[str]:
             f"{CONVERTED.name} is made of the Transformer: name {TRANSFORMER}, too, among --arms"
         )
     return names
-
-
-def _paths(text: str) -> tuple[Path, ...]:
-    return tuple(Path(name).expanduser() for name in text.split(","))
 
 
 class _StudyParser(Parser):
@@ -181,9 +175,9 @@ def _add_options(parser: Parser) -> Parser:
         help="tokens at which documents are cut to be translated, and of the documents that are timed",
     )
     parser.add_argument("--start-updates", type=count, default=6000, help="updates of the first training")
-    parser.add_argument("--start-lr", type=_positive, default=1e-3, help="its highest learning rate")
+    parser.add_argument("--start-lr", type=positive, default=1e-3, help="its highest learning rate")
     parser.add_argument("--start-warmup-updates", type=natural, default=1000, help="its updates up to that rate")
-    parser.add_argument("--start-dropout", type=_rate, default=0.3, help="its dropout")
+    parser.add_argument("--start-dropout", type=rate, default=0.3, help="its dropout")
     parser.add_argument("--start-max-tokens", type=count, help="its tokens per update (default: those of --max-tokens)")
     parser.add_argument("--batch-tokens", type=count, default=16384, help="source tokens translated at a time")
     parser.add_argument("--test", **switch, default=True, help="translate the test set, too, once all is decided")
@@ -192,7 +186,7 @@ def _add_options(parser: Parser) -> Parser:
     parser.add_argument("--cost-repeats", type=count, default=5, help="training steps that count for a time")
     parser.add_argument(
         "--merge",
-        type=_paths,
+        type=paths,
         metavar="FILE[,FILE]",
         help="results.json of the same study with other models or seeds, from other machines, to put into this one",
     )

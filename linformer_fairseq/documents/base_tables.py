@@ -2,10 +2,11 @@
 
 from linformer_fairseq.cli.tables import table
 from linformer_fairseq.length_buckets import Bucket
+from linformer_fairseq.recipe.merging import Found
 
 from .arms import BASES
 from .cells import name_cells, score_cell
-from .found import Found, difference_of, interval, label, rows_of, ways_in
+from .found import difference_of, interval, label, rows_of, ways_in
 from .sets import GLOSSARY, LONG, TEST
 
 

@@ -3,9 +3,10 @@
 from collections.abc import Callable
 
 from linformer_fairseq.cli.tables import UNKNOWN, table
+from linformer_fairseq.recipe.merging import Found
 
 from .arms import TRANSFORMER
-from .found import Found, difference_of, glossary_means, interval, interval_in_points, label, mean, rows_of
+from .found import difference_of, glossary_means, interval, interval_in_points, label, mean, rows_of
 from .translate import Way
 
 

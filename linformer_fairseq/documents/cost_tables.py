@@ -1,9 +1,10 @@
 """The report's tables of time and memory."""
 
 from linformer_fairseq.cli.tables import UNKNOWN, table
+from linformer_fairseq.recipe.merging import Found
 
 from .costs import TRAINING, TRANSLATION
-from .found import Found, cost_rows, label
+from .found import cost_rows, label
 
 
 def costs(found: Found) -> list[str]:

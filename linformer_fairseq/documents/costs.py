@@ -25,7 +25,7 @@ from linformer_fairseq.cli.processes import die_with_parent, run_command
 from linformer_fairseq.cli.progress import say
 from linformer_fairseq.models.decoder import NO_LAYER
 from linformer_fairseq.quality.variants import Training, Variant
-from linformer_fairseq.recipe.settings import FAST_FP32
+from linformer_fairseq.recipe.settings import FAST_FP32, SIXTEEN_BITS, precision_of_steps
 from linformer_fairseq.recipe.worker import allow_rounded_factors
 from linformer_fairseq.tasks.sentence_search import leave_attention_out
 from linformer_fairseq.trained import Trained, load_trained
@@ -40,8 +40,6 @@ BASELINES = {TRAINING: FUSED.name, TRANSLATION: TRANSFORMER}
 """What the others are compared with."""
 WARM_UP_TOKENS = 8
 SEED = 1
-PRECISIONS = {"fp16": torch.float16, "amp": torch.float16, "bf16": torch.bfloat16}
-"""What a GPU computes in, where that is not float32."""
 STATUS = "/proc/self/status"
 
 Row = dict[str, Any]
@@ -59,7 +57,7 @@ def measure_costs(trainings: Sequence[Training], study: Study) -> None:
         "repeats": study.repeats,
         "batch_tokens": study.batch_tokens,
         "beam": study.settings.translation.beam,
-        "precision": "fp32" if settings.on_cpu else settings.precision,
+        "precision": precision_of_steps(settings.precision, settings.on_cpu),
         "translation_precision": settings.inference_precision,
         "threads": study.threads,
         "machine": describe_machine(),
@@ -132,7 +130,7 @@ def _train(length: int, trainings: Sequence[Training], study: Study) -> Iterator
         variant.name: load_for_training(variant, checkpoint, length, study)
         for variant, checkpoint in _measured(trainings, study)
     }
-    precision = torch.float32 if settings.on_cpu else PRECISIONS.get(settings.precision, torch.float32)
+    precision = SIXTEEN_BITS.get(precision_of_steps(settings.precision, settings.on_cpu), torch.float32)
     trainers = {name: Trainer(own.model.to(device).train(), own.task, precision) for name, own in loaded.items()}
     words = next(iter(loaded.values())).task.source_dictionary
     tokens = max(settings.max_tokens, length)

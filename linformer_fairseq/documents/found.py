@@ -1,18 +1,16 @@
 """Looking things up in what results.json holds."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy
 
 from linformer_fairseq.cli.tables import UNKNOWN, with_interval
+from linformer_fairseq.recipe.merging import Found
 
 from .arms import FUSED, SENTENCES, START, TRANSFORMER
 from .translate import FORCED, Way
 
 RESULTS = "results.json"
-Found = dict[str, Any]
-"""What results.json holds, or an entry of it."""
 _INTERVAL = ("mean", "low", "high")
 
 

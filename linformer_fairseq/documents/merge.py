@@ -1,14 +1,15 @@
-"""Putting the results of one study on several machines together."""
+"""Putting the results of one study of documents on several machines together."""
 
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from linformer_fairseq.cli.errors import UserError
-from linformer_fairseq.cli.files import read_json
+from linformer_fairseq.recipe import merging
+from linformer_fairseq.recipe.merging import Found, check_new, check_settings, joined, joined_costs
 
 from .arms import ARMS, START
-from .found import RESULTS, Found, way_of
+from .found import way_of
 
 OWN = ("commands", "machines", "arms", "trainings", "costs", "rows", "differences")
 """What each machine's results have of their own; all else has to be the same."""
@@ -24,15 +25,7 @@ def read_results(path: Path) -> Found:
     Raises:
         UserError: there is none at this path, or it is of something else.
     """
-    if not path.is_file():
-        raise UserError(f"{path} is missing: name the {RESULTS} of a study of documents.")
-    try:
-        found = read_json(path)
-    except UserError:
-        raise UserError(f"{path} is damaged: make it anew, copy it again, or leave it out.") from None
-    if not isinstance(found, dict) or not {*OWN, "corpus", "documents"} <= found.keys():
-        raise UserError(f"{path} does not hold the results of a study of documents: name the {RESULTS} of one.")
-    return found
+    return merging.read_results(path, (*OWN, "corpus", "documents"), "a study of documents")
 
 
 def merged(own: Found, others: Sequence[tuple[Path, Found]]) -> Found:
@@ -42,34 +35,16 @@ def merged(own: Found, others: Sequence[tuple[Path, Found]]) -> Found:
     Raises:
         UserError: results are of another study, or have a model with a seed that is there already.
     """
-    found = {**own, **{name: [*own[name]] for name in ("commands", "machines", "trainings", "rows")}}
-    found["arms"] = {**own["arms"]}
+    found = {**own}
     for path, other in others:
         check_same(path, found, other)
-        found["costs"] = _merged_costs(path, found["costs"], other["costs"])
         for name in ("commands", "machines"):
-            found[name] += [value for value in other[name] if value not in found[name]]
-        known = {_model_of(row) for row in found["trainings"]}  # starts, if any
-        found["trainings"] += [row for row in other["trainings"] if _model_of(row) not in known]
-        found["rows"] += other["rows"]
-        found["arms"] |= other["arms"]
+            found[name] = joined(found[name], other[name])
+        found["trainings"] = joined(found["trainings"], other["trainings"], _model_of)  # both have the starts, if any
+        found["rows"] = [*found["rows"], *other["rows"]]
+        found["arms"] = {**found["arms"], **other["arms"]}
+        found["costs"] = joined_costs(path, found["costs"], other["costs"], _cost_of)
     return {**found, "arms": {name: found["arms"][name] for name in ARMS if name in found["arms"]}}
-
-
-def _merged_costs(path: Path, own: Found | None, other: Found | None) -> Found | None:
-    """Returns the costs of both; of what both measured, those of the first."""
-    if not own or not other:
-        return own or other
-    for name in sorted(own["asked"].keys() | other["asked"].keys()):
-        if own["asked"].get(name) != other["asked"].get(name):
-            raise UserError(
-                f"{path} has costs that were measured in another way, {name.replace('_', ' ')} "
-                f"{other['asked'].get(name)!r} and not {own['asked'].get(name)!r}: leave it out."
-            )
-    measured = {_cost_of(row) for row in own["rows"]}
-    rows = [*own["rows"], *(row for row in other["rows"] if _cost_of(row) not in measured)]
-    machines = [*own["machines"], *(name for name in other["machines"] if name not in own["machines"])]
-    return {**own, "machines": machines, "rows": rows}
 
 
 def _cost_of(row: Found) -> tuple[str, int, str]:
@@ -82,23 +57,13 @@ def check_same(path: Path, found: Found, other: Found) -> None:
     Raises:
         UserError: they are not, or have a model with a seed that is there already.
     """
-    ours, theirs = _common(found), _common(other)
-    for name in sorted(ours.keys() | theirs.keys()):
-        if ours.get(name) != theirs.get(name):
-            raise UserError(
-                f"{path} is of another study, its {name.replace('_', ' ')} {theirs.get(name)!r} and not "
-                f"{ours.get(name)!r}: leave it out."
-            )
+    check_settings(path, _common(found), _common(other))
     references = {way_of(row): _reference_lengths(row) for row in found["rows"]}
-    models = {_model_of(row) for row in found["trainings"] if row["arm"] != START.name}  # each machine has its starts
     for row in other["rows"]:
         if references.get(way_of(row), _reference_lengths(row)) != _reference_lengths(row):
             raise UserError(f"{path} is of other documents: prepare both studies with the same text and settings.")
-    for training in other["trainings"]:
-        if _model_of(training) in models:
-            raise UserError(
-                f"{path} has {training['arm']} with seed {training['seed']}, which is there already: leave one out."
-            )
+    models = [row for row in found["trainings"] if row["arm"] != START.name]  # each machine has its starts
+    check_new(path, models, other["trainings"], _model_of, lambda row: f"{row['arm']} with seed {row['seed']}")
 
 
 def _common(found: Found) -> Found:

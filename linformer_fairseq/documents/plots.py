@@ -9,10 +9,11 @@ from matplotlib import pyplot as plt
 from linformer_fairseq.benchmark.plots import BASELINE, COLOURS, MARKERS, Panel, Style, draw
 from linformer_fairseq.cli.figures import save
 from linformer_fairseq.length_buckets import Bucket
+from linformer_fairseq.recipe.merging import Found
 
 from .arms import FUSED, TRANSFORMER
 from .costs import TRAINING, TRANSLATION
-from .found import Found, cost_rows, difference_of, glossary_means, label, rows_of, ways_in
+from .found import cost_rows, difference_of, glossary_means, label, rows_of, ways_in
 from .sets import GLOSSARY, TEST
 from .translate import Way
 

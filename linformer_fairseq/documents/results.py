@@ -16,13 +16,14 @@ from linformer_fairseq.modules.level_sizes import EXACT_BELOW
 from linformer_fairseq.quality.variants import Description, Training
 from linformer_fairseq.recipe import logs
 from linformer_fairseq.recipe.course import LOG
+from linformer_fairseq.recipe.merging import Found
 from linformer_fairseq.recipe.prepare import corpus_facts
 from linformer_fairseq.recipe.scores import bleu_of_counts, difference_of_means
 
 from .arguments import Study
 from .arms import ARMS, BASES, SENTENCES, TRANSFORMER
 from .costs import read_costs
-from .found import Found, is_of, way_of
+from .found import is_of, way_of
 from .merge import SETTINGS, merged
 from .scores import by_length, glossary_shares, scores, share_of, thirds
 from .sets import GLOSSARY, DocumentSet

@@ -6,9 +6,10 @@ import numpy
 
 from linformer_fairseq.cli.tables import UNKNOWN, table
 from linformer_fairseq.length_buckets import Bucket
+from linformer_fairseq.recipe.merging import Found
 
 from .cells import each_seed, number, score_cell
-from .found import Found, difference_of, is_of, label, mean, rows_of, ways_in
+from .found import difference_of, is_of, label, mean, rows_of, ways_in
 from .sets import LONG, TEST, VALID
 from .translate import FORCED, FREE, Way
 

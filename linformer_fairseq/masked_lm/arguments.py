@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from linformer_fairseq.cli.arguments import Parser, check_folder, count, counts, natural, number
+from linformer_fairseq.cli.arguments import Parser, check_folder, count, counts, natural, paths, positive, rate
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.cli.machine import cpu_count
 from linformer_fairseq.models.linformer_roberta import FAIRSEQ_ROBERTA_ARCHITECTURES
@@ -17,14 +17,29 @@ from linformer_fairseq.recipe.settings import PRECISIONS, on_cpu
 
 from .arms import ARMS, Arm
 
-_rate = number(float, 0.0, 0.999, "a number from 0 to below 1")
-_positive = number(float, 1e-12, 1e6, "a number above 0")
 SIZES = {"layers": "layers", "dim": "embed-dim", "ffn_dim": "ffn-embed-dim", "heads": "attention-heads"}
 """The options of a model's size, and what they are called after `--encoder-` in fairseq."""
 
 
-@dataclass(frozen=True)
-class Settings:
+@dataclass(frozen=True, kw_only=True)
+class TrainingSettings:
+    """How an encoder is trained, whatever its task."""
+
+    lr: float
+    """The highest learning rate."""
+    dropout: float
+    weight_decay: float
+    precision: str
+    train_args: tuple[str, ...]
+    """Of fairseq-train, as they are."""
+
+    @property
+    def on_cpu(self) -> bool:
+        return on_cpu(self.train_args)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(TrainingSettings):
     """What all models of a study share, whatever their attention, length and seed."""
 
     valid: tuple[str, ...]
@@ -36,18 +51,8 @@ class Settings:
     """The width of the convolution over the values that all models have beside their attention; 0 for none."""
     updates: int
     max_tokens: int
-    lr: float
     warmup_updates: int
-    dropout: float
-    weight_decay: float
     validate_updates: int
-    precision: str
-    train_args: tuple[str, ...]
-    """Of fairseq-train, as they are."""
-
-    @property
-    def on_cpu(self) -> bool:
-        return on_cpu(self.train_args)
 
 
 @dataclass(frozen=True)
@@ -70,7 +75,7 @@ class Study:
     swap: bool
     costs: bool
     repeats: int
-    merge: list[Path]
+    merge: tuple[Path, ...]
     report_only: bool
     threads: int
     jobs: int
@@ -149,8 +154,8 @@ def build_parser() -> Parser:
     option("--cost-repeats", dest="repeats", type=count, default=5, metavar="R", help="steps that are timed")
     option(
         "--merge",
-        type=lambda text: [Path(part) for part in text.split(",")],
-        default=[],
+        type=paths,
+        default=(),
         metavar="FILE[,FILE]",
         help="results.json of the same study on other machines, to be in the report",
     )
@@ -160,20 +165,30 @@ def build_parser() -> Parser:
     option = group.add_argument
     option("--updates", type=count, default=10_000, help="of every training")
     option("--max-tokens", type=count, default=8192, help="tokens of an update")
-    option("--lr", type=_positive, default=1e-3, help="highest learning rate; it falls linearly to 0")
     option("--warmup-updates", type=natural, default=500, help="updates in which the learning rate rises")
+    option("--validate-updates", type=count, default=250, metavar="U", help="updates between two validations")
+    add_training_options(group, lr=1e-3)
+    return parser
+
+
+def add_training_options(group: argparse._ArgumentGroup, lr: float) -> None:
+    """Adds the options of `TrainingSettings`, and how many trainings run beside each other.
+
+    Args:
+        lr: the default of --lr.
+    """
+    option = group.add_argument
+    option("--lr", type=positive, default=lr, help="highest learning rate; it falls linearly to 0")
     option(
         "--dropout",
-        type=_rate,
+        type=rate,
         default=0.1,
         help="dropout, except on attention probabilities, which some kinds do not have",
     )
-    option("--weight-decay", type=_rate, default=0.01, help="Adam's")
-    option("--validate-updates", type=count, default=250, metavar="U", help="updates between two validations")
+    option("--weight-decay", type=rate, default=0.01, help="Adam's")
     option("--precision", choices=PRECISIONS, default="fp32", help="of training")
     option("--jobs", type=count, default=1, help="trainings at a time")
     option("--threads", type=count, default=cpu_count(), help="threads of each")
-    return parser
 
 
 def size_flags(args: dict[str, Any]) -> tuple[str, ...]:

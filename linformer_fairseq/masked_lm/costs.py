@@ -15,15 +15,16 @@ from linformer_fairseq.cli.files import read_json, write_json
 from linformer_fairseq.cli.machine import describe_machine
 from linformer_fairseq.cli.progress import say
 from linformer_fairseq.recipe.flags import parse_training
+from linformer_fairseq.recipe.settings import FAST_FP32, SIXTEEN_BITS, precision_of_steps
+from linformer_fairseq.recipe.worker import allow_rounded_factors
 
 from .arguments import Study
+from .arms import BASELINE
 from .text import BIN
 from .trainings import MASKED, Training, training_arguments, training_of
 
 FILE_NAME = "costs.json"
 SEED = 1
-PRECISIONS = {"fp16": torch.float16, "amp": torch.float16, "bf16": torch.bfloat16}
-"""What a GPU computes in, where that is not float32."""
 
 Row = dict[str, Any]
 """What one model costs at one length."""
@@ -31,13 +32,14 @@ Row = dict[str, Any]
 
 def measure_costs(study: Study) -> None:
     """Adds to costs.json what is not there yet: tokens per second and peak memory of a training step of every model at
-    every length, the models in turn. What was measured in another way, or on another machine, is measured anew."""
+    every length, the models in turn, each row with `base`, that of the Transformer that was measured beside it (empty
+    where there is none). What was measured in another way, or on another machine, is measured anew."""
     path = study.out / FILE_NAME
     settings = study.settings
     asked = {
         "repeats": study.repeats,
         "max_tokens": settings.max_tokens,
-        "precision": settings.precision if settings.precision in PRECISIONS and not settings.on_cpu else "fp32",
+        "precision": precision_of_steps(settings.precision, settings.on_cpu),
         "models": {name: getattr(settings, name) for name in ("arch", "convolution")}
         | {"size_flags": list(settings.size_flags), "k": study.k},
         "threads": study.threads,
@@ -57,7 +59,9 @@ def _measured(study: Study, length: int) -> list[Row]:
     settings = study.settings
     device = torch.device("cpu" if settings.on_cpu else "cuda")
     torch.set_num_threads(study.threads)
-    precision = torch.float32 if settings.on_cpu else PRECISIONS.get(settings.precision, torch.float32)
+    if settings.precision == FAST_FP32:
+        allow_rounded_factors(settings.on_cpu)
+    precision = SIXTEEN_BITS.get(precision_of_steps(settings.precision, settings.on_cpu), torch.float32)
     words = Dictionary.load(str(study.out / BIN / "dict.txt"))
     trainers = {}
     for arm in study.arms:
@@ -65,8 +69,8 @@ def _measured(study: Study, length: int) -> list[Row]:
         trainers[arm.name] = _trainer(own, study, words, device, precision)
     sentences = max(1, settings.max_tokens // length)
     samples = [_blocks(words, sentences, length, SEED + number, device) for number in range(INPUT_SETS)]
-    return [
-        {
+    measured = {
+        name: {
             "arm": name,
             "length": length,
             "k": study.k,
@@ -75,7 +79,9 @@ def _measured(study: Study, length: int) -> list[Row]:
             "note": found.note,
         }
         for name, found in measure_steps(trainers, samples, study.repeats, device).items()
-    ]
+    }
+    base = measured.get(BASELINE, {})
+    return [{**row, "base": base} for row in measured.values()]
 
 
 def _trainer(own: Training, study: Study, words: Dictionary, device: torch.device, precision: torch.dtype) -> Trainer:

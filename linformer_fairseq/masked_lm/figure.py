@@ -3,8 +3,9 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from linformer_fairseq.recipe.merging import Found
+
 from .arms import BASELINE, LINFORMER, TWO_LEVEL
-from .results import Found
 from .trainings import SHARING
 
 Panel = dict[str, tuple[bool, list[tuple[float, float]]]]

@@ -9,11 +9,11 @@ from matplotlib.axes import Axes
 
 from linformer_fairseq.benchmark.plots import COLOURS, MARKERS, Panel, Style, draw
 from linformer_fairseq.cli.figures import BASELINE_STYLE, logarithmic, save
+from linformer_fairseq.recipe.merging import Found
 
 from .arms import BASELINE
 from .figure import Panel as Curves
 from .figure import curves
-from .results import Found
 
 CURVES, COSTS = "curves.png", "costs.png"
 _FULL = {"color": "black"}

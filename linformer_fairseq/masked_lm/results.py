@@ -12,8 +12,9 @@ from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.cli.files import read_json
 from linformer_fairseq.cli.machine import describe_machine
 from linformer_fairseq.modules.level_sizes import EXACT_BELOW
-from linformer_fairseq.recipe import logs
+from linformer_fairseq.recipe import logs, merging
 from linformer_fairseq.recipe.course import LOG
+from linformer_fairseq.recipe.merging import Found, check_costs, check_new, check_settings, joined, joined_costs
 from linformer_fairseq.recipe.settings import DONE
 from linformer_fairseq.recipe.study_settings import flat
 
@@ -27,8 +28,6 @@ from .validate import perplexity
 
 RESULTS = "results.json"
 SPECTRUM = "spectrum"
-Found = dict[str, Any]
-"""What results.json holds, or an entry of it."""
 
 
 def decisive(study: Study, digests: dict[str, dict[str, str]]) -> Found:
@@ -80,12 +79,11 @@ def findings(study: Study, settings: Found, others: dict[Path, Found]) -> Found:
     for path, other in others.items():
         check_same(path, found, other)
         for name in ("commands", "machines"):
-            found[name] += [value for value in other[name] if value not in found[name]]
+            found[name] = joined(found[name], other[name])
         for name in ("trainings", "swapped", "spectra"):
-            known = {key_of(row) for row in found[name]}
-            found[name] += [row for row in other[name] if key_of(row) not in known]
-        found["arms"] |= other["arms"]
-        found["costs"] = _merged_costs(found["costs"], other["costs"])
+            found[name] = joined(found[name], other[name], key_of)
+        found["arms"] = {**found["arms"], **other["arms"]}
+        found["costs"] = joined_costs(path, found["costs"], other["costs"], key_of)
     found["arms"] = {name: found["arms"][name] for name in ARMS if name in found["arms"]}
     return found
 
@@ -97,21 +95,16 @@ def check_same(path: Path, found: Found, other: Found) -> None:
         UserError: they are not, have a training that is there already, other than a Transformer, or costs that were
             measured in another way.
     """
-    for name in dict.fromkeys([*found["settings"], *other["settings"]]):
-        ours, theirs = found["settings"].get(name), other["settings"].get(name)
-        if ours != theirs:
-            raise UserError(f"{path} is of another study, its {name} {theirs!r} and not {ours!r}: leave it out.")
+    check_settings(path, found["settings"], other["settings"])
     if other["corpus"] != found["corpus"]:
         raise UserError(f"{path} is of another text, or of other subwords: leave it out.")
-    known = {key_of(row) for row in found["trainings"] if row["arm"] != BASELINE}  # which replacing attention needs
-    for row in other["trainings"]:
-        if key_of(row) in known:
-            raise UserError(
-                f"{path} has {row['arm']} at {row['length']} tokens with seed {row['seed']}, which is there already: "
-                "leave one out."
-            )
-    if found["costs"] and other["costs"] and found["costs"]["asked"] != other["costs"]["asked"]:
-        raise UserError(f"{path} has costs that were measured in another way, or elsewhere: use --no-costs in one.")
+    known = [row for row in found["trainings"] if row["arm"] != BASELINE]  # which replacing attention needs
+    check_new(path, known, other["trainings"], key_of, _said)
+    check_costs(path, found["costs"], other["costs"])
+
+
+def _said(row: Found) -> str:
+    return f"{row['arm']} at {row['length']} tokens with seed {row['seed']}"
 
 
 def _costs(study: Study) -> Found | None:
@@ -121,15 +114,9 @@ def _costs(study: Study) -> Found | None:
         return None
     found: Found = read_json(path)
     names = [arm.name for arm in study.arms]
-    return {**found, "rows": [row for row in found["rows"] if row["arm"] in names]}
-
-
-def _merged_costs(own: Found | None, other: Found | None) -> Found | None:
-    """Returns the costs of both, which were measured in the same way; of what both measured, those of the first."""
-    if not own or not other:
-        return own or other
-    known = {key_of(row) for row in own["rows"]}
-    return {**own, "rows": [*own["rows"], *(row for row in other["rows"] if key_of(row) not in known)]}
+    machine = found["asked"].pop("machine")
+    rows = [row for row in found["rows"] if row["arm"] in names]
+    return {"asked": found["asked"], "machines": [machine], "rows": rows}
 
 
 def key_of(row: Found) -> tuple[Any, ...]:
@@ -205,7 +192,4 @@ def read_results(path: Path) -> Found:
     Raises:
         UserError: it is missing, or of something else.
     """
-    found = read_json(path) if path.is_file() else {}
-    if not {"swapped", "spectra", "trainings"} <= found.keys():
-        raise UserError(f"{path} is missing, or not of this study: run the study first, which keeps what is finished.")
-    return dict(found)
+    return merging.read_results(path, ("swapped", "spectra", "trainings"), "a study of masked language models")

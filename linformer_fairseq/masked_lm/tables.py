@@ -4,9 +4,9 @@ import statistics
 from collections.abc import Sequence
 
 from linformer_fairseq.cli.tables import UNKNOWN, table
+from linformer_fairseq.recipe.merging import Found
 
 from .arms import BASELINE, LINFORMER
-from .results import Found
 from .trainings import SHARING
 
 
@@ -24,7 +24,7 @@ def by_kind(found: Found) -> list[str]:
     lines = []
     for arm in dict.fromkeys(row["arm"] for row in rows):
         own = [row for row in rows if row["arm"] == arm]
-        cells = [_cost(costs.get(arm), costs.get(BASELINE), name, unit) for name, _, unit in measured]
+        cells = [_cost(costs.get(arm), name, unit) for name, _, unit in measured]
         lines.append(
             [label(found, arm), _mean([row["perplexity"] for row in own]), _ratio(found, own), str(len(own)), *cells]
         )
@@ -126,23 +126,22 @@ def costs(found: Found) -> list[str]:
     """Returns the section on time and memory; nothing where they have not been measured."""
     if not found["costs"]:
         return []
-    asked, rows = found["costs"]["asked"], found["costs"]["rows"]
+    asked, machines, rows = (found["costs"][name] for name in ("asked", "machines", "rows"))
     lengths = sorted({row["length"] for row in rows})
 
     def part(name: str, unit: float) -> str:
         by_key = {(row["arm"], row["length"]): row for row in rows}
         arms = [arm for arm in found["arms"] if any(row["arm"] == arm for row in rows)]
         lines = [
-            [label(found, arm), *(_cost(by_key.get((arm, n)), by_key.get((BASELINE, n)), name, unit) for n in lengths)]
-            for arm in arms
+            [label(found, arm), *(_cost(by_key.get((arm, length)), name, unit) for length in lengths)] for arm in arms
         ]
         return table(["Model", *(f"{length:,} tokens" for length in lengths)], lines)
 
     return [
         "## Time and memory",
         f"A training step on {asked['max_tokens']:,} random tokens, with Adam's update, k = {found['k']}; "
-        f"{asked['precision']}, threads: {asked['threads']}, {asked['machine']}; medians of {asked['repeats']} steps, "
-        "the models in turn. Brackets hold multiples of the Transformer's, whose attention is torch's fused one.",
+        f"{asked['precision']}, threads: {asked['threads']}, {'; '.join(machines)}; medians of {asked['repeats']} "
+        "steps, the models in turn. Brackets hold multiples of the Transformer's in the same run.",
         "Tokens per second:",
         part("tokens_per_second", 1.0),
         "Peak memory in MB, as torch allocates it beyond weights and Adam's moments:",
@@ -172,11 +171,12 @@ def _trained(found: Found, length: int, seed: int) -> float | None:
     return rows[0]["perplexity"] if rows else None
 
 
-def _cost(own: Found | None, base: Found | None, name: str, unit: float) -> str:
+def _cost(own: Found | None, name: str, unit: float) -> str:
     """Returns a cell with what a model costs, and how many times the Transformer's that is."""
     if own is None or own[name] is None:
         return (own and own["note"]) or UNKNOWN
-    over = f" ({own[name] / base[name]:.2f})" if base and base[name] else ""
+    base = own["base"].get(name)
+    over = f" ({own[name] / base:.2f})" if base else ""
     return f"{own[name] * unit:,.0f}{over}"
 
 

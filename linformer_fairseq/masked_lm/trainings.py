@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
 
 from linformer_fairseq.models.architectures import PRESETS
 from linformer_fairseq.models.encoder_config import EncoderAttentionConfig
@@ -10,7 +9,7 @@ from linformer_fairseq.modules.registry import DEFAULT_KIND
 from linformer_fairseq.recipe.course import CHECKPOINTS, Course
 from linformer_fairseq.recipe.flags import check_unchanged, parse_training, refusing
 
-from .arguments import Settings, Study
+from .arguments import Settings, Study, TrainingSettings
 from .arms import EVERY_LENGTH, LINFORMER, SEVERAL_SEEDS, Arm
 from .text import BIN
 
@@ -131,22 +130,7 @@ def training_arguments(own: Training, settings: Settings, folder: Path, updates:
     ]
 
 
-class Trained(Protocol):
-    """How encoders are trained, whatever their task."""
-
-    @property
-    def lr(self) -> float: ...
-    @property
-    def dropout(self) -> float: ...
-    @property
-    def weight_decay(self) -> float: ...
-    @property
-    def on_cpu(self) -> bool: ...
-    @property
-    def train_args(self) -> tuple[str, ...]: ...
-
-
-def common_arguments(settings: Trained, updates: int, seed: int, folder: Path) -> list[str]:
+def common_arguments(settings: TrainingSettings, updates: int, seed: int, folder: Path) -> list[str]:
     """Returns the last arguments of fairseq-train, which pretraining and fine-tuning share.
 
     Args:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from fairseq.models import ARCH_MODEL_REGISTRY
 
-from linformer_fairseq.cli.arguments import Parser, count, counts, natural, number
+from linformer_fairseq.cli.arguments import Parser, count, counts, natural, number, positive, rate
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.cli.machine import cpu_count
 from linformer_fairseq.models.architectures import PRESETS
@@ -55,8 +55,6 @@ class Run:
     """Sentence lengths to time the models at; None for none."""
 
 
-_rate = number(float, 0.0, 0.999, "a number from 0 to below 1")
-_positive = number(float, 1e-12, 1e6, "a number above 0")
 _finite = number(float, 0.0, 1e6, "a number from 0 on")
 
 
@@ -157,7 +155,7 @@ def build_parser(known: Sequence[type[Dataset]] | None = None) -> argparse.Argum
     option("--max-tokens", type=count, default=1024, help="tokens in a batch")
     option("--update-batches", type=count, default=1, help="batches in an update, on all GPUs together")
     option("--precision", choices=(AUTO, *PRECISIONS), default=AUTO, help="auto: as before, else fp16 on a GPU or fp32")
-    option("--lr", type=_positive, default=3e-3, help="highest learning rate")
+    option("--lr", type=positive, default=3e-3, help="highest learning rate")
     option("--warmup-updates", type=natural, default=100, help="updates up to the highest learning rate")
     option(
         "--linear-decay",
@@ -165,8 +163,8 @@ def build_parser(known: Sequence[type[Dataset]] | None = None) -> argparse.Argum
         const=True,
         help="let the learning rate fall linearly to 0 at the last of --updates, not with the inverse square root",
     )
-    option("--dropout", type=_rate, default=0.1, help="dropout")
-    option("--label-smoothing", type=_rate, default=0.1, help="label smoothing")
+    option("--dropout", type=rate, default=0.1, help="dropout")
+    option("--label-smoothing", type=rate, default=0.1, help="label smoothing")
     option("--validate-updates", type=count, default=200, help="updates between validations, each saved")
     option("--keep-checkpoints", type=count, default=1, help="how many of these saves to keep")
     option("--seed", type=natural, default=1, help="seed of training and of the synthetic corpus")

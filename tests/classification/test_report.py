@@ -112,7 +112,7 @@ def test_results_of_the_same_study(tmp_path: Path) -> None:
 def test_only_results_of_a_study_are_read(tmp_path: Path) -> None:
     for content in ({}, {"trainings": [], "commands": []}):
         (tmp_path / "results.json").write_text(json.dumps(content))
-        with pytest.raises(UserError, match=r"results\.json is missing, or not of a study of classification"):
+        with pytest.raises(UserError, match=r"does not hold the results of a study of classification"):
             read_results(tmp_path / "results.json")
     with pytest.raises(UserError, match=r"no\.json is missing"):
         read_results(tmp_path / "no.json")

@@ -176,7 +176,5 @@ def test_a_killed_study_goes_on_where_it_was(pretrained: Path, data: Path, tmp_p
 
 
 def test_a_report_needs_results(tmp_path: Path) -> None:
-    with pytest.raises(
-        UserError, match=r"results\.json is missing, or not of a study of classification: run the study"
-    ):
+    with pytest.raises(UserError, match=r"results\.json is missing: run the study first"):
         run(parse(["--out", str(tmp_path), "--report-only"]))

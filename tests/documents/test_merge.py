@@ -94,16 +94,10 @@ def test_what_cannot_be_compared_is_refused(other: dict[str, Any], said: str) ->
     assert str(refused.value).startswith(said)
 
 
-def test_only_results_of_a_study_are_read(tmp_path: Path) -> None:
+def test_only_results_of_a_study_of_documents_are_read(tmp_path: Path) -> None:
     path = tmp_path / "results.json"
-    with pytest.raises(UserError, match=r"is missing: name the results\.json of a study of documents"):
-        read_results(path)
-    for content in ([], {"rows": []}):
-        path.write_text(json.dumps(content))
-        with pytest.raises(UserError, match="does not hold the results of a study of documents"):
-            read_results(path)
-    path.write_text("{half")
-    with pytest.raises(UserError, match=r"results\.json is damaged: make it anew, copy it again, or leave it out"):
+    path.write_text(json.dumps({"rows": []}))
+    with pytest.raises(UserError, match="does not hold the results of a study of documents"):
         read_results(path)
     path.write_text(json.dumps(results("transformer", 1)))
     assert read_results(path) == results("transformer", 1)

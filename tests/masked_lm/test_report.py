@@ -102,14 +102,22 @@ def found() -> dict[str, Any]:
             | {"mean_rank": 4.0, "highest_rank": 7.5}
         ],
         "costs": {
-            "asked": {"repeats": 3, "max_tokens": 256, "precision": "fp32", "threads": 2, "machine": "some machine"},
+            "asked": {"repeats": 3, "max_tokens": 256, "precision": "fp32", "threads": 2},
+            "machines": ["some machine"],
             "rows": [
-                {"arm": "transformer", "length": 32, "tokens_per_second": 100.0, "peak_bytes": 10_000_000, "note": ""},
-                {"arm": "two-level", "length": 32, "tokens_per_second": 150.0, "peak_bytes": 5_000_000, "note": ""},
-                {"arm": "linformer", "length": 32, "tokens_per_second": None, "peak_bytes": None, "note": "too large"},
+                cost("transformer", 100.0, 10_000_000),
+                cost("two-level", 150.0, 5_000_000),
+                cost("linformer", None, None, "too large"),
             ],
         },
     }
+
+
+def cost(arm: str, speed: float | None, memory: int | None, note: str = "") -> dict[str, Any]:
+    """A row of costs, beside a Transformer of 100 tokens per second in 10 MB."""
+    base = {"tokens_per_second": 100.0, "peak_bytes": 10_000_000}
+    own = {"tokens_per_second": speed, "peak_bytes": memory}
+    return {"arm": arm, "length": 32, **own, "note": note, "base": base}
 
 
 def cells(parts: list[str]) -> list[list[str]]:

@@ -80,6 +80,7 @@ def test_spectra_and_costs(finished: Path) -> None:
     rows = found["costs"]["rows"]
     assert {(row["arm"], row["length"]) for row in rows} == {("transformer", 32), ("linformer", 32)}
     assert all(row["tokens_per_second"] > 0 and row["peak_bytes"] > 0 for row in rows)
+    assert [row["base"]["arm"] for row in rows] == ["transformer"] * 2
 
 
 def test_the_report_shows_it(finished: Path) -> None:
@@ -135,5 +136,5 @@ def test_a_killed_study_goes_on_where_it_was(data: Path, tmp_path: Path) -> None
 
 
 def test_a_report_needs_results(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"results.json is missing, or not of this study: run the study first"):
+    with pytest.raises(UserError, match=r"results.json is missing: run the study first"):
         run(parse(["--out", str(tmp_path), "--report-only"]))
