@@ -5,6 +5,7 @@ it does). This is `fairseq-train` that trains one model with `--world-size` proc
 starts it.
 """
 
+import inspect
 import logging
 import os
 import shutil
@@ -15,12 +16,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import distributed
 
 from linformer_fairseq.cli.arguments import Parser, count
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.cli.files import replacing
 from linformer_fairseq.cli.processes import die_with_parent
+from linformer_fairseq.fused_attention import fused_where_long
 
 from .launch import LAUNCHER
 from .settings import FAST_FP32, PRECISIONS
@@ -172,8 +175,8 @@ def allow_rounded_factors(cpu: bool) -> None:
     """Lets torch round the factors of float32 products, to TensorFloat-32 on a GPU and to bfloat16 on a CPU that has
     units for it; sums stay in float32."""
     torch.set_float32_matmul_precision("medium" if cpu else "high")
-    if cpu:  # torch's fused attention would round every block of keys anew, several times slower than unfused
-        torch.backends.cuda.enable_flash_sdp(False)
+    if cpu:
+        F.scaled_dot_product_attention = fused_where_long(inspect.unwrap(F.scaled_dot_product_attention))
 
 
 def check_together(world_size: int, configured: int, arguments: Sequence[str]) -> None:
