@@ -8,9 +8,11 @@ import torch
 from torch import Tensor
 
 _VARIABLE = "TORCH_CUDNN_SDPA_DEPRIORITIZED"
+_WHOLE = "highest"
+"""What torch calls the precision of float32 products whose factors are not rounded."""
 LONG = 448
-"""Queries, and keys, from which on torch's fused attention on a CPU is faster than its unfused one although it rounds
-every block of keys anew; measured with bfloat16 units of an AMD EPYC."""
+"""Queries, and keys, from which on torch's fused attention on a CPU is faster with rounded factors, although it rounds
+every block of keys anew for each block of queries; measured with the bfloat16 units of an AMD EPYC."""
 
 
 def prefer_flash_attention() -> None:
@@ -23,13 +25,23 @@ def prefer_flash_attention() -> None:
     os.environ.setdefault(_VARIABLE, "1")
 
 
-def fused_where_long(attention: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Returns `torch.nn.functional.scaled_dot_product_attention` for a CPU that rounds the factors of its products:
-    fused where both sides have `LONG` tokens or more."""
+def rounding_where_long(attention: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Returns `torch.nn.functional.scaled_dot_product_attention` for a process that rounds the factors of its float32
+    products: attention rounds them where both sides have `LONG` tokens or more, and is as fused as ever elsewhere."""
 
     @functools.wraps(attention)
     def choosing(query: Tensor, key: Tensor, *args: object, **keywords: object) -> Tensor:
-        torch.backends.cuda.enable_flash_sdp(min(query.size(-2), key.size(-2)) >= LONG)  # that of the CPU, too
-        return attention(query, key, *args, **keywords)
+        rounding = torch.get_float32_matmul_precision()
+        if rounding == _WHOLE or min(query.size(-2), key.size(-2)) >= LONG:
+            return attention(query, key, *args, **keywords)
+        torch.set_float32_matmul_precision(_WHOLE)
+        try:
+            out = attention(query, key, *args, **keywords)
+        finally:
+            torch.set_float32_matmul_precision(rounding)
+        if out.grad_fn is not None:  # the backward pass likewise
+            out.grad_fn.register_prehook(lambda _: torch.set_float32_matmul_precision(_WHOLE))
+            out.grad_fn.register_hook(lambda *_: torch.set_float32_matmul_precision(rounding))
+        return out
 
     return choosing

@@ -1,18 +1,21 @@
-"""Which kernel torch uses for attention: on a GPU its flash attention before cuDNN's, unless the user says otherwise;
-on a CPU that rounds factors the fused one for long texts."""
+"""How torch computes attention: on a GPU with its flash attention before cuDNN's, unless the user says otherwise; on a
+CPU that rounds factors, with rounded ones where texts are long."""
 
+import inspect
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from typing import ClassVar
 
 import pytest
 import torch
 import torch.nn.functional as F
 from fairseq.modules.multihead_attention import MultiheadAttention
 from torch import Tensor
+from torch.autograd.function import FunctionCtx
 
-from linformer_fairseq.fused_attention import LONG, fused_where_long, prefer_flash_attention
+from linformer_fairseq.fused_attention import LONG, prefer_flash_attention, rounding_where_long
 from linformer_fairseq.recipe.worker import allow_rounded_factors
 
 VARIABLE = "TORCH_CUDNN_SDPA_DEPRIORITIZED"
@@ -39,56 +42,70 @@ def test_cudnn_is_not_used() -> None:
     assert not any("cudnn_attention" in event.key for event in profile.key_averages())
 
 
+class Watched(torch.autograd.Function):
+    """Attention to the first key alone, which notes the precision of products in both passes."""
+
+    seen: ClassVar[list[str]] = []
+
+    @staticmethod
+    def forward(ctx: FunctionCtx, query: Tensor, key: Tensor, value: Tensor, *_: object) -> Tensor:
+        Watched.seen.append(torch.get_float32_matmul_precision())
+        return query * value[..., :1, :]
+
+    @staticmethod
+    def backward(ctx: FunctionCtx, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        Watched.seen.append(torch.get_float32_matmul_precision())
+        return gradients[0], *[None] * (len(ctx.needs_input_grad) - 1)
+
+
 @pytest.fixture
 def rounding(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A process whose CPU rounds the factors of products."""
-    attention, precision = F.scaled_dot_product_attention, torch.get_float32_matmul_precision()
-    monkeypatch.setattr(F, "scaled_dot_product_attention", attention)  # as it was, in the end
+    precision = torch.get_float32_matmul_precision()
+    monkeypatch.setattr(F, "scaled_dot_product_attention", Watched.apply)
+    monkeypatch.setattr(Watched, "seen", [])
     allow_rounded_factors(cpu=True)
     allow_rounded_factors(cpu=True)  # as often as one likes
-    assert F.scaled_dot_product_attention.__wrapped__ is attention  # type: ignore[attr-defined]
+    assert inspect.unwrap(F.scaled_dot_product_attention) is F.scaled_dot_product_attention.__wrapped__  # type: ignore[attr-defined]
     yield
     torch.set_float32_matmul_precision(precision)
-    torch.backends.cuda.enable_flash_sdp(True)
-
-
-def kernels(attention: torch.nn.Module, queries: int, keys: int) -> set[str]:
-    """The kernels that attention of the length of both sides uses."""
-    query, key = torch.randn(queries, 1, 16), torch.randn(keys, 1, 16)
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
-        attention(query, key, key)
-    names = {event.key.removeprefix("aten::") for event in profile.key_averages()}
-    return names & {"_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_attention_math"}
-
-
-class Direct(torch.nn.Module):
-    """Torch's attention as this package calls it."""
-
-    def forward(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        sides = (side.transpose(0, 1)[:, None] for side in (query, key, value))
-        return F.scaled_dot_product_attention(*sides)
-
-
-class Fairseq(MultiheadAttention):
-    """fairseq's attention as its layers call it."""
-
-    def forward(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor | None]:  # type: ignore[override]
-        return super().forward(query, key, value, need_weights=False)
 
 
 @pytest.mark.usefixtures("rounding")
-@pytest.mark.parametrize("attention", [Direct(), Fairseq(16, 2)], ids=["direct", "fairseq"])
-def test_long_texts_are_fused_where_factors_are_rounded(attention: torch.nn.Module) -> None:
-    assert kernels(attention, LONG, LONG) == {"_scaled_dot_product_flash_attention_for_cpu"}
-    for lengths in ((LONG - 1, LONG), (LONG, LONG - 1)):
-        assert kernels(attention, *lengths) == {"_scaled_dot_product_attention_math"}
-    assert kernels(attention, LONG, LONG) == {"_scaled_dot_product_flash_attention_for_cpu"}
+@pytest.mark.parametrize(
+    ("queries", "keys", "wanted"),
+    [(LONG, LONG, "medium"), (LONG - 1, LONG, "highest"), (LONG, LONG - 1, "highest"), (1, 1, "highest")],
+)
+def test_only_long_attention_rounds_its_factors(queries: int, keys: int, wanted: str) -> None:
+    query, key = torch.randn(1, 1, queries, 4, requires_grad=True), torch.randn(1, 1, keys, 4)
+    out = F.scaled_dot_product_attention(query, key, key)
+    assert torch.get_float32_matmul_precision() == "medium"
+    out.sum().backward()
+    assert torch.get_float32_matmul_precision() == "medium"
+    assert Watched.seen == [wanted] * 2
+    with torch.no_grad():
+        F.scaled_dot_product_attention(query, key, key)
+    assert (Watched.seen[2:], torch.get_float32_matmul_precision()) == ([wanted], "medium")
 
 
-def test_the_length_decides_nothing_else() -> None:
-    query, key = torch.randn(1, 2, 5, 4), torch.randn(1, 2, 7, 4)
+@pytest.mark.usefixtures("rounding")
+def test_fairseqs_attention_is_one_of_them() -> None:
+    side = torch.randn(5, 2, 16)
+    MultiheadAttention(16, 2)(side, side, side, need_weights=False)
+    assert Watched.seen == ["highest"]
+
+
+@pytest.mark.usefixtures("rounding")
+def test_an_error_leaves_the_precision_as_it_was() -> None:
+    with pytest.raises(RuntimeError):
+        F.scaled_dot_product_attention(torch.ones(2, 3), torch.ones(2, 3), torch.ones(2, 4))
+    assert torch.get_float32_matmul_precision() == "medium"
+
+
+def test_values_and_gradients_stay_the_same() -> None:
+    query, key = torch.randn(1, 2, 5, 4, requires_grad=True), torch.randn(1, 2, 7, 4, requires_grad=True)
     mask = torch.rand(5, 7)
-    attention = fused_where_long(F.scaled_dot_product_attention)
-    found = attention(query, key, key, attn_mask=mask)
-    torch.backends.cuda.enable_flash_sdp(True)
-    torch.testing.assert_close(found, F.scaled_dot_product_attention(query, key, key, attn_mask=mask))
+    found = rounding_where_long(F.scaled_dot_product_attention)(query, key, key, attn_mask=mask)
+    wanted = F.scaled_dot_product_attention(query, key, key, attn_mask=mask)
+    torch.testing.assert_close(found, wanted)
+    torch.testing.assert_close(*(torch.autograd.grad(out.square().sum(), (query, key)) for out in (found, wanted)))

@@ -23,7 +23,7 @@ from linformer_fairseq.cli.arguments import Parser, count
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.cli.files import replacing
 from linformer_fairseq.cli.processes import die_with_parent
-from linformer_fairseq.fused_attention import fused_where_long
+from linformer_fairseq.fused_attention import rounding_where_long
 
 from .launch import LAUNCHER
 from .settings import FAST_FP32, PRECISIONS
@@ -176,7 +176,7 @@ def allow_rounded_factors(cpu: bool) -> None:
     units for it; sums stay in float32."""
     torch.set_float32_matmul_precision("medium" if cpu else "high")
     if cpu:
-        F.scaled_dot_product_attention = fused_where_long(inspect.unwrap(F.scaled_dot_product_attention))
+        F.scaled_dot_product_attention = rounding_where_long(inspect.unwrap(F.scaled_dot_product_attention))
 
 
 def check_together(world_size: int, configured: int, arguments: Sequence[str]) -> None:
