@@ -12,12 +12,18 @@ from linformer_fairseq.models import (
     LinformerTransformerLanguageModel,
     LinformerTransformerModel,
 )
-from linformer_fairseq.modules import CausalLinformerAttention, LinformerMultiheadAttention, TwoLevelAttention
+from linformer_fairseq.modules import (
+    CausalLinformerAttention,
+    ClusteredAttention,
+    LinformerMultiheadAttention,
+    TwoLevelAttention,
+)
 from linformer_fairseq.numpy_compat import restore_numpy_compat
 from linformer_fairseq.tasks import DocumentHubInterface, DocumentTranslationTask
 
 __all__ = [
     "CausalLinformerAttention",
+    "ClusteredAttention",
     "DocumentHubInterface",
     "DocumentTranslationTask",
     "LinformerMultiheadAttention",

@@ -15,6 +15,7 @@ from linformer_fairseq.modules import (
     KINDS,
     CausalTwoLevelAttention,
     CausalWindowAttention,
+    ClusteredAttention,
     ConvProjection,
     LinearProjection,
     MaxPool,
@@ -24,6 +25,7 @@ from linformer_fairseq.modules import (
 )
 from linformer_fairseq.modules.linformer_attention import SlotOptions
 from linformer_fairseq.modules.ops import naive
+from linformer_fairseq.modules.ops.key_clusters import FEATURES, largest_power_of_two
 from linformer_fairseq.modules.registry import DEFAULT_KIND, LayerShapes
 
 CROSS_KINDS = [name for name, kind in KINDS.items() if not kind.encoder_only]
@@ -34,6 +36,7 @@ PROJECTIONS = {name: kind.options.projection for name, kind in KINDS.items() if 
 REFERENCED = (
     LinformerMultiheadAttention,
     TwoLevelAttention,
+    ClusteredAttention,
     WindowAttention,
     CausalLinformerAttention,
     CausalTwoLevelAttention,
@@ -151,6 +154,13 @@ def naive_attention(
     assert isinstance(attention, REFERENCED)
     if isinstance(attention, TwoLevelAttention):
         return naive.multihead(attention, query, key, value, lengths, _naive_two_levels(attention))
+    if isinstance(attention, ClusteredAttention):
+        clusters = largest_power_of_two(attention.projected_dim)
+
+        def clustered(q: Tensor, k: Tensor, v: Tensor, _: int) -> naive.Result:
+            return naive.clustered_attention(q, k, v, clusters, FEATURES)
+
+        return naive.multihead(attention, query, key, value, lengths, clustered)
     if isinstance(attention, CausalTwoLevelAttention):
         two_levels = partial(_naive_causal_two_levels, attention)
         return naive.multihead(attention, query, key, value, lengths, two_levels)

@@ -43,3 +43,34 @@ def check_steps_equal_one_pass(attention: ProjectedAttention, lengths: list[int]
         torch.testing.assert_close(out, expected[start:end], rtol=1e-9, atol=1e-9)
         weights = weights.masked_fill(mask[:, None, :end], 0.0)  # the padding of earlier calls is not remembered
         torch.testing.assert_close(weights, expected_weights[:, start:end, :end], rtol=1e-9, atol=1e-9)
+
+
+def check_steps_of_cross_attention(
+    attention: ProjectedAttention, lengths: list[int], sizes: list[int], hypotheses: int
+) -> None:
+    """Asserts the same of cross-attention from 80 queries of each hypothesis.
+
+    Sentences may end, and hypotheses of the others change places.
+
+    Args:
+        lengths: of three sources.
+    """
+    total = 80
+    key = torch.randn(max(lengths), 3, 8, dtype=torch.float64)
+    query = torch.randn(total, 3 * hypotheses, 8, dtype=torch.float64)
+    copies = key.repeat_interleave(hypotheses, 1)
+    source = [copies, copies, padding_mask(lengths).repeat_interleave(hypotheses, 0)]
+    whole, whole_weights = attention(query, *source, static_kv=True)
+    attention.set_beam_size(hypotheses)
+    state: dict = {}
+    rows, position = torch.arange(3 * hypotheses), 0
+    for number, length in enumerate(steps_of(total, sizes)):
+        if number == 3:
+            kept = torch.arange(hypotheses, 3 * hypotheses)  # the first sentence has ended
+            attention.reorder_incremental_state(state, kept)
+            rows = rows[kept]
+        part = slice(position, position + length)
+        out, weights = attention(query[part, rows], *source, state, static_kv=True)
+        torch.testing.assert_close(out, whole[part, rows], rtol=1e-9, atol=1e-9)
+        torch.testing.assert_close(weights, whole_weights[rows, part], rtol=1e-9, atol=1e-9)
+        source, position = [None, None, None], position + length

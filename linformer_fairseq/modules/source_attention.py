@@ -8,7 +8,7 @@ from torch import Tensor
 
 from linformer_fairseq.modules.base import Call, IncrementalState, ProjectedAttention
 from linformer_fairseq.modules.cross_attention_cache import from_cache, reorder_cache, to_cache
-from linformer_fairseq.modules.linear_layers import is_plain
+from linformer_fairseq.modules.linear_layers import is_plain, with_and_without_bias
 from linformer_fairseq.modules.ops.beams import fold_beams, unfold_beam_weights, unfold_beams
 from linformer_fairseq.modules.ops.folded_attention import folded_attention, folding_pays
 from linformer_fairseq.modules.ops.padding import clear_padding, no_padding, sentence_lengths
@@ -27,6 +27,17 @@ class Source(NamedTuple):
     """(B, n or more), true at padded positions; None where there are none and no weights will be asked for."""
     lengths: Tensor
     """Tokens of each sentence, (B,)."""
+
+
+class Heads(NamedTuple):
+    """What the linear layers make of the keys and values of B sentences, whatever their lengths."""
+
+    keys: Tensor
+    """(n, B, H, d)."""
+    values: Tensor
+    """(n, B, H, d)."""
+    convolved: Tensor | None
+    """What a convolution adds to the output of each head, (T, B, H, d)."""
 
 
 class Memory(Protocol):
@@ -92,6 +103,17 @@ class SourceAttention(ProjectedAttention, Generic[MemoryT]):
         """Keeps the rows of the hypotheses that stay, in their new order."""
         rows = self.cached(incremental_state)
         return self.cache(incremental_state, reorder_cache(rows, new_order)) if rows else incremental_state
+
+    def heads(self, source: Source, queries: int) -> Heads:
+        """The keys and values of each head, and for this many queries what the convolution adds."""
+        heads = (self.num_heads, self.head_dim)
+        key = self.k_proj(source.key).unflatten(2, heads)
+        if self.value_convolution is None:
+            return Heads(key, self.v_proj(source.value).unflatten(2, heads), None)
+        value, without = with_and_without_bias(self.v_proj, source.value)
+        padding = queries - len(without)  # beyond N, which the source has not
+        without = F.pad(without, (0, 0, 0, 0, 0, padding)) if padding else without
+        return Heads(key, value.unflatten(2, heads), self.value_convolution(without.unflatten(2, heads)))
 
     def softmax_attention(
         self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, convolved: Tensor | None = None

@@ -9,7 +9,6 @@ from torch import Tensor
 from linformer_fairseq.modules.base import Call, IncrementalState
 from linformer_fairseq.modules.cross_attention_cache import Rows, from_cache, reorder_cache, to_cache
 from linformer_fairseq.modules.level_sizes import CROSS, ENCODER, EXACT_BELOW, SizeRule, TwoLevelOptions
-from linformer_fairseq.modules.linear_layers import with_and_without_bias
 from linformer_fairseq.modules.ops.beams import Descent, descend, fold_beams, unfold_beam_weights, unfold_beams
 from linformer_fairseq.modules.ops.padding import no_padding
 from linformer_fairseq.modules.ops.thresholds import thresholds
@@ -31,23 +30,12 @@ from linformer_fairseq.modules.ops.two_level import (
 )
 from linformer_fairseq.modules.projections import check_dims
 from linformer_fairseq.modules.registry import register_attention
-from linformer_fairseq.modules.source_attention import Source, SourceAttention
+from linformer_fairseq.modules.source_attention import Heads, Source, SourceAttention
 
 try:
     from torch.compiler import is_compiling
 except ImportError:  # torch before 2.3
     from torch._utils import is_compiling
-
-
-class Heads(NamedTuple):
-    """What the linear layers make of the keys and values of B sentences, whatever their lengths."""
-
-    keys: Tensor
-    """(n, B, H, d)."""
-    values: Tensor
-    """(n, B, H, d)."""
-    convolved: Tensor | None
-    """What a convolution adds to the output of each head, (T, B, H, d)."""
 
 
 class Levels(NamedTuple):
@@ -191,7 +179,7 @@ class TwoLevelAttention(SourceAttention[Levels]):
         source = self._source(call)
         if call.need_weights and source.padding_mask is None:
             source = source._replace(padding_mask=no_padding(source.key))  # whose shape weights need
-        forms, heads = self._forms(source), self._heads(source, len(call.query))
+        forms, heads = self._forms(source), self.heads(source, len(call.query))
         results = [
             self._attend(call, form, self._levels(form, chosen, source, heads), heads.convolved)
             for form, chosen in forms
@@ -220,7 +208,7 @@ class TwoLevelAttention(SourceAttention[Levels]):
             source = self._source(call)
             if source.padding_mask is None:
                 source = source._replace(padding_mask=no_padding(source.key))
-            heads = self._heads(source, len(call.query))
+            heads = self.heads(source, len(call.query))
             for form, chosen in self._forms(source):
                 rows = to_cache(self._levels(form, chosen, source, heads)._asdict(), call.query.size(1))
                 parts.append(Part(form, rows, None))
@@ -301,17 +289,6 @@ class TwoLevelAttention(SourceAttention[Levels]):
             chosen = everyone if len(ranges) == 1 else (first <= at_least_one) & (at_least_one <= last)
             forms.append((Form(sizes, n, full), chosen))
         return forms
-
-    def _heads(self, source: Source, queries: int) -> Heads:
-        """The keys and values of each head, and for this many queries what the convolution adds."""
-        heads = (self.num_heads, self.head_dim)
-        key = self.k_proj(source.key).unflatten(2, heads)
-        if self.value_convolution is None:
-            return Heads(key, self.v_proj(source.value).unflatten(2, heads), None)
-        value, without = with_and_without_bias(self.v_proj, source.value)
-        padding = queries - len(without)  # beyond N, which the source has not
-        without = F.pad(without, (0, 0, 0, 0, 0, padding)) if padding else without
-        return Heads(key, value.unflatten(2, heads), self.value_convolution(without.unflatten(2, heads)))
 
     def _levels(self, form: Form, chosen: Tensor, source: Source, heads: Heads) -> Levels:
         """Makes the keys and values of a source in a form."""

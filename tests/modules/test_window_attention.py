@@ -11,7 +11,7 @@ from torch import Tensor
 from linformer_fairseq.benchmark.memory import peak_bytes
 from linformer_fairseq.modules import CausalWindowAttention, WindowAttention
 from tests.reference import assert_same_gradients, make_attention, naive_attention, padding_mask
-from tests.steps import check_steps_equal_one_pass, decode, steps_of
+from tests.steps import check_steps_equal_one_pass, check_steps_of_cross_attention, decode
 
 PLACES = ("encoder", "cross", "decoder")
 SIZES = st.sampled_from([1, 2, 5, 16, 33, 64, 200])
@@ -95,27 +95,7 @@ def test_steps_of_a_decoder_equal_one_pass(size: int, lengths: list[int], steps:
 def test_steps_of_cross_attention_equal_one_pass(
     size: int, ratio: float, lengths: list[int], steps: list[int], hypotheses: int
 ) -> None:
-    """Sentences may end, and hypotheses of the others change places."""
-    attention = make("cross", window_size=size, window_ratio=ratio)
-    n, total = max(lengths), 80
-    key = torch.randn(n, 3, 8, dtype=torch.float64)
-    query = torch.randn(total, 3 * hypotheses, 8, dtype=torch.float64)
-    copies = key.repeat_interleave(hypotheses, 1)
-    source = [copies, copies, padding_mask(lengths).repeat_interleave(hypotheses, 0)]
-    whole, whole_weights = attention(query, *source, static_kv=True)
-    attention.set_beam_size(hypotheses)
-    state: dict = {}
-    rows, position = torch.arange(3 * hypotheses), 0
-    for number, length in enumerate(steps_of(total, steps)):
-        if number == 3:
-            kept = torch.arange(hypotheses, 3 * hypotheses)  # the first sentence has ended
-            attention.reorder_incremental_state(state, kept)
-            rows = rows[kept]
-        part = slice(position, position + length)
-        out, weights = attention(query[part, rows], *source, state, static_kv=True)
-        torch.testing.assert_close(out, whole[part, rows], rtol=1e-9, atol=1e-9)
-        torch.testing.assert_close(weights, whole_weights[rows, part], rtol=1e-9, atol=1e-9)
-        source, position = [None, None, None], position + length
+    check_steps_of_cross_attention(make("cross", window_size=size, window_ratio=ratio), lengths, steps, hypotheses)
 
 
 @given(size=SIZES, changed=st.integers(0, 99), length=st.integers(1, 100))

@@ -63,6 +63,35 @@ def two_level_attention(
     return weights @ value, weights
 
 
+def clustered_attention(query: Tensor, key: Tensor, value: Tensor, clusters: int, features: int) -> Result:
+    """Attends to the means of clusters of similar keys, weighted by their sizes.
+
+    Args:
+        clusters: their number, a power of two; some are empty where there are fewer tokens.
+        features: those that are looked at, in which the keys vary most.
+    """
+    varied = key[:, key.var(0, correction=0).argsort(descending=True)[:features]]
+    parts = [part for part in _halves(varied, torch.arange(len(key)), clusters) if len(part)]
+    scores = torch.stack([_scores(query, key[part].mean(0, keepdim=True))[:, 0] for part in parts], 1)
+    sizes = torch.tensor([len(part) for part in parts])
+    shares = torch.softmax(scores + sizes.to(scores).log(), 1) / sizes
+    weights = shares.new_zeros(len(query), len(key))
+    for number, part in enumerate(parts):
+        weights[:, part] = shares[:, [number]]
+    return weights @ value, weights
+
+
+def _halves(key: Tensor, tokens: Tensor, count: int) -> list[Tensor]:
+    """Parts tokens into a number of clusters, by halving them again and again."""
+    if count == 1:
+        return [tokens]
+    own = key[tokens]
+    if len(tokens):
+        tokens = tokens[own[:, own.var(0, correction=0).argmax()].argsort(stable=True)]
+    left = math.ceil(len(tokens) / 2)
+    return [part for half in (tokens[:left], tokens[left:]) for part in _halves(key, half, count // 2)]
+
+
 def causal_two_level_attention(
     query: Tensor, key: Tensor, value: Tensor, width: int, opened: int, block: int, exact: int
 ) -> Result:

@@ -1,0 +1,146 @@
+"""Clusters of similar keys, for attention to their means.
+
+The keys of a sentence are halved along the feature in which they vary most, each half along its own, and so on, until
+there are s clusters: the leaves of a k-d tree (Friedman, Bentley and Finkel, 1977). They are equally large, but for one
+token, whatever the keys are. Only comparisons decide, so that there is no gradient through the choice, and the halves
+of a sentence do not depend on the padding after it.
+
+To a query a cluster stands for its tokens by their mean, hence the logarithm of its size m (Bolya et al., 2023,
+equation 1):
+
+    out = softmax(Q K̄ᵀ / √d + log m) V̄
+
+Shapes: n tokens, B the batch, H heads, d features per head, s clusters, a power of two, each with w slots for tokens.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from linformer_fairseq.modules.ops.precision import at_least_float32
+
+FEATURES = 8
+"""Features that are looked at, those in which the keys of a sentence vary most: more of them cost more time and gain
+hardly anything."""
+
+
+class Clusters:
+    """Which tokens are in which cluster, for each head of each sentence.
+
+    Args:
+        keys: (B, H, n, d), zero beyond a sentence's end.
+        lengths: tokens of each sentence (B,), at least 1; None where all have n.
+        count: s.
+    """
+
+    order: Tensor
+    """The tokens of each cluster, one cluster after the other, (B, H, s w). Slots that no token needs have positions
+    beyond the sentence's end, which may be n or more."""
+    sizes: Tensor | None
+    """Tokens of each cluster, (B, s); None where all have w."""
+
+    def __init__(self, keys: Tensor, lengths: Tensor | None, count: int) -> None:
+        n = keys.size(2)
+        self.count, self.tokens, self.width = count, n, -(-n // count)
+        missing = count * self.width - n
+        if missing and lengths is None:
+            lengths = torch.full((len(keys),), n, device=keys.device)
+        self.order, self.sizes = _halved(F.pad(_features(keys, lengths), (0, 0, 0, missing)), lengths, count)
+
+    def means(self, x: Tensor) -> Tensor:
+        """The mean of each cluster, (B, H, s, d), of what its tokens have in `x` (B, H, n, d), zero like the keys."""
+        rows = _rows(F.pad(x, (0, 0, 0, self.order.size(2) - self.tokens)), self.order)
+        sums = rows.unflatten(2, (self.count, self.width)).sum(3, dtype=at_least_float32(x.dtype))
+        sizes = self.width if self.sizes is None else self.sizes.clamp(min=1)[:, None, :, None]
+        return (sums / sizes).to(x.dtype)
+
+    def biases(self, dtype: torch.dtype) -> Tensor | None:
+        """What is added to the scores of clusters, (B, 1, 1, s); None where it is the same for all."""
+        return None if self.sizes is None else self.sizes.to(dtype).log()[:, None, None]
+
+    def of_tokens(self) -> tuple[Tensor, Tensor]:
+        """The cluster of each token, (B, H, n), and its share of that cluster, (B, H, n), one over the size; both are
+        of no meaning beyond a sentence's end."""
+        clusters = torch.arange(self.count, device=self.order.device).repeat_interleave(self.width)
+        clusters = torch.empty_like(self.order).scatter(2, self.order, clusters.expand_as(self.order))
+        clusters = clusters[:, :, : self.tokens]
+        if self.sizes is None:
+            return clusters, torch.full_like(clusters, 1 / self.width, dtype=torch.float64)
+        shares = 1 / self.sizes.clamp(min=1).double()
+        return clusters, shares[:, None].expand(-1, clusters.size(1), -1).gather(2, clusters)
+
+
+def largest_power_of_two(most: int) -> int:
+    """The largest power of two that is not above `most`, which is 1 or more."""
+    return 1 << (most.bit_length() - 1)
+
+
+@torch.no_grad()
+def _features(keys: Tensor, lengths: Tensor | None) -> Tensor:
+    """What keys differ in: their distance from the sentence's mean in the features in which they vary most, likewise
+    zero beyond its end."""
+    keys = keys.to(at_least_float32(keys.dtype))
+    if lengths is None:
+        keys = keys - keys.mean(2, keepdim=True)
+    else:
+        beyond = torch.arange(keys.size(2), device=keys.device) >= lengths[:, None]
+        keys = keys - keys.sum(2, keepdim=True) / lengths[:, None, None, None]
+        keys = keys.masked_fill(beyond[:, None, :, None], 0.0)
+    if keys.size(3) <= FEATURES:
+        return keys
+    most = keys.square().sum(2, keepdim=True).topk(FEATURES, 3).indices
+    return keys.gather(3, most.expand(-1, -1, keys.size(2), -1))
+
+
+@torch.no_grad()
+def _halved(x: Tensor, lengths: Tensor | None, count: int) -> tuple[Tensor, Tensor | None]:
+    """The order and the sizes of `Clusters`.
+
+    Args:
+        x: (B, H, s w, f), zero beyond a sentence's end.
+    """
+    batch, heads, slots, _ = x.shape
+    order = torch.arange(slots, device=x.device).expand(batch, heads, -1)
+    sizes = None if lengths is None else lengths[:, None]  # tokens of each group, (B, groups), its first slots
+    groups = 1
+    while groups < count:
+        x = x.unflatten(2, (groups, -1))
+        feature = _widest(x, sizes).expand(-1, -1, -1, x.size(3), -1)
+        value = x.gather(4, feature).squeeze(4)
+        if sizes is None:
+            halves = value.argsort(3)
+        else:
+            places = torch.arange(x.size(3), device=x.device)
+            value = value.masked_fill((places >= sizes[:, :, None])[:, None], torch.inf)
+            halves = value.argsort(dim=3, stable=True)  # what is missing stays behind all tokens
+            places, sizes = _apart(places, sizes)
+            halves = halves.gather(3, places[:, None].expand_as(halves))
+        halves = (halves + torch.arange(0, slots, slots // groups, device=x.device)[:, None]).flatten(2)
+        x, order, groups = _rows(x.flatten(2, 3), halves), order.gather(2, halves), 2 * groups
+    return order, sizes
+
+
+def _widest(x: Tensor, sizes: Tensor | None) -> Tensor:
+    """The feature in which the tokens of a group vary most, (B, H, groups, 1, 1), for `x` (B, H, groups, slots, f)."""
+    tokens = x.size(3) if sizes is None else sizes.clamp(min=1)[:, None, :, None]
+    variance = x.square().sum(3) / tokens - (x.sum(3) / tokens).square()
+    return variance.argmax(3)[..., None, None]
+
+
+def _apart(places: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor]:
+    """Parts groups whose tokens come first: which place of a group comes to each place of its halves, (B, groups,
+    slots), so that the tokens of a half come first, too; and the sizes of the halves."""
+    half = places[: len(places) // 2]
+    tokens = sizes[:, :, None]
+    left = (tokens + 1) // 2
+    of_left = torch.where(half < left, half, half + tokens - left)
+    of_right = torch.where(half < tokens - left, half + left, half + len(half))
+    return torch.cat([of_left, of_right], 2), torch.cat([left, tokens - left], 2).flatten(1)
+
+
+def _rows(x: Tensor, order: Tensor) -> Tensor:
+    """The rows `order` (B, H, m) of `x` (B, H, n, d): (B, H, m, d)."""
+    n, features = x.shape[2:]
+    firsts = torch.arange(0, x.size(0) * x.size(1) * n, n, device=x.device).view(*x.shape[:2], 1)
+    index = (order + firsts).flatten()[:, None].expand(-1, features)  # the form that torch gathers fastest
+    return x.reshape(-1, features).gather(0, index).view(*order.shape, features)
