@@ -14,7 +14,7 @@ from linformer_fairseq.models import (
 )
 from linformer_fairseq.modules import (
     CausalLinformerAttention,
-    ClusteredAttention,
+    KeyClusterAttention,
     LinformerMultiheadAttention,
     TwoLevelAttention,
 )
@@ -23,9 +23,9 @@ from linformer_fairseq.tasks import DocumentHubInterface, DocumentTranslationTas
 
 __all__ = [
     "CausalLinformerAttention",
-    "ClusteredAttention",
     "DocumentHubInterface",
     "DocumentTranslationTask",
+    "KeyClusterAttention",
     "LinformerMultiheadAttention",
     "LinformerRobertaModel",
     "LinformerTransformerLanguageModel",

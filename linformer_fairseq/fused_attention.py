@@ -27,16 +27,26 @@ def prefer_flash_attention() -> None:
 
 def rounding_where_long(attention: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """Returns `torch.nn.functional.scaled_dot_product_attention` for a process that rounds the factors of its float32
-    products: attention rounds them where both sides have `LONG` tokens or more, and is as fused as ever elsewhere."""
+    products: attention rounds them where both sides have `LONG` tokens or more, and is as fused as ever elsewhere. With
+    dropout, which torch's fused attention on a CPU has not, it is made of products like any others."""
 
     @functools.wraps(attention)
-    def choosing(query: Tensor, key: Tensor, *args: object, **keywords: object) -> Tensor:
+    def choosing(
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attn_mask: Tensor | None = None,
+        dropout_p: float = 0.0,
+        *args: object,
+        **keywords: object,
+    ) -> Tensor:
+        attend = functools.partial(attention, query, key, value, attn_mask, dropout_p, *args, **keywords)
         rounding = torch.get_float32_matmul_precision()
-        if rounding == _WHOLE or min(query.size(-2), key.size(-2)) >= LONG:
-            return attention(query, key, *args, **keywords)
+        if rounding == _WHOLE or dropout_p > 0 or min(query.size(-2), key.size(-2)) >= LONG:
+            return attend()
         torch.set_float32_matmul_precision(_WHOLE)
         try:
-            out = attention(query, key, *args, **keywords)
+            out = attend()
         finally:
             torch.set_float32_matmul_precision(rounding)
         if out.grad_fn is not None:  # the backward pass likewise

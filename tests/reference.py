@@ -15,8 +15,8 @@ from linformer_fairseq.modules import (
     KINDS,
     CausalTwoLevelAttention,
     CausalWindowAttention,
-    ClusteredAttention,
     ConvProjection,
+    KeyClusterAttention,
     LinearProjection,
     MaxPool,
     ProjectedAttention,
@@ -36,7 +36,7 @@ PROJECTIONS = {name: kind.options.projection for name, kind in KINDS.items() if 
 REFERENCED = (
     LinformerMultiheadAttention,
     TwoLevelAttention,
-    ClusteredAttention,
+    KeyClusterAttention,
     WindowAttention,
     CausalLinformerAttention,
     CausalTwoLevelAttention,
@@ -154,13 +154,13 @@ def naive_attention(
     assert isinstance(attention, REFERENCED)
     if isinstance(attention, TwoLevelAttention):
         return naive.multihead(attention, query, key, value, lengths, _naive_two_levels(attention))
-    if isinstance(attention, ClusteredAttention):
+    if isinstance(attention, KeyClusterAttention):
         clusters = largest_power_of_two(attention.projected_dim)
 
-        def clustered(q: Tensor, k: Tensor, v: Tensor, _: int) -> naive.Result:
-            return naive.clustered_attention(q, k, v, clusters, FEATURES)
+        def by_clusters(q: Tensor, k: Tensor, v: Tensor, _: int) -> naive.Result:
+            return naive.key_cluster_attention(q, k, v, clusters, FEATURES)
 
-        return naive.multihead(attention, query, key, value, lengths, clustered)
+        return naive.multihead(attention, query, key, value, lengths, by_clusters)
     if isinstance(attention, CausalTwoLevelAttention):
         two_levels = partial(_naive_causal_two_levels, attention)
         return naive.multihead(attention, query, key, value, lengths, two_levels)

@@ -86,6 +86,8 @@ def test_only_long_attention_rounds_its_factors(queries: int, keys: int, wanted:
     with torch.no_grad():
         F.scaled_dot_product_attention(query, key, key)
     assert (Watched.seen[2:], torch.get_float32_matmul_precision()) == ([wanted], "medium")
+    F.scaled_dot_product_attention(query, key, key, None, 0.1).sum().backward()
+    assert Watched.seen[3:] == ["medium"] * 2, "what is not fused has no reason to keep whole factors"
 
 
 @pytest.mark.usefixtures("rounding")

@@ -55,7 +55,7 @@ OWN_CONVOLUTION = "nystromformer"
 """The kind that has a convolution of its own, and takes no other."""
 LINFORMER = "linformer"
 TWO_LEVEL = "two-level"
-CLUSTERED = "clustered"
+KEY_CLUSTERS = "key-clusters"
 _ARMS = (
     Arm(BASELINE, "Transformer", what="full attention"),
     Arm(
@@ -67,7 +67,7 @@ _ARMS = (
         "short texts get full attention",
     ),
     Arm(LINFORMER, "Linformer", DEFAULT_KIND, what="learned E and F"),
-    Arm(CLUSTERED, "clustered", "clustered", what="means of clusters of similar keys"),
+    Arm(KEY_CLUSTERS, "key clusters", "key-clusters", what="means of clusters of similar keys"),
     Arm("nystromformer", "Nyströmformer", OWN_CONVOLUTION, what="by nystrom-attention, with a convolution of its own"),
     Arm("performer", "Performer", "performer", what="random features, by performer-pytorch"),
     Arm("longformer", "Longformer", "longformer", what="a sliding window, by transformers"),
@@ -75,7 +75,7 @@ _ARMS = (
 )
 ARMS = {arm.name: arm for arm in _ARMS}
 """All that can be compared."""
-SEVERAL_SEEDS = (BASELINE, TWO_LEVEL, LINFORMER, CLUSTERED)
+SEVERAL_SEEDS = (BASELINE, TWO_LEVEL, LINFORMER, KEY_CLUSTERS)
 """Those that have all seeds at the first length; everything else has the first one alone."""
-EVERY_LENGTH = (BASELINE, TWO_LEVEL, LINFORMER, CLUSTERED)
+EVERY_LENGTH = (BASELINE, TWO_LEVEL, LINFORMER, KEY_CLUSTERS)
 """Those that are trained at every length; the others at the first one alone."""

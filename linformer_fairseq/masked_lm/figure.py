@@ -5,7 +5,7 @@ from typing import Any
 
 from linformer_fairseq.recipe.merging import Found
 
-from .arms import BASELINE, LINFORMER, TWO_LEVEL
+from .arms import BASELINE, EVERY_LENGTH, LINFORMER
 from .trainings import SHARING
 
 Panel = dict[str, tuple[bool, list[tuple[float, float]]]]
@@ -42,7 +42,7 @@ def curves(found: Found) -> dict[str, Panel]:
     )
     if len(lengths) > 1:
         panels[f"length, k = {k}"] = _lines(
-            [row for row in usual if row["arm"] in (BASELINE, LINFORMER, TWO_LEVEL)],
+            [row for row in usual if row["arm"] in EVERY_LENGTH],
             lambda row: f"{_label(found, row)}, n = {row['length']:,}",
         )
     return {title: lines for title, lines in panels.items() if _compares(lines)}

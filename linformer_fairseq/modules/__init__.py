@@ -3,7 +3,7 @@
 from linformer_fairseq.modules.base import ProjectedAttention
 from linformer_fairseq.modules.causal_linformer_attention import CausalLinformerAttention
 from linformer_fairseq.modules.causal_two_level_attention import CausalTwoLevelAttention
-from linformer_fairseq.modules.clustered_attention import ClusteredAttention
+from linformer_fairseq.modules.key_cluster_attention import KeyClusterAttention
 from linformer_fairseq.modules.linformer_attention import LinformerMultiheadAttention
 from linformer_fairseq.modules.projections import (
     ConvProjection,
@@ -32,8 +32,8 @@ __all__ = [
     "CausalLinformerAttention",
     "CausalTwoLevelAttention",
     "CausalWindowAttention",
-    "ClusteredAttention",
     "ConvProjection",
+    "KeyClusterAttention",
     "LinearProjection",
     "LinformerMultiheadAttention",
     "LongformerAttention",

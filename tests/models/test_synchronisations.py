@@ -121,9 +121,11 @@ KINDS: dict[str, dict[str, object]] = {
     "slots": {},
     "masked slots and a window": {"linformer_mask_empty_slots": True, "linformer_window": 2},
     "two levels": TWO_LEVELS,
+    "key clusters": {"linformer_projection": "key-clusters"},
     "windows": {"linformer_projection": "window", "linformer_window_size": 8},
 }
 every_kind = pytest.mark.parametrize("kind", KINDS)
+every_kind_of_language_models = pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "key clusters"])
 FORMS = {"one length": ((40, 40), 1), "all below exact_below": ((11, 6), 0), "several forms": ((40, 9, 30), 2)}
 """Lengths of sources, and how often two levels look at them: once in an encoder where sentences are padded, and once in
 a decoder, which fairseq does not tell that none is."""
@@ -197,7 +199,7 @@ def language_model(kind: str | None) -> BaseFairseqModel:
     return toy_lm(arch.removeprefix("linformer_")) if kind is None else toy_lm(arch, decoder_layers=3, **KINDS[kind])
 
 
-@every_kind
+@every_kind_of_language_models
 def test_training_of_a_language_model(kind: str) -> None:
     task = toy_task()
     tokens = net_input(task, (40, 40), target=40)["prev_output_tokens"]
@@ -208,7 +210,7 @@ def test_training_of_a_language_model(kind: str) -> None:
     check(ours, theirs)
 
 
-@every_kind
+@every_kind_of_language_models
 @pytest.mark.parametrize("beam", [1, 4])
 def test_search_with_a_language_model(kind: str, beam: int) -> None:
     tokens = net_input(toy_task(), (40, 40), target=5)["prev_output_tokens"]

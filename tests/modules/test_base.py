@@ -314,6 +314,7 @@ COMPILED = {
     "projected scores": ("linear", False, {"k": 20}),
     "causal": ("linear", True, {"k": 4}),
     "causal with a window": ("linear", True, {"k": 4, "window": 3}),
+    "key clusters": ("key-clusters", False, {"k": 4}),
     "two levels": ("two-level", False, {"k": 4, "open_slots": 2, "exact_below": 0}),
     "two levels of sentences of several forms": ("two-level", False, {"k": 4, "open_slots": 2, "exact_below": 7}),
     "a convolution": ("two-level", False, {"k": 4, "open_slots": 2, "exact_below": 7, "value_convolution": 5}),

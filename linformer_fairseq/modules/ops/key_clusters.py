@@ -2,7 +2,7 @@
 
 The keys of a sentence are halved along the feature in which they vary most, each half along its own, and so on, until
 there are s clusters: the leaves of a k-d tree (Friedman, Bentley and Finkel, 1977). They are equally large, but for one
-token, whatever the keys are. Only comparisons decide, so that there is no gradient through the choice, and the halves
+token, whatever the keys are. Only comparisons decide, so that there is no gradient through the choice, and the clusters
 of a sentence do not depend on the padding after it.
 
 To a query a cluster stands for its tokens by their mean, hence the logarithm of its size m (Bolya et al., 2023,
@@ -10,7 +10,7 @@ equation 1):
 
     out = softmax(Q K̄ᵀ / √d + log m) V̄
 
-Shapes: n tokens, B the batch, H heads, d features per head, s clusters, a power of two, each with w slots for tokens.
+Shapes: n tokens, B the batch, H heads, d features per head, s clusters, a power of two, each with w places for tokens.
 """
 
 import torch
@@ -20,8 +20,7 @@ from torch import Tensor
 from linformer_fairseq.modules.ops.precision import at_least_float32
 
 FEATURES = 8
-"""Features that are looked at, those in which the keys of a sentence vary most: more of them cost more time and gain
-hardly anything."""
+"""Features of a head that are looked at, those in which the keys of a sentence vary most, as each costs time."""
 
 
 class Clusters:
@@ -34,7 +33,7 @@ class Clusters:
     """
 
     order: Tensor
-    """The tokens of each cluster, one cluster after the other, (B, H, s w). Slots that no token needs have positions
+    """The tokens of each cluster, one cluster after the other, (B, H, s w). Places that no token needs have positions
     beyond the sentence's end, which may be n or more."""
     sizes: Tensor | None
     """Tokens of each cluster, (B, s); None where all have w."""
@@ -42,32 +41,39 @@ class Clusters:
     def __init__(self, keys: Tensor, lengths: Tensor | None, count: int) -> None:
         n = keys.size(2)
         self.count, self.tokens, self.width = count, n, -(-n // count)
-        missing = count * self.width - n
-        if missing and lengths is None:
+        if lengths is None and n % count:
             lengths = torch.full((len(keys),), n, device=keys.device)
-        self.order, self.sizes = _halved(F.pad(_features(keys, lengths), (0, 0, 0, missing)), lengths, count)
+        self.order, self.sizes = _halved(self._filled(_features(keys, lengths)), lengths, count)
 
     def means(self, x: Tensor) -> Tensor:
         """The mean of each cluster, (B, H, s, d), of what its tokens have in `x` (B, H, n, d), zero like the keys."""
-        rows = _rows(F.pad(x, (0, 0, 0, self.order.size(2) - self.tokens)), self.order)
-        sums = rows.unflatten(2, (self.count, self.width)).sum(3, dtype=at_least_float32(x.dtype))
+        rows = _rows(self._filled(x), self.order).unflatten(2, (self.count, self.width))
         sizes = self.width if self.sizes is None else self.sizes.clamp(min=1)[:, None, :, None]
-        return (sums / sizes).to(x.dtype)
+        return (rows.sum(3, dtype=at_least_float32(x.dtype)) / sizes).to(x.dtype)
 
     def biases(self, dtype: torch.dtype) -> Tensor | None:
-        """What is added to the scores of clusters, (B, 1, 1, s); None where it is the same for all."""
-        return None if self.sizes is None else self.sizes.to(dtype).log()[:, None, None]
+        """What is added to the scores of clusters, (B, 1, 1, s): log m, but for what is the same for all clusters of a
+        sentence, which changes no softmax, so that half precision has small numbers to hold; None where it is 0."""
+        if self.sizes is None:
+            return None
+        sizes = self.sizes.to(at_least_float32(dtype))
+        return (sizes / sizes.amax(1, keepdim=True)).log()[:, None, None].to(dtype)
 
-    def of_tokens(self) -> tuple[Tensor, Tensor]:
-        """The cluster of each token, (B, H, n), and its share of that cluster, (B, H, n), one over the size; both are
-        of no meaning beyond a sentence's end."""
+    def of_tokens(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """The cluster of each token, (B, H, n), and the part of that cluster which the token is, 1 / m, likewise; both
+        are of no meaning beyond a sentence's end."""
         clusters = torch.arange(self.count, device=self.order.device).repeat_interleave(self.width)
         clusters = torch.empty_like(self.order).scatter(2, self.order, clusters.expand_as(self.order))
         clusters = clusters[:, :, : self.tokens]
         if self.sizes is None:
-            return clusters, torch.full_like(clusters, 1 / self.width, dtype=torch.float64)
-        shares = 1 / self.sizes.clamp(min=1).double()
-        return clusters, shares[:, None].expand(-1, clusters.size(1), -1).gather(2, clusters)
+            return clusters, torch.full_like(clusters, 1 / self.width, dtype=dtype)
+        parts = 1 / self.sizes.clamp(min=1).to(dtype)
+        return clusters, parts[:, None].expand(-1, clusters.size(1), -1).gather(2, clusters)
+
+    def _filled(self, x: Tensor) -> Tensor:
+        """`x` (B, H, n, d) with zeros for places that no token needs, (B, H, s w, d)."""
+        missing = self.count * self.width - self.tokens
+        return F.pad(x, (0, 0, 0, missing)) if missing else x
 
 
 def largest_power_of_two(most: int) -> int:
@@ -77,8 +83,8 @@ def largest_power_of_two(most: int) -> int:
 
 @torch.no_grad()
 def _features(keys: Tensor, lengths: Tensor | None) -> Tensor:
-    """What keys differ in: their distance from the sentence's mean in the features in which they vary most, likewise
-    zero beyond its end."""
+    """The keys less their mean in the sentence, in the features in which they vary most, (B, H, n, f); zero beyond the
+    sentence's end, like the keys."""
     keys = keys.to(at_least_float32(keys.dtype))
     if lengths is None:
         keys = keys - keys.mean(2, keepdim=True)
@@ -99,37 +105,37 @@ def _halved(x: Tensor, lengths: Tensor | None, count: int) -> tuple[Tensor, Tens
     Args:
         x: (B, H, s w, f), zero beyond a sentence's end.
     """
-    batch, heads, slots, _ = x.shape
-    order = torch.arange(slots, device=x.device).expand(batch, heads, -1)
-    sizes = None if lengths is None else lengths[:, None]  # tokens of each group, (B, groups), its first slots
+    batch, heads, places, _ = x.shape
+    order = torch.arange(places, device=x.device).expand(batch, heads, -1)
+    sizes = None if lengths is None else lengths[:, None]  # tokens of each group, which come first in it
     groups = 1
     while groups < count:
         x = x.unflatten(2, (groups, -1))
-        feature = _widest(x, sizes).expand(-1, -1, -1, x.size(3), -1)
-        value = x.gather(4, feature).squeeze(4)
+        value = x.gather(4, _widest(x, sizes).expand(-1, -1, -1, x.size(3), -1)).squeeze(4)
         if sizes is None:
-            halves = value.argsort(3)
+            halves = value.argsort(dim=3, stable=True)  # which of equal tokens comes first is the same with padding
         else:
-            places = torch.arange(x.size(3), device=x.device)
-            value = value.masked_fill((places >= sizes[:, :, None])[:, None], torch.inf)
-            halves = value.argsort(dim=3, stable=True)  # what is missing stays behind all tokens
-            places, sizes = _apart(places, sizes)
-            halves = halves.gather(3, places[:, None].expand_as(halves))
-        halves = (halves + torch.arange(0, slots, slots // groups, device=x.device)[:, None]).flatten(2)
+            own = torch.arange(x.size(3), device=x.device)
+            value = value.masked_fill((own >= sizes[:, :, None])[:, None], torch.inf)
+            halves = value.argsort(dim=3, stable=True)
+            own, sizes = _split(own, sizes)
+            halves = halves.gather(3, own[:, None].expand_as(halves))
+        halves = (halves + torch.arange(0, places, places // groups, device=x.device)[:, None]).flatten(2)
         x, order, groups = _rows(x.flatten(2, 3), halves), order.gather(2, halves), 2 * groups
     return order, sizes
 
 
 def _widest(x: Tensor, sizes: Tensor | None) -> Tensor:
-    """The feature in which the tokens of a group vary most, (B, H, groups, 1, 1), for `x` (B, H, groups, slots, f)."""
+    """The feature in which the tokens of a group vary most, (B, H, groups, 1, 1), for `x` (B, H, groups, places, f)."""
     tokens = x.size(3) if sizes is None else sizes.clamp(min=1)[:, None, :, None]
     variance = x.square().sum(3) / tokens - (x.sum(3) / tokens).square()
     return variance.argmax(3)[..., None, None]
 
 
-def _apart(places: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor]:
-    """Parts groups whose tokens come first: which place of a group comes to each place of its halves, (B, groups,
-    slots), so that the tokens of a half come first, too; and the sizes of the halves."""
+def _split(places: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor]:
+    """Splits groups into two halves of nearly equal size, so that the tokens of a half come first in it, as those of a
+    group do: the place in the group from which each place of the halves is filled, (B, groups, places), and the sizes
+    of the halves."""
     half = places[: len(places) // 2]
     tokens = sizes[:, :, None]
     left = (tokens + 1) // 2

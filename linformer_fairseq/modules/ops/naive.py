@@ -63,7 +63,7 @@ def two_level_attention(
     return weights @ value, weights
 
 
-def clustered_attention(query: Tensor, key: Tensor, value: Tensor, clusters: int, features: int) -> Result:
+def key_cluster_attention(query: Tensor, key: Tensor, value: Tensor, clusters: int, features: int) -> Result:
     """Attends to the means of clusters of similar keys, weighted by their sizes.
 
     Args:

@@ -7,14 +7,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from linformer_fairseq.modules.ops.key_clusters import Clusters, largest_power_of_two
-from linformer_fairseq.modules.ops.precision import scores, softmax
+from linformer_fairseq.modules.ops.precision import at_least_float32, scores, softmax
 from linformer_fairseq.modules.projections import check_dims
 from linformer_fairseq.modules.registry import AttentionOptions, register_attention
 from linformer_fairseq.modules.source_attention import Source, SourceAttention
 
 
 class Means(NamedTuple):
-    """What B sentences have become, and the tokens that it comes from."""
+    """The mean key and value of each cluster of B sentences, and which tokens it has."""
 
     keys: Tensor
     """(B, H, s, d)."""
@@ -23,15 +23,17 @@ class Means(NamedTuple):
     biases: Tensor | None = None
     """Added to scores, (B, 1, 1, s); None where they are the same for all."""
     clusters: Tensor | None = None
-    """Of each token, (B, H, n); None where no weights will be asked for."""
-    shares: Tensor | None = None
-    """That of each token in its cluster, (B, H, n or more), 0 at padded positions; likewise."""
+    """The cluster of each token, (B, H, n); None where no weights will be asked for."""
+    parts: Tensor | None = None
+    """The part of its cluster that each token is, (B, H, n or more), 0 at padded positions; None likewise."""
     convolved: Tensor | None = None
     """What a convolution adds to the output of each head, (B, n, H, d)."""
 
 
-@register_attention("clustered", AttentionOptions, "means of clusters of similar keys, of which each head has its own")
-class ClusteredAttention(SourceAttention[Means]):
+@register_attention(
+    "key-clusters", AttentionOptions, "means of clusters of similar keys, of which each head has its own"
+)
+class KeyClusterAttention(SourceAttention[Means]):
     r"""Attention to the means of clusters of similar keys, a drop-in for fairseq's `MultiheadAttention` without
     parameters of its own.
 
@@ -63,31 +65,41 @@ class ClusteredAttention(SourceAttention[Means]):
         check_dims(projected_dim, max_positions)
         super().__init__(embed_dim, num_heads, *args, max_positions=max_positions, **options)
         self.projected_dim = projected_dim
+        self.clusters = largest_power_of_two(projected_dim)
 
     def extra_repr(self) -> str:
-        return f"k={self.projected_dim}, N={self.max_positions}"
+        return f"k={self.projected_dim}, clusters={self.clusters}, N={self.max_positions}"
 
     def compress(self, source: Source) -> Means:
-        heads, mask, n = self.heads(source, len(source.key)), source.padding_mask, len(source.key)
+        return self._means(source, weights=True)
+
+    def attend_without_memory(self, query: Tensor, source: Source) -> Tensor:
+        return self.attend_to(query, self._means(source, weights=False), need_weights=False, by_head=False)[0]
+
+    def _means(self, source: Source, weights: bool) -> Means:
+        """The means of a source; `weights` says whether those over tokens will be asked for."""
+        n, mask = len(source.key), source.padding_mask
+        heads = self.heads(source, n)
         keys, values = heads.keys.permute(1, 2, 0, 3), heads.values.permute(1, 2, 0, 3)
         lengths = None
         if mask is not None:
             lengths = source.lengths.clamp(min=1)
             beyond = (torch.arange(n, device=keys.device) >= lengths[:, None])[:, None, :, None]
             keys, values = keys.masked_fill(beyond, 0.0), values.masked_fill(beyond, 0.0)
-        found = Clusters(keys.detach(), lengths, largest_power_of_two(self.projected_dim))
+        found = Clusters(keys.detach(), lengths, self.clusters)
         means = found.means(keys), found.means(values), found.biases(keys.dtype)
         convolved = None if heads.convolved is None else heads.convolved.transpose(0, 1)
-        if mask is None:
+        if not weights:
             return Means(*means, convolved=convolved)
-        clusters, shares = found.of_tokens()
-        shares = F.pad(shares, (0, mask.size(1) - n)).masked_fill(mask[:, None], 0.0)
-        return Means(*means, clusters, shares, convolved)
+        assert mask is not None
+        clusters, parts = found.of_tokens(at_least_float32(keys.dtype))
+        parts = F.pad(parts, (0, mask.size(1) - n)).masked_fill(mask[:, None], 0.0)
+        return Means(*means, clusters, parts, convolved)
 
     def attend_to(
         self, query: Tensor, memory: Means, need_weights: bool, by_head: bool
     ) -> tuple[Tensor, Tensor | None]:
-        keys, values, biases, clusters, shares, convolved = memory
+        keys, values, biases, clusters, parts, convolved = memory
         if convolved is not None:
             padding = len(query) - convolved.size(1)  # beyond N
             convolved = F.pad(convolved.transpose(0, 1), (0, 0, 0, 0, 0, 0, 0, padding))
@@ -100,7 +112,7 @@ class ClusteredAttention(SourceAttention[Means]):
         probabilities = softmax(found if biases is None else found + biases)
         out = self.dropout_module(probabilities.type_as(values)) @ values
         assert clusters is not None
-        assert shares is not None
+        assert parts is not None
         of_tokens = probabilities.gather(3, clusters[:, :, None].expand(-1, -1, len(query), -1))
-        of_tokens = F.pad(of_tokens, (0, shares.size(2) - clusters.size(2))) * shares[:, :, None].to(of_tokens.dtype)
+        of_tokens = F.pad(of_tokens, (0, parts.size(2) - clusters.size(2))) * parts[:, :, None]
         return self.output(out, convolved), of_tokens.transpose(0, 1) if by_head else of_tokens.mean(1)

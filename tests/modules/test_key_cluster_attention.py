@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from linformer_fairseq.modules import ClusteredAttention
+from linformer_fairseq.modules import KeyClusterAttention
 from tests.reference import assert_same_gradients, make_attention, naive_attention, padding_mask
 from tests.steps import check_steps_of_cross_attention
 
@@ -26,7 +26,7 @@ def test_many_sizes_equal_the_naive_reference(
 ) -> None:
     """With more features of a head than are looked at, and fewer; none of them has a mean of 0."""
     place = "encoder_decoder_attention" if cross else "self_attention"
-    attention = make_attention("clustered", k=k, n=150, embed_dim=20, num_heads=heads, **{place: True})
+    attention = make_attention("key-clusters", k=k, n=150, embed_dim=20, num_heads=heads, **{place: True})
     n = max(lengths)
     key = (torch.randn(n, len(lengths), 20, dtype=torch.float64) + 1.0).requires_grad_()
     query = torch.randn(queries, len(lengths), 20, dtype=torch.float64, requires_grad=True) if cross else key
@@ -42,7 +42,7 @@ def test_many_sizes_equal_the_naive_reference(
 @pytest.mark.parametrize("lengths", [[16], [16, 3, 1], [9, 12]])
 def test_no_more_tokens_than_clusters_are_full_attention(lengths: list[int]) -> None:
     x = torch.randn(max(lengths), len(lengths), 8, dtype=torch.float64)
-    few, all_apart = (make_attention("clustered", k=k, n=128) for k in (16, 128))
+    few, all_apart = (make_attention("key-clusters", k=k, n=128) for k in (16, 128))
     all_apart.load_state_dict(few.state_dict())
     exact = make_attention("two-level", k=16, n=128, exact_below=100)
     exact.load_state_dict(few.state_dict())
@@ -60,12 +60,12 @@ def test_no_more_tokens_than_clusters_are_full_attention(lengths: list[int]) -> 
     hypotheses=st.integers(1, 3),
 )
 def test_steps_of_cross_attention_equal_one_pass(k: int, lengths: list[int], steps: list[int], hypotheses: int) -> None:
-    attention = make_attention("clustered", k=k, n=64, encoder_decoder_attention=True)
+    attention = make_attention("key-clusters", k=k, n=64, encoder_decoder_attention=True)
     check_steps_of_cross_attention(attention, lengths, steps, hypotheses)
 
 
 def test_padding_beyond_the_longest_sentence_and_a_convolution() -> None:
-    attention = make_attention("clustered", k=4, n=20, value_convolution=5)
+    attention = make_attention("key-clusters", k=4, n=20, value_convolution=5)
     x = torch.randn(30, 2, 8, dtype=torch.float64)
     mask = padding_mask([20, 7], 30)
     out, weights = attention(x, x, x, mask)
@@ -78,8 +78,8 @@ def test_padding_beyond_the_longest_sentence_and_a_convolution() -> None:
 
 
 def test_it_says_what_it_is() -> None:
-    attention = make_attention("clustered", k=5, n=20)
-    assert isinstance(attention, ClusteredAttention)
-    assert attention.extra_repr() == "k=5, N=20"
+    attention = make_attention("key-clusters", k=5, n=20)
+    assert isinstance(attention, KeyClusterAttention)
+    assert attention.extra_repr() == "k=5, clusters=4, N=20"
     with pytest.raises(ValueError, match="the projected dimension k = 30 is larger than the longest length N = 20"):
-        make_attention("clustered", k=30, n=20)
+        make_attention("key-clusters", k=30, n=20)
