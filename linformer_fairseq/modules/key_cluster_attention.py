@@ -24,10 +24,10 @@ class Means(NamedTuple):
     """Added to scores, (B, 1, 1, s); None where they are the same for all."""
     clusters: Tensor | None = None
     """The cluster of each token, (B, H, n); None where no weights will be asked for."""
-    parts: Tensor | None = None
-    """The part of its cluster that each token is, (B, H, n or more), 0 at padded positions; None likewise."""
+    fractions: Tensor | None = None
+    """The fraction of its cluster that each token is, (B, H, n or more), 0 at padded positions; None likewise."""
     convolved: Tensor | None = None
-    """What a convolution adds to the output of each head, (B, n, H, d)."""
+    """What a convolution adds to the output of each head, (B, T, H, d)."""
 
 
 @register_attention(
@@ -79,7 +79,7 @@ class KeyClusterAttention(SourceAttention[Means]):
     def _means(self, source: Source, weights: bool) -> Means:
         """The means of a source; `weights` says whether those over tokens will be asked for."""
         n, mask = len(source.key), source.padding_mask
-        heads = self.heads(source, n)
+        heads = self.heads(source, n if mask is None else mask.size(1))
         keys, values = heads.keys.permute(1, 2, 0, 3), heads.values.permute(1, 2, 0, 3)
         lengths = None
         if mask is not None:
@@ -92,17 +92,15 @@ class KeyClusterAttention(SourceAttention[Means]):
         if not weights:
             return Means(*means, convolved=convolved)
         assert mask is not None
-        clusters, parts = found.of_tokens(at_least_float32(keys.dtype))
-        parts = F.pad(parts, (0, mask.size(1) - n)).masked_fill(mask[:, None], 0.0)
-        return Means(*means, clusters, parts, convolved)
+        clusters, fractions = found.of_tokens(at_least_float32(keys.dtype))
+        fractions = F.pad(fractions, (0, mask.size(1) - n)).masked_fill(mask[:, None], 0.0)
+        return Means(*means, clusters, fractions, convolved)
 
     def attend_to(
         self, query: Tensor, memory: Means, need_weights: bool, by_head: bool
     ) -> tuple[Tensor, Tensor | None]:
-        keys, values, biases, clusters, parts, convolved = memory
-        if convolved is not None:
-            padding = len(query) - convolved.size(1)  # beyond N
-            convolved = F.pad(convolved.transpose(0, 1), (0, 0, 0, 0, 0, 0, 0, padding))
+        keys, values, biases, clusters, fractions, convolved = memory
+        convolved = None if convolved is None else convolved.transpose(0, 1)
         queries = self.queries(query)
         if not need_weights:
             dropout = self.dropout_probability
@@ -112,7 +110,7 @@ class KeyClusterAttention(SourceAttention[Means]):
         probabilities = softmax(found if biases is None else found + biases)
         out = self.dropout_module(probabilities.type_as(values)) @ values
         assert clusters is not None
-        assert parts is not None
+        assert fractions is not None
         of_tokens = probabilities.gather(3, clusters[:, :, None].expand(-1, -1, len(query), -1))
-        of_tokens = F.pad(of_tokens, (0, parts.size(2) - clusters.size(2))) * parts[:, :, None]
+        of_tokens = F.pad(of_tokens, (0, fractions.size(2) - clusters.size(2))) * fractions[:, :, None]
         return self.output(out, convolved), of_tokens.transpose(0, 1) if by_head else of_tokens.mean(1)

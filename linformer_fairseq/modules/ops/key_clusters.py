@@ -60,15 +60,15 @@ class Clusters:
         return (sizes / sizes.amax(1, keepdim=True)).log()[:, None, None].to(dtype)
 
     def of_tokens(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """The cluster of each token, (B, H, n), and the part of that cluster which the token is, 1 / m, likewise; both
-        are of no meaning beyond a sentence's end."""
+        """The cluster of each token, (B, H, n), and the fraction of it that the token is, 1 / m, likewise; both are of
+        no meaning beyond a sentence's end."""
         clusters = torch.arange(self.count, device=self.order.device).repeat_interleave(self.width)
         clusters = torch.empty_like(self.order).scatter(2, self.order, clusters.expand_as(self.order))
         clusters = clusters[:, :, : self.tokens]
         if self.sizes is None:
             return clusters, torch.full_like(clusters, 1 / self.width, dtype=dtype)
-        parts = 1 / self.sizes.clamp(min=1).to(dtype)
-        return clusters, parts[:, None].expand(-1, clusters.size(1), -1).gather(2, clusters)
+        fractions = 1 / self.sizes.clamp(min=1).to(dtype)
+        return clusters, fractions[:, None].expand(-1, clusters.size(1), -1).gather(2, clusters)
 
     def _filled(self, x: Tensor) -> Tensor:
         """`x` (B, H, n, d) with zeros for places that no token needs, (B, H, s w, d)."""
