@@ -37,15 +37,15 @@ class KeyClusterAttention(SourceAttention[Means]):
     r"""Attention to the means of clusters of similar keys, a drop-in for fairseq's `MultiheadAttention` without
     parameters of its own.
 
-    The n keys of a sentence are parted into s clusters, as even as can be, s being the largest power of two that is not
-    above k: halved along the feature in which they vary most, each half along its own, and so on, for each head by
-    itself. With the mean key and value of each cluster, and its size m:
+    The n keys of a sentence are split into s clusters of nearly equal size, s being the largest power of two that is
+    not above k: they are halved along the feature in which they vary most, each half along its own, and so on, for each
+    head by itself. With the mean key and value of each cluster, and its size m:
 
         out = softmax(Q K̄ᵀ / √d + log m) V̄
 
-    It costs O(T k) for T queries, and O(n log k) for the clusters. Where keys that are alike stand for each other,
-    queries lose little, wherever in the text the tokens are: at the same k, much less than with means of neighbours.
-    Sentences of up to s tokens get full attention. In a search the means of a sentence are made once, and kept.
+    It costs O(T k) for T queries, and O(n log k) for the clusters. A mean of keys that are alike stands for them well,
+    wherever in the text their tokens are. Sentences of up to s tokens get full attention. In a search the means of a
+    sentence are made once, and kept.
 
     Args:
         args, options: as `ProjectedAttention` and fairseq take them.

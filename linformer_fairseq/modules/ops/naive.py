@@ -82,7 +82,7 @@ def key_cluster_attention(query: Tensor, key: Tensor, value: Tensor, clusters: i
 
 
 def _halves(key: Tensor, tokens: Tensor, count: int) -> list[Tensor]:
-    """Parts tokens into a number of clusters, by halving them again and again."""
+    """Splits tokens into a number of clusters, by halving them again and again."""
     if count == 1:
         return [tokens]
     own = key[tokens]

@@ -63,7 +63,7 @@ def test_what_is_alike_is_together_wherever_it_is() -> None:
 
 
 @pytest.mark.parametrize("lengths", [None, [7, 12]])
-def test_keys_that_are_all_the_same_are_parted_too(lengths: list[int] | None) -> None:
+def test_keys_that_are_all_the_same_are_split_too(lengths: list[int] | None) -> None:
     keys = torch.ones(2, 1, 12, 4)
     for sentence, length in enumerate(lengths or []):
         keys[sentence, :, length:] = 0.0
