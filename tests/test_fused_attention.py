@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.autograd.function import FunctionCtx
 
 from linformer_fairseq.fused_attention import LONG, prefer_flash_attention, rounding_where_long
-from linformer_fairseq.recipe.worker import allow_rounded_factors
+from linformer_fairseq.recipe.precision import allow_rounded_factors
 
 VARIABLE = "TORCH_CUDNN_SDPA_DEPRIORITIZED"
 

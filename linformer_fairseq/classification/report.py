@@ -5,10 +5,10 @@ from pathlib import Path
 
 from linformer_fairseq.cli.files import write_text
 from linformer_fairseq.cli.progress import say
-from linformer_fairseq.recipe.merging import Found
+from linformer_fairseq.recipe.merging import RESULTS, Found
 
 from . import plots
-from .results import RESULTS, read_results
+from .results import read_results
 from .tables import label, models, quality, sets, trainings
 
 

@@ -24,7 +24,6 @@ from .scores import Classes, difference, scores
 from .sets import DEV, SPLITS, TEST, TextSet
 from .trainings import FineTuning
 
-RESULTS = "results.json"
 OWN = ("commands", "machines", "arms", "sets", "trainings")
 """What each machine's results have of their own, beside the differences; all else is the same."""
 

@@ -6,18 +6,19 @@ from linformer_fairseq.cli.files import write_json
 from linformer_fairseq.cli.processes import run_in_parallel
 from linformer_fairseq.recipe.course import run_training
 from linformer_fairseq.recipe.launch import Machines
+from linformer_fairseq.recipe.merging import RESULTS
 from linformer_fairseq.recipe.pipeline import make_writable
+from linformer_fairseq.recipe.precision import precision_arguments
 from linformer_fairseq.recipe.settings import DONE
 from linformer_fairseq.recipe.steps import locked
 from linformer_fairseq.recipe.study_settings import store
-from linformer_fairseq.recipe.worker import precision_arguments
 
 from .arguments import Study
 from .predict import store_predictions
 from .prepare import RUNS, SETS, prepare
 from .pretrained import Pretrained, find_pretrained
 from .report import write_report
-from .results import RESULTS, check_same, decisive, findings, planned_findings, read_results
+from .results import check_same, decisive, findings, planned_findings, read_results
 from .sets import read_sets
 from .trainings import FineTuning, check_flags, course, planned, store_start, training_arguments
 

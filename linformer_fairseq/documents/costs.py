@@ -25,8 +25,7 @@ from linformer_fairseq.cli.processes import die_with_parent, run_command
 from linformer_fairseq.cli.progress import say
 from linformer_fairseq.models.decoder import NO_LAYER
 from linformer_fairseq.quality.variants import Training, Variant
-from linformer_fairseq.recipe.settings import FAST_FP32, SIXTEEN_BITS, precision_of_steps
-from linformer_fairseq.recipe.worker import allow_rounded_factors
+from linformer_fairseq.recipe.precision import precision_of_steps, prepare_steps
 from linformer_fairseq.tasks.sentence_search import leave_attention_out
 from linformer_fairseq.trained import Trained, load_trained
 
@@ -124,13 +123,11 @@ def _train(length: int, trainings: Sequence[Training], study: Study) -> Iterator
     settings = study.settings.training
     device = torch.device("cpu" if settings.on_cpu else "cuda")
     torch.set_num_threads(study.threads)
-    if settings.precision == FAST_FP32:
-        allow_rounded_factors(settings.on_cpu)
+    precision = prepare_steps(settings.precision, settings.on_cpu)
     loaded = {
         variant.name: load_for_training(variant, checkpoint, length, study)
         for variant, checkpoint in _measured(trainings, study)
     }
-    precision = SIXTEEN_BITS.get(precision_of_steps(settings.precision, settings.on_cpu), torch.float32)
     trainers = {name: Trainer(own.model.to(device).train(), own.task, precision) for name, own in loaded.items()}
     words = next(iter(loaded.values())).task.source_dictionary
     tokens = max(settings.max_tokens, length)

@@ -10,7 +10,6 @@ from linformer_fairseq.recipe.merging import Found
 from .arms import FUSED, SENTENCES, START, TRANSFORMER
 from .translate import FORCED, Way
 
-RESULTS = "results.json"
 _INTERVAL = ("mean", "low", "high")
 
 

@@ -8,14 +8,14 @@ from linformer_fairseq.cli.files import write_text
 from linformer_fairseq.cli.progress import say
 from linformer_fairseq.cli.tables import UNKNOWN, table
 from linformer_fairseq.recipe.datasets.documents import GLOSSARIES
-from linformer_fairseq.recipe.merging import Found
+from linformer_fairseq.recipe.merging import RESULTS, Found
 
 from . import plots
 from .arms import ARMS, FUSED, START, for_length
 from .base_tables import beside_bases
 from .cells import number
 from .cost_tables import costs
-from .found import RESULTS, label
+from .found import label
 from .glossary_tables import glossary
 from .merge import read_results
 from .score_tables import by_length, by_position, completeness, quality

@@ -14,7 +14,7 @@ from linformer_fairseq.cli.progress import say
 from linformer_fairseq.quality.variants import Training
 from linformer_fairseq.recipe.flags import check_flags
 from linformer_fairseq.recipe.launch import Machines
-from linformer_fairseq.recipe.merging import Found
+from linformer_fairseq.recipe.merging import RESULTS, Found
 from linformer_fairseq.recipe.pipeline import make_writable
 from linformer_fairseq.recipe.steps import locked, make_link
 from linformer_fairseq.recipe.train import train
@@ -22,7 +22,6 @@ from linformer_fairseq.recipe.train import train
 from .arguments import Study, checkpoint_of
 from .arms import CONVERTED, SENTENCES, TRANSFORMER, conversion, following
 from .costs import measure_costs, read_costs
-from .found import RESULTS
 from .merge import check_same, read_results
 from .prepare import EXAMPLES, SHORT, prepare, source_tokens_per_target_token
 from .report import write_report

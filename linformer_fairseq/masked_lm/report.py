@@ -6,11 +6,11 @@ from pathlib import Path
 from linformer_fairseq.cli.files import write_text
 from linformer_fairseq.cli.progress import say
 from linformer_fairseq.cli.tables import UNKNOWN, table
-from linformer_fairseq.recipe.merging import Found
+from linformer_fairseq.recipe.merging import RESULTS, Found
 
 from . import plots
 from .arms import BASELINE
-from .results import RESULTS, SPECTRUM, read_results
+from .results import SPECTRUM, read_results
 from .tables import by_k, by_kind, by_length, by_sharing, costs, swapped
 from .trainings import MASKED
 

@@ -14,7 +14,7 @@ from linformer_fairseq.cli.machine import describe_machine
 from linformer_fairseq.modules.level_sizes import EXACT_BELOW
 from linformer_fairseq.recipe import logs, merging
 from linformer_fairseq.recipe.course import LOG
-from linformer_fairseq.recipe.merging import Found, check_costs, check_new, check_settings, joined, joined_costs
+from linformer_fairseq.recipe.merging import RESULTS, Found, check_new, check_settings, joined, joined_costs
 from linformer_fairseq.recipe.settings import DONE
 from linformer_fairseq.recipe.study_settings import flat
 
@@ -26,7 +26,6 @@ from .text import BIN, corpus_facts
 from .trainings import Training, planned
 from .validate import perplexity
 
-RESULTS = "results.json"
 SPECTRUM = "spectrum"
 
 
@@ -92,15 +91,13 @@ def check_same(path: Path, found: Found, other: Found) -> None:
     """Looks whether the results of a file are of the same study as `found`, which may not have all of its own yet.
 
     Raises:
-        UserError: they are not, have a training that is there already, other than a Transformer, or costs that were
-            measured in another way.
+        UserError: they are not, or have a training that is there already, other than a Transformer.
     """
     check_settings(path, found["settings"], other["settings"])
     if other["corpus"] != found["corpus"]:
         raise UserError(f"{path} is of another text, or of other subwords: leave it out.")
     known = [row for row in found["trainings"] if row["arm"] != BASELINE]  # which replacing attention needs
     check_new(path, known, other["trainings"], key_of, _said)
-    check_costs(path, found["costs"], other["costs"])
 
 
 def _said(row: Found) -> str:

@@ -9,16 +9,17 @@ from linformer_fairseq.cli.processes import run_command, run_in_parallel
 from linformer_fairseq.cli.progress import say
 from linformer_fairseq.recipe.course import run_training
 from linformer_fairseq.recipe.launch import Machines
+from linformer_fairseq.recipe.merging import RESULTS
 from linformer_fairseq.recipe.pipeline import make_writable
+from linformer_fairseq.recipe.precision import precision_arguments
 from linformer_fairseq.recipe.steps import locked, made_of
 from linformer_fairseq.recipe.study_settings import store
-from linformer_fairseq.recipe.worker import precision_arguments
 
 from .arguments import Study
 from .arms import BASELINE
 from .costs import measure_costs
 from .report import write_report
-from .results import RESULTS, SPECTRUM, check_same, decisive, findings, planned_findings, read_results
+from .results import SPECTRUM, check_same, decisive, findings, planned_findings, read_results
 from .swap import SWAPPED, swap_all
 from .text import BIN, PREPARED_FOLDERS, digests, find_files, prepare
 from .trainings import Training, check_flags, course, planned, training_arguments

@@ -22,8 +22,8 @@ from linformer_fairseq.modules.registry import CAUSAL_KINDS, KINDS, encoder_only
 from . import datasets
 from .datasets.base import Dataset
 from .length_timing import Lengths
+from .precision import PRECISIONS
 from .settings import (
-    PRECISIONS,
     SENTENCEPIECE,
     SUBWORD_NMT,
     Model,

@@ -7,6 +7,9 @@ from typing import Any, TypeVar
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.cli.files import read_json
 
+RESULTS = "results.json"
+"""The file of all that a study has found."""
+
 Found = dict[str, Any]
 """What a results.json holds, or an entry of it."""
 Value = TypeVar("Value")
@@ -81,22 +84,11 @@ def joined_costs(path: Path, own: Found | None, other: Found | None, key: Callab
     """
     if not own or not other:
         return own or other
-    check_costs(path, own, other)
-    machines = joined(own["machines"], other["machines"])
-    return {**own, "machines": machines, "rows": joined(own["rows"], other["rows"], key)}
-
-
-def check_costs(path: Path, own: Found | None, other: Found | None) -> None:
-    """Looks whether the costs of a file were measured in the same way, if both are there.
-
-    Raises:
-        UserError: naming the first difference.
-    """
-    if not own or not other:
-        return
     for name in sorted(own["asked"].keys() | other["asked"].keys()):
         if own["asked"].get(name) != other["asked"].get(name):
             raise UserError(
                 f"{path} has costs that were measured in another way, {name.replace('_', ' ')} "
                 f"{other['asked'].get(name)!r} and not {own['asked'].get(name)!r}: leave it out."
             )
+    machines = joined(own["machines"], other["machines"])
+    return {**own, "machines": machines, "rows": joined(own["rows"], other["rows"], key)}

@@ -14,6 +14,7 @@ from .evaluate import evaluate
 from .flags import check_flags
 from .launch import Machines, machines_from, update_freq
 from .length_timing import measure_lengths
+from .precision import precision_arguments
 from .prepare import check_lengths, prepare, prepared
 from .report import write_report
 from .report_text import summary
@@ -21,7 +22,6 @@ from .rows import finished_models
 from .settings import store_settings
 from .steps import locked
 from .train import train, trained
-from .worker import precision_arguments
 
 
 def run(run: Run) -> None:

@@ -24,10 +24,6 @@ DONE = "train.json"  # in the folder of a model that has been trained to its end
 POSITION_FLAGS = ("--max-source-positions", "--max-target-positions")
 FAIRSEQ_MAX_POSITIONS = 1024  # fairseq's default for both
 PREPARED_FOLDERS = ("bin", "bpe", "tok", "raw")  # each is made of the next
-FAST_FP32 = "fast-fp32"
-PRECISIONS = ("fp32", FAST_FP32, "fp16", "amp", "bf16")
-SIXTEEN_BITS = {"fp16": torch.float16, "amp": torch.float16, "bf16": torch.bfloat16}
-"""What a GPU computes in, where that is not float32."""
 SENTENCEPIECE = "sentencepiece"
 SUBWORD_NMT = "subword-nmt"
 
@@ -61,11 +57,6 @@ class Text:
 def on_cpu(train_args: Sequence[str]) -> bool:
     """Returns whether fairseq-train runs without a GPU: told so by these arguments, or as there is none."""
     return "--cpu" in train_args or not torch.cuda.is_available()
-
-
-def precision_of_steps(precision: str, cpu: bool) -> str:
-    """Returns the precision in which single training steps are measured, on a CPU never in 16 bits."""
-    return "fp32" if cpu and precision in SIXTEEN_BITS else precision
 
 
 @dataclass(frozen=True)

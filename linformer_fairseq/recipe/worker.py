@@ -5,7 +5,6 @@ it does). This is `fairseq-train` that trains one model with `--world-size` proc
 starts it.
 """
 
-import inspect
 import logging
 import os
 import shutil
@@ -16,17 +15,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import distributed
 
 from linformer_fairseq.cli.arguments import Parser, count
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.cli.files import replacing
 from linformer_fairseq.cli.processes import die_with_parent
-from linformer_fairseq.fused_attention import rounding_where_long
 
 from .launch import LAUNCHER
-from .settings import FAST_FP32, PRECISIONS
+from .precision import FAST_FP32, PRECISIONS, allow_rounded_factors, precision_arguments
 
 TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 """The environment variables that torchrun sets for every process that it starts."""
@@ -160,23 +157,6 @@ def distributed_arguments(world_size: int, environment: Mapping[str, str], cpu: 
         *("--distributed-init-method", "env://", "--distributed-no-spawn", "--device-id", environment["LOCAL_RANK"]),
         *(("--distributed-backend", "gloo", "--ddp-backend", "legacy_ddp") if cpu else ()),
     ]
-
-
-def precision_arguments(precision: str, cpu: bool) -> list[str]:
-    """Returns the flag of `fairseq-train` for a precision, if there is one; half precision on the CPU is refused."""
-    if precision not in ("fp16", "amp"):
-        return []
-    if cpu:
-        raise UserError(f"--precision {precision} needs a GPU: train with fp32 or bf16 on the CPU.")
-    return [f"--{precision}"]
-
-
-def allow_rounded_factors(cpu: bool) -> None:
-    """Lets torch round the factors of float32 products, to TensorFloat-32 on a GPU and to bfloat16 on a CPU that has
-    units for it; sums stay in float32."""
-    torch.set_float32_matmul_precision("medium" if cpu else "high")
-    if cpu:
-        F.scaled_dot_product_attention = rounding_where_long(inspect.unwrap(F.scaled_dot_product_attention))
 
 
 def check_together(world_size: int, configured: int, arguments: Sequence[str]) -> None:

@@ -17,7 +17,7 @@ from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.models.loading import projection_weights
 from linformer_fairseq.recipe import worker
 from linformer_fairseq.recipe.launch import WORKER, Machines, train_command
-from linformer_fairseq.recipe.settings import PRECISIONS
+from linformer_fairseq.recipe.precision import PRECISIONS
 from tests.fairseq_commands import (
     ALL_PLACES,
     ROOT,

@@ -121,7 +121,9 @@ def _halved(x: Tensor, lengths: Tensor | None, count: int) -> tuple[Tensor, Tens
             own, sizes = _split(own, sizes)
             halves = halves.gather(3, own[:, None].expand_as(halves))
         halves = (halves + torch.arange(0, places, places // groups, device=x.device)[:, None]).flatten(2)
-        x, order, groups = _rows(x.flatten(2, 3), halves), order.gather(2, halves), 2 * groups
+        order, groups = order.gather(2, halves), 2 * groups
+        if groups < count:
+            x = _rows(x.flatten(2, 3), halves)
     return order, sizes
 
 
