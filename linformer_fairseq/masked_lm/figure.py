@@ -5,7 +5,7 @@ from typing import Any
 
 from linformer_fairseq.recipe.merging import Found
 
-from .arms import BASELINE, EVERY_LENGTH, LINFORMER
+from .arms import BASELINE, LINFORMER
 from .trainings import SHARING
 
 Panel = dict[str, tuple[bool, list[tuple[float, float]]]]
@@ -16,41 +16,38 @@ def curves(found: Found) -> dict[str, Panel]:
     """Returns the panels of the figure by title, of the first seed; one that compares nothing is left out."""
     rows = first_seeds(found["trainings"])
     lengths = sorted({row["length"] for row in rows})
-    panels: dict[str, Panel] = {}
-    if not lengths:
-        return panels
     k = found["k"]
-    usual = [row for row in rows if row["k"] in (0, k) and row["sharing"] in ("", SHARING)]
-    panels[f"all kinds, n = {lengths[0]:,}, k = {k}"] = _lines(
-        [row for row in usual if row["length"] == lengths[0]], lambda row: _label(found, row)
-    )
+    panels: dict[str, Panel] = {}
+
+    def add(title: str, rows: Sequence[Found], name: Callable[[Found], str]) -> None:
+        if len(rows) > 1:
+            lines = {name(row): (row["arm"] == BASELINE, [tuple(point) for point in row["curve"]]) for row in rows}
+            panels[title] = lines
+
+    def label(row: Found) -> str:
+        return str(found["arms"][row["arm"]]["label"])
+
+    for length in lengths:
+        usual = [row for row in rows if row["k"] in (0, k) and row["sharing"] in ("", SHARING)]
+        add(f"kinds, n = {length:,}, k = {k}", [row for row in usual if row["length"] == length], label)
     for length in lengths[:2]:
-        own = [
-            row
-            for row in rows
-            if row["length"] == length
-            and (row["arm"] == BASELINE or (row["arm"] == LINFORMER and row["sharing"] == SHARING))
-        ]
-        panels[f"Linformer's k, n = {length:,}"] = _lines(own, lambda row: f"{_label(found, row)}{_k(row)}")
-    shared = [
-        row
-        for row in rows
-        if row["length"] == lengths[0] and (row["arm"] == BASELINE or (row["arm"] == LINFORMER and row["k"] == k))
-    ]
-    panels[f"who shares a projection, n = {lengths[0]:,}, k = {k}"] = _lines(
-        shared, lambda row: f"{_label(found, row)}{', ' * bool(row['sharing'])}{row['sharing']}"
-    )
-    if len(lengths) > 1:
-        panels[f"length, k = {k}"] = _lines(
-            [row for row in usual if row["arm"] in EVERY_LENGTH],
-            lambda row: f"{_label(found, row)}, n = {row['length']:,}",
-        )
-    return {title: lines for title, lines in panels.items() if _compares(lines)}
+        baseline, linformers = _of_linformer(rows, length)
+        own = sorted((row for row in linformers if row["sharing"] == SHARING), key=lambda row: row["k"])
+        if len(own) > 1:
+            add(f"Linformer's k, n = {length:,}", [*baseline, *own], lambda row: f"{label(row)}{_k(row)}")
+    for length in lengths[:1]:
+        baseline, linformers = _of_linformer(rows, length)
+        own = [row for row in linformers if row["k"] == k]
+        if len(own) > 1:
+            title = f"who shares a projection, n = {length:,}, k = {k}"
+            add(title, [*baseline, *own], lambda row: ", ".join(filter(None, (label(row), row["sharing"]))))
+    return panels
 
 
-def _compares(lines: Panel) -> bool:
-    """Returns whether a panel has several lines beside the Transformer's."""
-    return sum(not is_baseline for is_baseline, _ in lines.values()) > 1
+def _of_linformer(rows: Sequence[Found], length: int) -> tuple[list[Found], list[Found]]:
+    """Returns the Transformer's and Linformer's rows of a length."""
+    here = [row for row in rows if row["length"] == length]
+    return [row for row in here if row["arm"] == BASELINE], [row for row in here if row["arm"] == LINFORMER]
 
 
 def first_seeds(rows: Sequence[Found]) -> list[Found]:
@@ -59,14 +56,6 @@ def first_seeds(rows: Sequence[Found]) -> list[Found]:
     for row in sorted(rows, key=lambda row: row["seed"]):
         seeds.setdefault((row["arm"], row["length"], row["k"], row["sharing"]), row)
     return [row for row in rows if row in seeds.values()]
-
-
-def _lines(rows: Sequence[Found], name: Callable[[Found], str]) -> Panel:
-    return {name(row): (row["arm"] == BASELINE, [tuple(point) for point in row["curve"]]) for row in rows}
-
-
-def _label(found: Found, row: Found) -> str:
-    return str(found["arms"][row["arm"]]["label"])
 
 
 def _k(row: Found) -> str:

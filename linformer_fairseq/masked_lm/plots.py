@@ -4,10 +4,11 @@ from collections.abc import Mapping
 from itertools import cycle
 from pathlib import Path
 
+from matplotlib import colormaps
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 
-from linformer_fairseq.benchmark.plots import COLOURS, MARKERS, Panel, Style, draw
+from linformer_fairseq.benchmark.plots import MARKERS, Panel, Style, draw
 from linformer_fairseq.cli.figures import BASELINE_STYLE, logarithmic, save
 from linformer_fairseq.recipe.merging import Found
 
@@ -16,7 +17,7 @@ from .figure import Panel as Curves
 from .figure import curves
 
 CURVES, COSTS = "curves.png", "costs.png"
-_FULL = {"color": "black"}
+_COLOURS = colormaps["tab10"].colors
 _SKIPPED = 0.02
 """The share of a training's first updates that is left out of the picture: perplexity falls steeply there."""
 
@@ -46,9 +47,9 @@ def _draw_curves(panels: Mapping[str, Curves], path: Path) -> None:
 
 
 def _panel(axes: Axes, title: str, lines: Curves) -> None:
-    colours, dashes = cycle(COLOURS[::2]), cycle((BASELINE_STYLE["linestyle"], ":", "-."))
+    colours = cycle(_COLOURS)
     for name, (is_baseline, curve) in lines.items():
-        style = {**_FULL, "linestyle": next(dashes)} if is_baseline else {"color": next(colours)}
+        style = BASELINE_STYLE if is_baseline else {"color": next(colours)}
         last = max((update for update, _ in curve), default=0)
         points = [(update, level) for update, level in curve if update >= _SKIPPED * last]
         axes.plot([update for update, _ in points], [level for _, level in points], label=name, **style)
@@ -71,7 +72,7 @@ def _costs(found: Found, path: Path) -> None:
     others = [label for name, label in labels.items() if name != BASELINE]
     styles: dict[str, Style] = {
         name: {"marker": marker, "color": colour}
-        for name, marker, colour in zip(others, cycle(MARKERS), cycle(COLOURS[::2]), strict=False)
+        for name, marker, colour in zip(others, cycle(MARKERS), cycle(_COLOURS), strict=False)
     }
     if BASELINE in labels:
         styles = {labels[BASELINE]: {"marker": "^", **BASELINE_STYLE}, **styles}
