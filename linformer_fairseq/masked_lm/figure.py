@@ -27,8 +27,8 @@ def curves(found: Found) -> dict[str, Panel]:
     def label(row: Found) -> str:
         return str(found["arms"][row["arm"]]["label"])
 
+    usual = [row for row in rows if row["k"] in (0, k) and row["sharing"] in ("", SHARING)]
     for length in lengths:
-        usual = [row for row in rows if row["k"] in (0, k) and row["sharing"] in ("", SHARING)]
         add(f"kinds, n = {length:,}, k = {k}", [row for row in usual if row["length"] == length], label)
     for length in lengths[:2]:
         baseline, linformers = _of_linformer(rows, length)
