@@ -117,9 +117,8 @@ def trainings(found: Found) -> list[str]:
     for name in found["sets"]:
         for arm in found["arms"]:
             for row in rows_of(found, name, arm):
-                best = max(row["curve"], key=lambda point: (point[1], point[0]))[
-                    0
-                ]  # of equal ones fairseq keeps the last
+                # Of equally good ones fairseq keeps the last.
+                best = max(row["curve"], key=lambda point: (point[1], point[0]))[0]
                 lines.append(
                     [
                         label(found, arm),
