@@ -81,8 +81,8 @@ def find_pretrained(folder: Path, arms: Sequence[str], length: int | None, k: in
         raise UserError(f"{folder} has no finished model: run the study of masked language models first.")
     if length is not None and length not in lengths:
         raise UserError(
-            f"{folder} has no model of {length} tokens: choose --length of {', '.join(map(str, sorted(lengths)))}, or "
-            "pretrain one."
+            f"{folder} has no model of {length} tokens: choose --length from {', '.join(map(str, sorted(lengths)))}, "
+            "or pretrain one."
         )
     length, k = length or min(lengths), k or stored["k"]
     models = {name: _pretrainings(folder, arm, length, k) for name, arm in ARMS.items()}
@@ -90,7 +90,7 @@ def find_pretrained(folder: Path, arms: Sequence[str], length: int | None, k: in
     missing = [name for name in arms if not models[name]]
     if missing or not there:
         which = f"model {missing[0]}" if missing else "model"
-        other = f"--arms of {', '.join(there)}" if there else "another --k"
+        other = f"--arms from {', '.join(there)}" if there else "another --k"
         raise UserError(
             f"{folder} has no finished {which} of {length} tokens with k = {k}: choose {other}, or pretrain it."
         )
@@ -105,7 +105,7 @@ def find_pretrained(folder: Path, arms: Sequence[str], length: int | None, k: in
 def _pretrainings(folder: Path, arm: Arm, length: int, k: int) -> list[Training]:
     """Returns the finished pretrainings of an arm by seed."""
     own = (arm, length, k if arm.uses_k else 0, SHARING if arm.name == LINFORMER else "")
-    runs = Training(*own, seed=0, out=folder).folder.parent.glob("seed-*")
+    runs = Training(*own, seed=0, out=folder).folder.parent.glob("seed-*[0-9]")
     seeds = sorted(int(path.name.removeprefix("seed-")) for path in runs)
     every = (Training(*own, seed=seed, out=folder) for seed in seeds)
     return [model for model in every if (model.folder / DONE).is_file() and model.checkpoint.is_file()]

@@ -63,7 +63,9 @@ def read_sets(data: Path, names: Sequence[str]) -> list[TextSet]:
         UserError: no such folder or set, or a set that cannot be classified.
     """
     if not data.is_dir():
-        raise UserError(f"--data {data} is no folder: name one with train, dev and test as .tsv, or one of such sets.")
+        raise UserError(
+            f"--data {data} is not a folder: name one with train, dev and test as .tsv, or one of such sets."
+        )
     if _find(data, TRAIN):
         found = {data.resolve().name: data}
     else:
@@ -72,7 +74,7 @@ def read_sets(data: Path, names: Sequence[str]) -> list[TextSet]:
         raise UserError(f"{data} has neither train.tsv nor folders with one: name a folder of labelled texts.")
     for name in names:
         if name not in found:
-            raise UserError(f"--sets {name} is not in {data}: choose of {', '.join(found)}.")
+            raise UserError(f"--sets {name} is not in {data}: choose from {', '.join(found)}.")
     return [_read_set(name, found[name]) for name in names or found]
 
 

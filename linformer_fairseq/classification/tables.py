@@ -1,9 +1,8 @@
 """The report's tables."""
 
 import statistics
-from collections.abc import Sequence
 
-from linformer_fairseq.cli.tables import UNKNOWN, table, with_interval
+from linformer_fairseq.cli.tables import UNKNOWN, table, with_deviation, with_interval
 from linformer_fairseq.recipe.merging import Found
 
 from .arguments import ACCURACY, METRICS
@@ -27,7 +26,8 @@ def quality(found: Found) -> list[str]:
     parts = [
         "## Accuracy",
         "Texts of the test set that are classified as they are labelled, in per cent: mean and standard deviation over "
-        "seeds (Wang et al., 2020, Table 2).",
+        "seeds (Wang et al., 2020, Table 2). Where a model was pretrained with several seeds, too, theirs is in it "
+        "(Trainings, below).",
         _means(found, TEST, ACCURACY),
         *_differences(found),
         "The dev set, on which the best epoch of each training was chosen:",
@@ -56,15 +56,8 @@ def _means(found: Found, split: str, metric: str) -> str:
     for arm in found["arms"]:
         values = [[row[split][metric] for row in rows_of(found, name, arm)] for name in sets]
         mean = [f"{statistics.mean(map(statistics.mean, values)):.2f}" if all(values) else UNKNOWN] * several
-        lines.append([label(found, arm), *map(_with_deviation, values), *mean])
+        lines.append([label(found, arm), *map(with_deviation, values), *mean])
     return table(["Model", *sets, *["Mean"] * several], lines)
-
-
-def _with_deviation(values: Sequence[float]) -> str:
-    if not values:
-        return UNKNOWN
-    deviation = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""
-    return f"{statistics.mean(values):.2f}{deviation}"
 
 
 def _differences(found: Found) -> list[str]:

@@ -16,7 +16,7 @@ from linformer_fairseq.modules.value_convolution import check_width
 from linformer_fairseq.recipe.precision import PRECISIONS
 from linformer_fairseq.recipe.settings import on_cpu
 
-from .arms import ARMS, Arm
+from .arms import ARMS, LINFORMER, Arm
 
 SIZES = {"layers": "layers", "dim": "embed-dim", "ffn_dim": "ffn-embed-dim", "heads": "attention-heads"}
 """The options of a model's size, and what they are called after `--encoder-` in fairseq."""
@@ -89,7 +89,7 @@ def names_of(known: Sequence[str], what: str) -> Callable[[str], list[str]]:
         names = [name.strip() for name in text.split(",")]
         for name in names:
             if name not in known:
-                raise argparse.ArgumentTypeError(f"{name!r} is not {what}: choose of {', '.join(known)}")
+                raise argparse.ArgumentTypeError(f"{name!r} is not {what}: choose from {', '.join(known)}")
         return [name for name in known if name in names]
 
     return convert
@@ -232,9 +232,10 @@ def parse(argv: Sequence[str]) -> Study:
     longest = max(args["lengths"])
     if longest > settings.max_tokens:
         raise UserError(f"--max-tokens {settings.max_tokens} holds no block of {longest} tokens: give more.")
-    for k in (args["k"], *args["ks"]):
-        if k > min(args["lengths"]):
-            raise UserError(f"k = {k} is larger than the {min(args['lengths'])} tokens of --lengths: choose k <= n.")
+    shortest = min(args["lengths"])
+    for name, ks in (("--k", [args["k"]]), ("--ks", args["ks"] if LINFORMER in args["arms"] else [])):
+        if max(ks, default=0) > shortest:
+            raise UserError(f"{name} {max(ks)} is more than the {shortest} tokens of --lengths: choose k <= n.")
     return Study(
         command=shlex.join(["python", "-m", "linformer_fairseq.masked_lm", *argv]),
         settings=settings,

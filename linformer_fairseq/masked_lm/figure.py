@@ -39,7 +39,7 @@ def curves(found: Found) -> dict[str, Panel]:
         baseline, linformers = _of_linformer(rows, length)
         own = [row for row in linformers if row["k"] == k]
         if len(own) > 1:
-            title = f"who shares a projection, n = {length:,}, k = {k}"
+            title = f"sharing, n = {length:,}, k = {k}"
             add(title, [*baseline, *own], lambda row: ", ".join(filter(None, (label(row), row["sharing"]))))
     return panels
 

@@ -110,9 +110,9 @@ def _spectra(found: Found, out: Path) -> list[str]:
         "Tokens",
         "Rank",
         "Cumulative singular values at that rank",
-        "Of the lowest head",
+        "Lowest head",
         f"Rank for {energy:.0%} of the energy",
-        "Of the highest head",
+        "Highest head",
     ]
     pictures = [
         f"![Cumulative singular values, {row['length']:,} tokens]({picture})"
@@ -145,13 +145,20 @@ def _trainings(found: Found) -> list[str]:
             str(row["seed"]),
             f"{row['parameters']:,}",
             f"{row['perplexity']:.2f}",
+            f"{_best(row):,}",
             f"{row['seconds'] / 60:,.0f}" if row["seconds"] else UNKNOWN,
             f"{row['jobs']} × {row['threads']}",
         ]
         for row in found["trainings"]
     ]
-    headers = ["Model", "n", "k", "Sharing", "Seed", "Parameters", "Perplexity", "Minutes", "Trainings × threads"]
-    return ["## Trainings", table(headers, rows)]
+    headers = ["Model", "n", "k", "Sharing", "Seed", "Parameters", "Perplexity", "Best", "Minutes", "Jobs × threads"]
+    text = "Best is the update whose checkpoint counts. Minutes are those of training, without validation and saving."
+    return ["## Trainings", text, table(headers, rows)]
+
+
+def _best(row: Found) -> int:
+    """Returns the update after which perplexity was lowest; of equal ones the last, as fairseq does."""
+    return int(min(row["curve"], key=lambda point: (point[1], -point[0]))[0])
 
 
 def _commands(found: Found) -> list[str]:

@@ -16,7 +16,7 @@ from linformer_fairseq.recipe import logs, merging
 from linformer_fairseq.recipe.course import LOG
 from linformer_fairseq.recipe.merging import RESULTS, Found, check_new, check_settings, joined, joined_costs
 from linformer_fairseq.recipe.settings import DONE
-from linformer_fairseq.recipe.study_settings import flat
+from linformer_fairseq.recipe.study_settings import change, flat
 
 from .arguments import Settings, Study
 from .arms import ARMS, BASELINE, Arm
@@ -27,14 +27,22 @@ from .trainings import Training, planned
 from .validate import perplexity
 
 SPECTRUM = "spectrum"
+_TEXT = "text sha256"
 
 
 def decisive(study: Study, digests: dict[str, dict[str, str]]) -> Found:
     """Returns what decides the models of a study, whatever their attention, length and seed."""
     settings = {name: value for name, value in asdict(study.settings).items() if name != "valid"}
     texts = json.dumps(digests, sort_keys=True).encode()
-    every = {**settings, "k": study.k, "text sha256": hashlib.sha256(texts).hexdigest()}
+    every = {**settings, "k": study.k, _TEXT: hashlib.sha256(texts).hexdigest()}
     return {name: list(value) if isinstance(value, tuple) else value for name, value in flat("", every)}
+
+
+def changed_setting(name: str, before: Found, now: Found) -> str:
+    """Returns how what `decisive` returned has changed, and what to do about it."""
+    if name == _TEXT:
+        return "other texts, or another split of them: all models need the same, so put the former files back"
+    return change(name, before, now)
 
 
 def planned_findings(trainings: Sequence[Training], study: Study, settings: Found) -> Found:
@@ -163,7 +171,7 @@ def _spectra(study: Study) -> list[Found]:
     """Returns, for every Transformer whose maps were analysed, the mean share that the largest k singular values have,
     and the mean rank that holds an energy, over layers and heads."""
     found = []
-    for path in sorted(study.out.glob(f"{SPECTRUM}/n*/{RESULTS}"), key=lambda path: int(path.parent.name[1:])):
+    for path in sorted(study.out.glob(f"{SPECTRUM}/n*[0-9]/{RESULTS}"), key=lambda path: int(path.parent.name[1:])):
         own = read_json(path)
         (spectrum,) = own["spectra"]
         heads = [head for layer in spectrum["cumulative"] for head in layer]

@@ -19,7 +19,7 @@ from .arguments import Study
 from .arms import BASELINE
 from .costs import measure_costs
 from .report import write_report
-from .results import SPECTRUM, check_same, decisive, findings, planned_findings, read_results
+from .results import SPECTRUM, changed_setting, check_same, decisive, findings, planned_findings, read_results
 from .swap import SWAPPED, swap_all
 from .text import BIN, PREPARED_FOLDERS, digests, find_files, prepare
 from .trainings import Training, check_flags, course, planned, training_arguments
@@ -45,7 +45,7 @@ def run(study: Study) -> None:
     make_writable(study.out)
     with locked(study.out) as lock:
         settings = decisive(study, digests(files))
-        store(study.out, settings, (SPECTRUM, SWAPPED, *PREPARED_FOLDERS), models="runs/*/*")
+        store(study.out, settings, (SPECTRUM, SWAPPED, *PREPARED_FOLDERS), changed_setting, models="runs/*/*")
         prepare(files, study.settings.vocabulary, study.out, study.threads * study.jobs, lock)
     for path, other in others.items():
         check_same(path, planned_findings(trainings, study, settings), other)

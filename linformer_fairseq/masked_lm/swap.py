@@ -75,8 +75,8 @@ def swaps(study: Study) -> list[Swap]:
 def swap_all(study: Study) -> None:
     """Makes, trains and validates all that is not there yet."""
     wanted = swaps(study)
-    for own in wanted:
-        made_of(own.folder.parent, own.trained.checkpoint)
+    for folder, checkpoint in dict.fromkeys((own.folder.parent, own.trained.checkpoint) for own in wanted):
+        made_of(folder, checkpoint)
     run_in_parallel([partial(_convert, own, study) for own in _once(wanted)], study.jobs)
     run_in_parallel([partial(_train_and_validate, own, study) for own in wanted], study.jobs)
 

@@ -1,12 +1,12 @@
 """The report's tables."""
 
-import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from linformer_fairseq.cli.tables import UNKNOWN, table
+from linformer_fairseq.cli.tables import UNKNOWN, table, with_deviation
 from linformer_fairseq.recipe.merging import Found
 
 from .arms import ARMS, BASELINE, LINFORMER, OWN_CONVOLUTION
+from .figure import first_seeds
 from .trainings import SHARING
 
 
@@ -18,70 +18,85 @@ def label(found: Found, arm: str) -> str:
 def by_kind(found: Found) -> list[str]:
     """Returns the section that compares all kinds of attention, at the first length."""
     first = _lengths(found)[0]
-    rows = [row for row in _usual(found) if row["length"] == first]
+    rows = [row for row in _usual(found["trainings"], found["k"]) if row["length"] == first]
+    seeds = sorted({row["seed"] for row in rows})
+    shared = seeds[:1] if len(seeds) > 1 else []  # the one that models with a single seed have, too
     costs = {row["arm"]: row for row in (found["costs"] or {"rows": []})["rows"] if row["length"] == first}
     measured = [("tokens_per_second", "Tokens per second", 1.0), ("peak_bytes", "Memory, MB", 1e-6)] if costs else []
     lines = []
     for arm in dict.fromkeys(row["arm"] for row in rows):
         own = [row for row in rows if row["arm"] == arm]
-        cells = [_cost(costs.get(arm), name, unit) for name, _, unit in measured]
         lines.append(
-            [label(found, arm), _mean([row["perplexity"] for row in own]), _ratio(found, own), str(len(own)), *cells]
+            [
+                label(found, arm),
+                with_deviation(_perplexities(own)),
+                _difference(found, own),
+                str(len(own)),
+                *(with_deviation(_perplexities(row for row in own if row["seed"] == seed)) for seed in shared),
+                *(_cost(costs.get(arm), name, unit) for name, _, unit in measured),
+            ]
         )
     told = (
         " Speed and memory are those of training (below); brackets hold multiples of the Transformer's."
         if costs
         else ""
     )
+    headers = ["Model", "Perplexity", "From the Transformer's", "Seeds", *(f"Seed {seed} alone" for seed in shared)]
     return [
         "## Perplexity",
-        f"Blocks of {first:,} tokens, k = {found['k']}: mean and standard deviation over seeds; and how far a model is "
-        "from the Transformer, over the seeds that both have. What is less than the deviation of the seeds tells "
-        f"nothing.{told}",
-        table(["Model", "Perplexity", "From the Transformer's", "Seeds", *(title for _, title, _ in measured)], lines),
+        f"Blocks of {first:,} tokens, k = {found['k']}: mean and standard deviation over seeds, of the perplexity and "
+        "of the difference from the Transformer of the same seed. A difference within its deviation means nothing, and "
+        f"models with fewer seeds than others are to be compared by the seed that all have.{told}",
+        table([*headers, *(title for _, title, _ in measured)], lines),
     ]
 
 
 def by_k(found: Found) -> list[str]:
     """Returns the section on Linformer's projected dimension, at each length that has several."""
-    rows = [row for row in _of(found, LINFORMER) if row["sharing"] == SHARING]
+    every = first_seeds(found["trainings"])
+    rows = [row for row in _of(every, LINFORMER) if row["sharing"] == SHARING]
     lengths = [n for n in _lengths(found) if len({row["k"] for row in rows if row["length"] == n}) > 1]
     if not lengths:
         return []
     ks = sorted({row["k"] for row in rows if row["length"] in lengths})
     headers = ["", *(f"n = {length:,}" for length in lengths)]
-    lines = [["Transformer", *(_cell(found, [r for r in _of(found, BASELINE) if r["length"] == n]) for n in lengths)]]
+    transformers = _of(every, BASELINE)
+    lines = [["Transformer", *(_cell(found, _at(transformers, length)) for length in lengths)]]
     for k in ks:
-        own = [[row for row in rows if (row["length"], row["k"]) == (length, k)] for length in lengths]
-        lines.append([f"Linformer, k = {k}", *(_cell(found, cell) for cell in own)])
-    return ["## Projected dimension", "As in the paper's Figure 3 (a) and (b).", table(headers, lines)]
+        own = [row for row in rows if row["k"] == k]
+        lines.append([f"Linformer, k = {k}", *(_cell(found, _at(own, length)) for length in lengths)])
+    text = "As in the paper's Figure 3 (a) and (b), with the first seed of every model."
+    return ["## Projected dimension", text, table(headers, lines)]
 
 
 def by_sharing(found: Found) -> list[str]:
     """Returns the section on who shares a projection of Linformer."""
     first = _lengths(found)[0]
-    rows = [row for row in _of(found, LINFORMER) if (row["length"], row["k"]) == (first, found["k"])]
-    sharings = dict.fromkeys(row["sharing"] for row in rows)
-    if len(sharings) < 2:
+    every = _at(first_seeds(found["trainings"]), first)
+    rows = [row for row in _of(every, LINFORMER) if row["k"] == found["k"]]
+    if len(rows) < 2:
         return []
-    lines = [["Transformer", *_columns(found, [row for row in _of(found, BASELINE) if row["length"] == first])]]
-    for sharing in sharings:
-        lines.append([f"Linformer, {sharing}", *_columns(found, [row for row in rows if row["sharing"] == sharing])])
-    text = f"As in the paper's Figure 3 (c), n = {first:,}, k = {found['k']}."
+    named = [("Transformer", row) for row in _of(every, BASELINE)]
+    named += [(f"Linformer, {row['sharing']}", row) for row in rows]
+    lines = [
+        [name, with_deviation(_perplexities([row])), _difference(found, [row]), f"{row['parameters']:,}"]
+        for name, row in named
+    ]
+    text = f"As in the paper's Figure 3 (c), n = {first:,}, k = {found['k']}, with the first seed of every model."
     return ["## Sharing", text, table(["", "Perplexity", "From the Transformer's", "Parameters"], lines)]
 
 
 def by_length(found: Found) -> list[str]:
     """Returns the section on the length of blocks, with the models that have several."""
-    lengths, usual = _lengths(found), _usual(found)
-    arms = [arm for arm in found["arms"] if len({row["length"] for row in usual if row["arm"] == arm}) > 1]
+    lengths, usual = _lengths(found), _usual(first_seeds(found["trainings"]), found["k"])
+    arms = [arm for arm in found["arms"] if len({row["length"] for row in _of(usual, arm)}) > 1]
     if not arms:
         return []
-    lines = [[label(found, arm), *(_cell(found, _at(usual, arm, length)) for length in lengths)] for arm in arms]
+    lines = [[label(found, arm), *(_cell(found, _at(_of(usual, arm), length)) for length in lengths)] for arm in arms]
     return [
         "## Length",
-        f"As in the paper's Figure 3 (d), k = {found['k']}. Longer blocks have more context, and fewer of them make an "
-        "update.",
+        f"As in the paper's Figure 3 (d), k = {found['k']}, with the first seed of every model. Longer blocks have "
+        "more context, and fewer of them make an update.",
         table(["Model", *(f"n = {length:,}" for length in lengths)], lines),
     ]
 
@@ -103,7 +118,9 @@ def swapped(found: Found) -> list[str]:
 
     learnt = " Learned E and F start as the identity, and see the first k tokens alone." if LINFORMER in arms else ""
     own = next((arm for arm in found["arms"] if arm not in arms and ARMS[arm].kind == OWN_CONVOLUTION), None)
-    without = f" {label(found, own)} has a convolution of its own in place of the models'." if own else ""
+    without = (
+        f" {label(found, own)}, with a convolution of its own in place of the models', is left out." if own else ""
+    )
     headers = ["Attention", *(f"{share:.0%} of the updates" if share else "no training" for share in shares)]
     parts = [
         "## Another attention in a trained model",
@@ -151,21 +168,21 @@ def _lengths(found: Found) -> list[int]:
     return sorted({row["length"] for row in found["trainings"]})
 
 
-def _of(found: Found, arm: str) -> list[Found]:
-    return [row for row in found["trainings"] if row["arm"] == arm]
+def _of(rows: Sequence[Found], arm: str) -> list[Found]:
+    return [row for row in rows if row["arm"] == arm]
 
 
-def _usual(found: Found) -> list[Found]:
+def _at(rows: Sequence[Found], length: int) -> list[Found]:
+    return [row for row in rows if row["length"] == length]
+
+
+def _usual(rows: Sequence[Found], k: int) -> list[Found]:
     """Returns the trainings with the study's k and sharing."""
-    return [row for row in found["trainings"] if row["k"] in (0, found["k"]) and row["sharing"] in ("", SHARING)]
-
-
-def _at(rows: Sequence[Found], arm: str, length: int) -> list[Found]:
-    return [row for row in rows if (row["arm"], row["length"]) == (arm, length)]
+    return [row for row in rows if row["k"] in (0, k) and row["sharing"] in ("", SHARING)]
 
 
 def _trained(found: Found, length: int, seed: int) -> float | None:
-    rows = [row for row in _of(found, BASELINE) if (row["length"], row["seed"]) == (length, seed)]
+    rows = [row for row in _at(_of(found["trainings"], BASELINE), length) if row["seed"] == seed]
     return rows[0]["perplexity"] if rows else None
 
 
@@ -178,29 +195,19 @@ def _cost(own: Found | None, name: str, unit: float) -> str:
     return f"{own[name] * unit:,.0f}{over}"
 
 
-def _mean(values: Sequence[float]) -> str:
-    deviation = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""
-    return f"{statistics.mean(values):,.2f}{deviation}"
+def _perplexities(rows: Iterable[Found]) -> list[float]:
+    return [row["perplexity"] for row in rows]
 
 
-def _ratio(found: Found, rows: Sequence[Found]) -> str:
-    """Returns how far models are from the Transformers of the same length and seeds."""
+def _difference(found: Found, rows: Sequence[Found]) -> str:
+    """Returns how far models are from the Transformers of the same length and seeds: mean and deviation."""
     if not rows or rows[0]["arm"] == BASELINE:
         return ""
     pairs = [(row["perplexity"], base) for row in rows if (base := _trained(found, row["length"], row["seed"]))]
-    if not pairs:
-        return UNKNOWN
-    return f"{statistics.mean(own / base - 1 for own, base in pairs):+.1%}"
+    return with_deviation([own / base - 1 for own, base in pairs], "+.1%")
 
 
 def _cell(found: Found, rows: Sequence[Found]) -> str:
-    if not rows:
-        return UNKNOWN
-    ratio = _ratio(found, rows)
-    return _mean([row["perplexity"] for row in rows]) + (f" ({ratio})" if ratio else "")
-
-
-def _columns(found: Found, rows: Sequence[Found]) -> list[str]:
-    if not rows:
-        return [UNKNOWN] * 3
-    return [_mean([row["perplexity"] for row in rows]), _ratio(found, rows), f"{rows[0]['parameters']:,}"]
+    """Returns a cell with a perplexity, and how far it is from the Transformer's."""
+    difference = _difference(found, rows)
+    return with_deviation(_perplexities(rows)) + (f" ({difference})" if difference else "")

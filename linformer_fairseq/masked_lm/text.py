@@ -31,7 +31,7 @@ def find_files(data: Path, valid: Sequence[str]) -> dict[str, list[Path]]:
         UserError: no such folder or file, or nothing is left to train on.
     """
     if not data.is_dir():
-        raise UserError(f"--data {data} is no folder: name one of plain text, *.txt or *.txt.gz.")
+        raise UserError(f"--data {data} is not a folder: name one of plain text, *.txt or *.txt.gz.")
     files: dict[str, Path] = {}
     for path in sorted(data.iterdir()):
         ending = next((ending for ending in _ENDINGS if path.name.endswith(ending)), None)
@@ -43,7 +43,7 @@ def find_files(data: Path, valid: Sequence[str]) -> dict[str, list[Path]]:
         )
     for name in valid:
         if name not in files:
-            raise UserError(f"--valid {name} is not a file in {data}: choose of {', '.join(files)}.")
+            raise UserError(f"--valid {name} is not a file in {data}: choose from {', '.join(files)}.")
     chosen = set(valid) or {list(files)[-1]}
     if len(chosen) == len(files):
         raise UserError("--valid names all files: leave some to train on.")

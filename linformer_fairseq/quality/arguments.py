@@ -43,7 +43,7 @@ def _variants(text: str) -> list[Variant]:
     names = text.split(",")
     for name in names:
         if name not in VARIANTS:
-            raise argparse.ArgumentTypeError(f"{name!r} is not a variant: choose of {', '.join(VARIANTS)}")
+            raise argparse.ArgumentTypeError(f"{name!r} is not a variant: choose from {', '.join(VARIANTS)}")
     return list(dict.fromkeys(VARIANTS[name] for name in names))
 
 

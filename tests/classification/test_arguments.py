@@ -37,8 +37,8 @@ def test_a_report_needs_its_folder_alone() -> None:
     [
         (["--out", "out", "--data", "texts"], "--pretrained is missing: name the folder that python -m"),
         (["--out", "out", "--pretrained", "x"], "--data is missing: name a folder of labelled texts"),
-        ([*GIVEN, "--arms", "lstm"], "'lstm' is not a model: choose of transformer, "),
-        ([*GIVEN, "--metrics", "bleu"], "'bleu' is not a metric: choose of accuracy, f1, matthews"),
+        ([*GIVEN, "--arms", "lstm"], "'lstm' is not a model: choose from transformer, "),
+        ([*GIVEN, "--metrics", "bleu"], "'bleu' is not a metric: choose from accuracy, f1, matthews"),
         ([*GIVEN, "--epochs", "0"], "'0' is not a whole number from 1 on"),
         ([*GIVEN, "--warmup", "1"], "'1' is not a number from 0 to below 1"),
     ],

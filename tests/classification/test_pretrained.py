@@ -49,12 +49,14 @@ def test_the_pretraining_with_the_same_seed_or_else_the_first(folder: Path) -> N
 
 
 def test_refusals(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="has no model of 128 tokens: choose --length of 32, 64, or pretrain one"):
+    with pytest.raises(UserError, match="has no model of 128 tokens: choose --length from 32, 64, or pretrain one"):
         slugs(folder, length=128)
-    with pytest.raises(UserError, match="no finished model performer of 64 tokens with k = 8: choose --arms of transf"):
+    with pytest.raises(
+        UserError, match="no finished model performer of 64 tokens with k = 8: choose --arms from transf"
+    ):
         slugs(folder, "performer", length=64)
     with pytest.raises(
-        UserError, match="no finished model linformer of 32 tokens with k = 16: choose --arms of transf"
+        UserError, match="no finished model linformer of 32 tokens with k = 16: choose --arms from transf"
     ):
         slugs(folder, "linformer", k=16)
     with pytest.raises(UserError, match="is not the folder of a study of masked language models: name the --out of"):

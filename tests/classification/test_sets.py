@@ -95,7 +95,7 @@ def test_files_that_are_refused(tmp_path: Path, split: str, content: str, said: 
 
 
 def test_folders_that_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="no-such is no folder: name one with train, dev and test"):
+    with pytest.raises(UserError, match="no-such is not a folder: name one with train, dev and test"):
         read(tmp_path / "no-such")
     with pytest.raises(UserError, match=r"has neither train\.tsv nor folders with one"):
         read(tmp_path)
@@ -105,7 +105,7 @@ def test_folders_that_are_refused(tmp_path: Path) -> None:
         UserError, match=r"half has no train\.tsv \(or train\.tsv\.gz\): every set needs train, dev and"
     ):
         read(tmp_path)
-    with pytest.raises(UserError, match=r"--sets news is not in .*: choose of half, weather"):
+    with pytest.raises(UserError, match=r"--sets news is not in .*: choose from half, weather"):
         read(tmp_path, "news")
     (folder / "test.tsv").unlink()
     with pytest.raises(UserError, match=r"weather has no test\.tsv"):

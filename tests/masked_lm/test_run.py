@@ -117,6 +117,8 @@ def test_results_of_another_machine_are_merged(data: Path, finished: Path, tmp_p
 def test_the_same_text_and_settings_for_all_models(data: Path, finished: Path) -> None:
     with pytest.raises(UserError, match=r"was made with lr = 0.01, not 0.5: all models need the same"):
         run(parse(arguments(data, finished, "--ks", "8", "--lr", "0.5")))
+    with pytest.raises(UserError, match=r"other texts, or another split of them: .* put the former files back"):
+        run(parse(arguments(data, finished, "--ks", "8", "--valid", "book-0")))
 
 
 def test_a_killed_study_goes_on_where_it_was(data: Path, tmp_path: Path) -> None:

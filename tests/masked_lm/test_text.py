@@ -48,7 +48,7 @@ def test_a_digest_of_every_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("valid", "said"),
     [
-        (["book-7"], "--valid book-7 is not a file in .*: choose of book-0, book-1, book-2"),
+        (["book-7"], "--valid book-7 is not a file in .*: choose from book-0, book-1, book-2"),
         (["book-0", "book-1", "book-2"], "--valid names all files: leave some to train on"),
     ],
 )
@@ -58,7 +58,7 @@ def test_refusals_of_valid(tmp_path: Path, valid: list[str], said: str) -> None:
 
 
 def test_other_refusals(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="is no folder: name one of plain text"):
+    with pytest.raises(UserError, match="is not a folder: name one of plain text"):
         find_files(tmp_path / "none", [])
     write_books(tmp_path, books=1)
     with pytest.raises(UserError, match="has 1 text files, but one to validate on and others to train on are needed"):

@@ -120,15 +120,20 @@ def test_what_no_model_can_be_built_of_is_refused_before_the_first_training(tmp_
     ("arguments", "said"),
     [
         (["--lengths", "64,9000"], "--max-tokens 8192 holds no block of 9000 tokens: give more"),
-        (["--lengths", "64"], "k = 128 is larger than the 64 tokens of --lengths: choose k <= n"),
+        (["--lengths", "64"], "--k 128 is more than the 64 tokens of --lengths: choose k <= n"),
+        (["--lengths", "128"], "--ks 256 is more than the 128 tokens of --lengths: choose k <= n"),
         (["--updates", "40"], "--warmup-updates 500 leaves none of 40 --updates: give fewer"),
         (["--arch", "xlm"], "invalid choice: 'xlm'"),
-        (["--arms", "transformer,rnn"], "'rnn' is not a model: choose of transformer, two-level"),
+        (["--arms", "transformer,rnn"], "'rnn' is not a model: choose from transformer, two-level"),
     ],
 )
 def test_bad_command_lines_are_refused(tmp_path: Path, arguments: list[str], said: str) -> None:
     with pytest.raises(UserError, match=said):
         study(tmp_path, *arguments)
+
+
+def test_only_linformer_needs_the_projected_dimensions_that_are_compared(tmp_path: Path) -> None:
+    assert study(tmp_path, "--lengths", "128", "--arms", "transformer,two-level").ks == [64, 128, 256]
 
 
 def test_an_architecture_of_fairseqs_has_its_own_sizes(tmp_path: Path) -> None:

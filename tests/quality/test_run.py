@@ -176,7 +176,7 @@ def test_what_is_asked_for_twice_is_done_once(text: Path, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        (["--variants", "magic"], "'magic' is not a variant: choose of transformer"),
+        (["--variants", "magic"], "'magic' is not a variant: choose from transformer"),
         (["--seed", "3"], "--seed is set by the study: use --seeds and --variants"),
         (["--linformer-args=--linformer-k 3"], "--linformer-args is set by the study"),
         (["--k", "0"], "is not a whole number from 1 on"),
