@@ -39,6 +39,11 @@ class Heads(NamedTuple):
     convolved: Tensor | None
     """What a convolution adds to the output of each head, (T, B, H, d)."""
 
+    def of_sentences(self, rows: Tensor) -> "Heads":
+        """Those of some of the sentences, in this order."""
+        convolved = None if self.convolved is None else self.convolved.index_select(1, rows)
+        return Heads(self.keys.index_select(1, rows), self.values.index_select(1, rows), convolved)
+
 
 class Memory(Protocol):
     """What queries attend to: a named tuple of tensors, each with a row for every sentence."""

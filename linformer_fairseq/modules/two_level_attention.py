@@ -64,6 +64,10 @@ class Form(NamedTuple):
     """n, of the padded sentences."""
     full: bool
     """Whether all sentences have n tokens, a multiple of w."""
+    first: int
+    """Tokens of the shortest sentences that it is for."""
+    last: int
+    """Tokens of the longest."""
 
     def windows(self) -> int:
         """The number of windows, s."""
@@ -180,11 +184,34 @@ class TwoLevelAttention(SourceAttention[Levels]):
         if call.need_weights and source.padding_mask is None:
             source = source._replace(padding_mask=no_padding(source.key))  # whose shape weights need
         forms, heads = self._forms(source), self.heads(source, len(call.query))
+        if len(forms) > 1 and not is_compiling():
+            return self._attend_in_parts(call, forms, source, heads)
         results = [
-            self._attend(call, form, self._levels(form, chosen, source, heads), heads.convolved)
+            self._attend(
+                call, form, self._levels(form, chosen, heads, source.lengths, source.padding_mask), heads.convolved
+            )
             for form, chosen in forms
         ]
         return _by_sentence(results, [chosen for _, chosen in forms])
+
+    def _attend_in_parts(
+        self, call: Call, forms: list[tuple[Form, Tensor]], source: Source, heads: Heads
+    ) -> tuple[Tensor, Tensor | None]:
+        """The same where sentences differ in form: each form is computed for its own sentences alone."""
+        counts = [sum(form.first <= x <= form.last for x in self._known(source.lengths)) for form, _ in forms]
+        order = self.length_cache.get("sentences by length", source.lengths, lambda x: x.argsort(stable=True))
+        results = []
+        for (form, chosen), rows in zip(forms, order.split(counts), strict=True):
+            own, lengths = heads.of_sentences(rows), source.lengths.index_select(0, rows)
+            levels = self._levels(form, chosen.index_select(0, rows), own, lengths, _of(source.padding_mask, rows))
+            query, mask = call.query.index_select(1, rows), _of(call.padding_mask, rows)
+            part = call._replace(query=query, key=None, value=None, padding_mask=mask)
+            results.append(self._attend(part, form, levels, own.convolved))
+        back = self.length_cache.get("places by length", source.lengths, lambda _: order.argsort())
+        out = torch.cat([out for out, _ in results], 1).index_select(1, back)
+        if not call.need_weights:
+            return out, None
+        return out, torch.cat([weights for _, weights in results if weights is not None], -3).index_select(-3, back)
 
     def _attend(self, call: Call, form: Form, levels: Levels, convolved: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """The output (T, B, C), and the weights if they are needed, in one form."""
@@ -210,7 +237,9 @@ class TwoLevelAttention(SourceAttention[Levels]):
                 source = source._replace(padding_mask=no_padding(source.key))
             heads = self.heads(source, len(call.query))
             for form, chosen in self._forms(source):
-                rows = to_cache(self._levels(form, chosen, source, heads)._asdict(), call.query.size(1))
+                rows = to_cache(
+                    self._levels(form, chosen, heads, source.lengths, source.padding_mask)._asdict(), call.query.size(1)
+                )
                 parts.append(Part(form, rows, None))
         results, kept = [], []
         for form, rows, past in parts:
@@ -271,7 +300,8 @@ class TwoLevelAttention(SourceAttention[Levels]):
     def _forms(self, source: Source) -> list[tuple[Form, Tensor]]:
         """The forms that the lengths of the sentences ask for, each with the sentences that have it, (B,).
 
-        The one look at lengths is here, as without it all forms would have to be computed.
+        They are in the order of lengths. The one look at lengths is here, as without it all forms would have to be
+        computed.
         """
         n, lengths = len(source.key), source.lengths
         longest = self.rule.sizes(n)
@@ -279,7 +309,7 @@ class TwoLevelAttention(SourceAttention[Levels]):
         if source.padding_mask is not None:
             ranges = list(self.rule.ranges(n))
         if len(ranges) > 1 and not is_compiling():
-            known = self.length_cache.get("known lengths", lengths, lambda x: x.clamp(min=1).tolist())
+            known = self._known(lengths)
             ranges = [(first, last, sizes) for first, last, sizes in ranges if any(first <= x <= last for x in known)]
         forms = []
         at_least_one = lengths.clamp(min=1) if len(ranges) > 1 else lengths
@@ -287,23 +317,27 @@ class TwoLevelAttention(SourceAttention[Levels]):
         for first, last, sizes in ranges:
             full = source.padding_mask is None and sizes is not None and n % sizes.width == 0
             chosen = everyone if len(ranges) == 1 else (first <= at_least_one) & (at_least_one <= last)
-            forms.append((Form(sizes, n, full), chosen))
+            forms.append((Form(sizes, n, full, first, last), chosen))
         return forms
 
-    def _levels(self, form: Form, chosen: Tensor, source: Source, heads: Heads) -> Levels:
+    def _known(self, lengths: Tensor) -> list[int]:
+        """The lengths of sentences, at least 1, for the processor, which waits for them."""
+        return self.length_cache.get("known lengths", lengths, lambda x: x.clamp(min=1).tolist())
+
+    def _levels(self, form: Form, chosen: Tensor, heads: Heads, lengths: Tensor, padding_mask: Tensor | None) -> Levels:
         """Makes the keys and values of a source in a form."""
         key, value = heads.keys, heads.values
         ranges = None
         if form.sizes is None:
             key, value = key.permute(1, 2, 0, 3), value.permute(1, 2, 0, 3)
         else:
-            if source.padding_mask is not None:
-                padding = source.padding_mask[:, : len(key)].t()[:, :, None, None]
+            if padding_mask is not None:
+                padding = padding_mask[:, : len(key)].t()[:, :, None, None]
                 key, value = key.masked_fill(padding, 0.0), value.masked_fill(padding, 0.0)
-            tokens = form.tokens(source.lengths)
+            tokens = form.tokens(lengths)
             key, value = token_table(key, form.sizes, tokens), token_table(value, form.sizes, tokens)
             ranges = ranges_of_windows(key, form.sizes.width, form.windows(), tokens)
-        return Levels(key, value, source.lengths, chosen, source.padding_mask, ranges)
+        return Levels(key, value, lengths, chosen, padding_mask, ranges)
 
     def _attend_to_levels(
         self,
@@ -371,6 +405,11 @@ class TwoLevelAttention(SourceAttention[Levels]):
     def _queries(self, query: Tensor) -> Tensor:
         """(T, B, C) to the queries of each head, (T, B, H, d)."""
         return self.q_proj(query).unflatten(2, (self.num_heads, self.head_dim))
+
+
+def _of(padding_mask: Tensor | None, rows: Tensor) -> Tensor | None:
+    """The padding mask of some of the sentences."""
+    return None if padding_mask is None else padding_mask.index_select(0, rows)
 
 
 def _summaries(form: Form, levels: Levels) -> Summaries:

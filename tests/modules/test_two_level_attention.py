@@ -154,6 +154,21 @@ def test_multiplies_less_than_full_attention_for_long_sources() -> None:
     assert counter.get_total_flops() - linear_layers < full / 6
 
 
+@pytest.mark.parametrize("cross", [False, True])
+def test_sentences_of_several_forms_cost_what_they_cost_one_by_one(cross: bool) -> None:
+    """Each form is computed for its own sentences alone."""
+    attention = make(cross=cross, k=16, n=256, exact_below=0).eval()
+
+    def products(*lengths: int) -> int:
+        x = torch.randn(256, len(lengths), 8, dtype=torch.float64)
+        with torch.no_grad(), FlopCounterMode(display=False) as counter:
+            attention(x, x, x, padding_mask([256, *lengths])[1:], static_kv=cross, need_weights=False)
+        return counter.get_total_flops()
+
+    lengths = (64, 255, 32, 128)
+    assert products(*lengths) == sum(map(products, lengths))
+
+
 @pytest.mark.skipif(not NEWER_TORCH, reason="on a processor this torch has no fused attention with biases")
 @pytest.mark.parametrize("cross", [False, True])
 @pytest.mark.parametrize("n", [64, 1024, 4096])
