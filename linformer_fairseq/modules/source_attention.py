@@ -39,10 +39,10 @@ class Heads(NamedTuple):
     convolved: Tensor | None
     """What a convolution adds to the output of each head, (T, B, H, d)."""
 
-    def of_sentences(self, rows: Tensor) -> "Heads":
-        """Those of some of the sentences, in this order."""
-        convolved = None if self.convolved is None else self.convolved.index_select(1, rows)
-        return Heads(self.keys.index_select(1, rows), self.values.index_select(1, rows), convolved)
+    def of_sentences(self, rows: Tensor, tokens: int) -> "Heads":
+        """Those of some of the sentences, in this order, with their first tokens for keys."""
+        keys, values = (x[:tokens].index_select(1, rows) for x in (self.keys, self.values))
+        return Heads(keys, values, None if self.convolved is None else self.convolved.index_select(1, rows))
 
 
 class Memory(Protocol):

@@ -47,8 +47,6 @@ class Levels(NamedTuple):
     """Likewise."""
     lengths: Tensor
     """Tokens of each sentence."""
-    chosen: Tensor
-    """Whether the length of a sentence asks for this form."""
     padding_mask: Tensor | None
     """(B, n or more), true at padded positions; None where there are none and no weights will be asked for."""
     ranges: Tensor | None = None
@@ -107,9 +105,17 @@ class Part(NamedTuple):
 
     form: Form
     rows: Rows
-    """The levels, as `cross_attention_cache` keeps them."""
+    """The levels, and whether a sentence is `chosen`, as `cross_attention_cache` keeps them."""
     past: Past | None
     """None before the first query, and for full attention."""
+
+    def levels(self) -> Levels:
+        """What the queries of all sentences attend to."""
+        return Levels(**{name: x for name, x in from_cache(self.rows).items() if name != "chosen"})
+
+    def chosen(self) -> Tensor:
+        """Whether the length of a sentence asks for this form, (B,)."""
+        return self.rows["chosen"]
 
 
 @register_attention(
@@ -185,33 +191,41 @@ class TwoLevelAttention(SourceAttention[Levels]):
             source = source._replace(padding_mask=no_padding(source.key))  # whose shape weights need
         forms, heads = self._forms(source), self.heads(source, len(call.query))
         if len(forms) > 1 and not is_compiling():
-            return self._attend_in_parts(call, forms, source, heads)
+            return self._attend_in_parts(call, [form for form, _ in forms], source, heads)
         results = [
-            self._attend(
-                call, form, self._levels(form, chosen, heads, source.lengths, source.padding_mask), heads.convolved
-            )
-            for form, chosen in forms
+            self._attend(call, form, self._levels(form, heads, source.lengths, source.padding_mask), heads.convolved)
+            for form, _ in forms
         ]
         return _by_sentence(results, [chosen for _, chosen in forms])
 
     def _attend_in_parts(
-        self, call: Call, forms: list[tuple[Form, Tensor]], source: Source, heads: Heads
+        self, call: Call, forms: list[Form], source: Source, heads: Heads
     ) -> tuple[Tensor, Tensor | None]:
-        """The same where sentences differ in form: each form is computed for its own sentences alone."""
-        counts = [sum(form.first <= x <= form.last for x in self._known(source.lengths)) for form, _ in forms]
+        """The same where sentences differ in form: each form is computed for its own sentences, without the keys beyond
+        the longest of them.
+        """
+        known = self._known(source.lengths)
+        lengths = [[x for x in known if form.first <= x <= form.last] for form in forms]
         order = self.length_cache.get("sentences by length", source.lengths, lambda x: x.argsort(stable=True))
-        results = []
-        for (form, chosen), rows in zip(forms, order.split(counts), strict=True):
-            own, lengths = heads.of_sentences(rows), source.lengths.index_select(0, rows)
-            levels = self._levels(form, chosen.index_select(0, rows), own, lengths, _of(source.padding_mask, rows))
-            query, mask = call.query.index_select(1, rows), _of(call.padding_mask, rows)
-            part = call._replace(query=query, key=None, value=None, padding_mask=mask)
-            results.append(self._attend(part, form, levels, own.convolved))
+        results = [
+            self._attend_for(rows, call, form._replace(longest=max(own)), source, heads)
+            for form, own, rows in zip(forms, lengths, order.split([len(own) for own in lengths]), strict=True)
+        ]
         back = self.length_cache.get("places by length", source.lengths, lambda _: order.argsort())
         out = torch.cat([out for out, _ in results], 1).index_select(1, back)
         if not call.need_weights:
             return out, None
         return out, torch.cat([weights for _, weights in results if weights is not None], -3).index_select(-3, back)
+
+    def _attend_for(
+        self, rows: Tensor, call: Call, form: Form, source: Source, heads: Heads
+    ) -> tuple[Tensor, Tensor | None]:
+        """The same for some of the sentences, none of them longer than the form's longest."""
+        assert source.padding_mask is not None
+        own, mask = heads.of_sentences(rows, form.longest), source.padding_mask.index_select(0, rows)
+        levels = self._levels(form, own, source.lengths.index_select(0, rows), mask)
+        part = call._replace(query=call.query.index_select(1, rows), key=None, value=None, padding_mask=mask)
+        return self._attend(part, form, levels, own.convolved)
 
     def _attend(self, call: Call, form: Form, levels: Levels, convolved: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """The output (T, B, C), and the weights if they are needed, in one form."""
@@ -237,13 +251,12 @@ class TwoLevelAttention(SourceAttention[Levels]):
                 source = source._replace(padding_mask=no_padding(source.key))
             heads = self.heads(source, len(call.query))
             for form, chosen in self._forms(source):
-                rows = to_cache(
-                    self._levels(form, chosen, heads, source.lengths, source.padding_mask)._asdict(), call.query.size(1)
-                )
+                levels = self._levels(form, heads, source.lengths, source.padding_mask)
+                rows = to_cache({**levels._asdict(), "chosen": chosen}, call.query.size(1))
                 parts.append(Part(form, rows, None))
         results, kept = [], []
-        for form, rows, past in parts:
-            levels = Levels(**from_cache(rows))
+        for part in parts:
+            form, past, levels = part.form, part.past, part.levels()
             if form.sizes is None:
                 hypotheses = call.query.size(1) // len(levels.keys)
                 out, weights = self._attend_to_tokens(fold_beams(call.query, hypotheses), levels, call)
@@ -259,9 +272,9 @@ class TwoLevelAttention(SourceAttention[Levels]):
                 if call.need_weights:
                     weights = self._over_tokens(torch.cat([x for _, x in steps if x is not None], 2), levels, call)
             results.append((out, weights))
-            kept.append(Part(form, rows, past))
+            kept.append(part._replace(past=past))
         self.cache(state, {"parts": kept, "position": position + len(call.query)})
-        return _by_sentence(results, [part.rows["chosen"] for part in kept])
+        return _by_sentence(results, [part.chosen() for part in kept])
 
     def _choose(self, query: Tensor, position: int, past: Past | None, form: Form, levels: Levels) -> Past:
         """The past with one more query (1, B h, H, d), and with the choice of its block."""
@@ -324,7 +337,7 @@ class TwoLevelAttention(SourceAttention[Levels]):
         """The lengths of sentences, at least 1, for the processor, which waits for them."""
         return self.length_cache.get("known lengths", lengths, lambda x: x.clamp(min=1).tolist())
 
-    def _levels(self, form: Form, chosen: Tensor, heads: Heads, lengths: Tensor, padding_mask: Tensor | None) -> Levels:
+    def _levels(self, form: Form, heads: Heads, lengths: Tensor, padding_mask: Tensor | None) -> Levels:
         """Makes the keys and values of a source in a form."""
         key, value = heads.keys, heads.values
         ranges = None
@@ -337,7 +350,7 @@ class TwoLevelAttention(SourceAttention[Levels]):
             tokens = form.tokens(lengths)
             key, value = token_table(key, form.sizes, tokens), token_table(value, form.sizes, tokens)
             ranges = ranges_of_windows(key, form.sizes.width, form.windows(), tokens)
-        return Levels(key, value, lengths, chosen, padding_mask, ranges)
+        return Levels(key, value, lengths, padding_mask, ranges)
 
     def _attend_to_levels(
         self,
@@ -392,24 +405,19 @@ class TwoLevelAttention(SourceAttention[Levels]):
         return out, self._over_tokens(weights, levels, call)
 
     def _over_tokens(self, weights: Tensor, levels: Levels, call: Call) -> Tensor:
-        """The weights (B, H, T, at least n) as fairseq returns them; there are none for an empty sentence."""
+        """The weights (B, H, T, s) as fairseq returns them, over n tokens; there are none for an empty sentence."""
         assert levels.padding_mask is not None
         n, longest = levels.padding_mask.size(1), min(levels.padding_mask.size(1), self.max_positions)
         empty = levels.lengths == 0
         hypotheses = len(weights) // len(empty)
         empty = empty.repeat_interleave(hypotheses) if hypotheses > 1 else empty
         weights = weights[..., :longest].masked_fill(empty[:, None, None, None], 0.0)
-        weights = F.pad(weights, (0, n - longest)).transpose(0, 1)
+        weights = F.pad(weights, (0, n - weights.size(3))).transpose(0, 1)
         return weights if call.by_head else weights.mean(0)
 
     def _queries(self, query: Tensor) -> Tensor:
         """(T, B, C) to the queries of each head, (T, B, H, d)."""
         return self.q_proj(query).unflatten(2, (self.num_heads, self.head_dim))
-
-
-def _of(padding_mask: Tensor | None, rows: Tensor) -> Tensor | None:
-    """The padding mask of some of the sentences."""
-    return None if padding_mask is None else padding_mask.index_select(0, rows)
 
 
 def _summaries(form: Form, levels: Levels) -> Summaries:

@@ -155,8 +155,8 @@ def test_multiplies_less_than_full_attention_for_long_sources() -> None:
 
 
 @pytest.mark.parametrize("cross", [False, True])
-def test_sentences_of_several_forms_cost_what_they_cost_one_by_one(cross: bool) -> None:
-    """Each form is computed for its own sentences alone."""
+def test_sentences_of_several_forms_cost_less_than_one_by_one(cross: bool) -> None:
+    """Each form is computed for its own sentences alone, and without the keys beyond the longest of them."""
     attention = make(cross=cross, k=16, n=256, exact_below=0).eval()
 
     def products(*lengths: int) -> int:
@@ -166,7 +166,7 @@ def test_sentences_of_several_forms_cost_what_they_cost_one_by_one(cross: bool) 
         return counter.get_total_flops()
 
     lengths = (64, 255, 32, 128)
-    assert products(*lengths) == sum(map(products, lengths))
+    assert products(*lengths) < sum(map(products, lengths))
 
 
 @pytest.mark.skipif(not NEWER_TORCH, reason="on a processor this torch has no fused attention with biases")
