@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from linformer_fairseq.cli.arguments import Parser, check_folder, count, counts, paths, rate
+from linformer_fairseq.cli.arguments import Parser, check_folder, count, counts, cut_at_dashes, names_of, paths, rate
 from linformer_fairseq.cli.errors import UserError
-from linformer_fairseq.masked_lm.arguments import TrainingSettings, add_training_options, names_of
+from linformer_fairseq.masked_lm.arguments import TrainingSettings, add_training_options
 from linformer_fairseq.masked_lm.arms import ARMS
 
 ACCURACY = "accuracy"
@@ -129,8 +129,8 @@ def build_parser() -> Parser:
 
 def parse(argv: Sequence[str]) -> Study:
     """Returns the study that a command line asks for, checked as far as it can be without doing anything."""
-    cut = list(argv).index("--") if "--" in argv else len(argv)
-    args = vars(build_parser().parse_args(argv[:cut]))
+    own, train_args = cut_at_dashes(argv)
+    args = vars(build_parser().parse_args(own))
     check_folder("--out", args["out"])
     if not args["report_only"]:
         for name, what in (
@@ -144,7 +144,7 @@ def parse(argv: Sequence[str]) -> Study:
     names = ("epochs", "batch_size", "lr", "warmup", "dropout", "weight_decay", "precision", "truncate")
     return Study(
         command=shlex.join(["python", "-m", "linformer_fairseq.classification", *argv]),
-        settings=Settings(**{name: args.pop(name) for name in names}, train_args=tuple(argv[cut + 1 :])),
+        settings=Settings(**{name: args.pop(name) for name in names}, train_args=tuple(train_args)),
         seeds=list(dict.fromkeys(args.pop("seeds"))),
         **args,
     )

@@ -3,6 +3,7 @@
 import statistics
 
 from linformer_fairseq.cli.tables import UNKNOWN, table, with_deviation, with_interval
+from linformer_fairseq.recipe.logs import best_update
 from linformer_fairseq.recipe.merging import Found
 
 from .arguments import ACCURACY, METRICS
@@ -110,8 +111,6 @@ def trainings(found: Found) -> list[str]:
     for name in found["sets"]:
         for arm in found["arms"]:
             for row in rows_of(found, name, arm):
-                # Of equally good ones fairseq keeps the last.
-                best = max(row["curve"], key=lambda point: (point[1], point[0]))[0]
                 lines.append(
                     [
                         label(found, arm),
@@ -120,7 +119,7 @@ def trainings(found: Found) -> list[str]:
                         str(row["pretraining_seed"]),
                         f"{row['parameters']:,}",
                         f"{row['updates']:,}",
-                        f"{best:,}",
+                        f"{best_update(row['curve'], lowest=False):,}",
                         f"{1000 * row['seconds'] / row['updates']:,.0f}" if row["seconds"] else UNKNOWN,
                         f"{row['jobs']} × {row['threads']}",
                     ]

@@ -1,7 +1,7 @@
 """Parses arguments, and refuses them in one sentence."""
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
@@ -27,6 +27,12 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise UserError(f"{message} (see --help).")
+
+
+def cut_at_dashes(argv: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Returns the arguments before the first `--`, and those after it, which are for another command."""
+    cut = list(argv).index("--") if "--" in argv else len(argv)
+    return list(argv[:cut]), list(argv[cut + 1 :])
 
 
 def check_folder(flag: str, path: Path) -> None:
@@ -75,6 +81,19 @@ def paths(text: str) -> tuple[Path, ...]:
 def counts(text: str) -> list[int]:
     """Returns the numbers of a comma list of whole numbers from 1 on."""
     return [count(part.strip()) for part in text.split(",")]
+
+
+def names_of(known: Sequence[str], what: str) -> Callable[[str], list[str]]:
+    """Returns a converter for argparse of a comma list of names, each once, in the order in which they are known."""
+
+    def convert(text: str) -> list[str]:
+        names = [name.strip() for name in text.split(",")]
+        for name in names:
+            if name not in known:
+                raise argparse.ArgumentTypeError(f"{name!r} is not {what}: choose from {', '.join(known)}")
+        return [name for name in known if name in names]
+
+    return convert
 
 
 def ascending(text: str) -> tuple[int, ...]:

@@ -9,7 +9,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from linformer_fairseq.cli.arguments import Parser, ascending, count, natural, paths, positive, rate
+from linformer_fairseq.cli.arguments import (
+    Parser,
+    ascending,
+    count,
+    cut_at_dashes,
+    names_of,
+    natural,
+    paths,
+    positive,
+    rate,
+)
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.quality.variants import Training
 from linformer_fairseq.recipe import arguments as recipe
@@ -91,10 +101,7 @@ class Study:
 
 
 def _arms(text: str) -> list[str]:
-    names = text.split(",")
-    for name in names:
-        if name not in ARMS:
-            raise argparse.ArgumentTypeError(f"{name!r} is not a model of the study: choose from {', '.join(ARMS)}")
+    names = names_of(list(ARMS), "a model of the study")(text)
     if CONVERTED.name in names and TRANSFORMER not in names:
         raise argparse.ArgumentTypeError(
             f"{CONVERTED.name} is made of the Transformer: name {TRANSFORMER}, too, among --arms"
@@ -201,11 +208,10 @@ def _add_options(parser: Parser) -> Parser:
 
 def parse(argv: Sequence[str]) -> Study:
     """Returns the study that a command line asks for, checked as far as it can be without doing anything."""
-    cut = list(argv).index("--") if "--" in argv else len(argv)
-    own, others = build_parser().parse_known_args(argv[:cut])
+    before, train_args = cut_at_dashes(argv)
+    own, others = build_parser().parse_known_args(before)
     _check_given({argument.partition("=")[0] for argument in others})
     positions = [part for flag in POSITION_FLAGS for part in (flag, str(own.lengths[-1]))]
-    train_args = argv[cut + 1 :] if cut < len(argv) else []
     run = recipe.parse([*DEFAULTS, "--out", str(own.out), *others, "--", *positions, *train_args], OF_DOCUMENTS)
     if own.report_only and own.merge:
         raise UserError("--report-only writes the report of what is stored: leave out --merge, or --report-only.")

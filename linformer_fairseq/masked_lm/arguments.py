@@ -2,12 +2,23 @@
 
 import argparse
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from linformer_fairseq.cli.arguments import Parser, check_folder, count, counts, natural, paths, positive, rate
+from linformer_fairseq.cli.arguments import (
+    Parser,
+    check_folder,
+    count,
+    counts,
+    cut_at_dashes,
+    names_of,
+    natural,
+    paths,
+    positive,
+    rate,
+)
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.cli.machine import cpu_count
 from linformer_fairseq.models.linformer_roberta import FAIRSEQ_ROBERTA_ARCHITECTURES
@@ -80,19 +91,6 @@ class Study:
     report_only: bool
     threads: int
     jobs: int
-
-
-def names_of(known: Sequence[str], what: str) -> Callable[[str], list[str]]:
-    """Returns a converter for argparse of a comma list of names, in the order in which they are known."""
-
-    def convert(text: str) -> list[str]:
-        names = [name.strip() for name in text.split(",")]
-        for name in names:
-            if name not in known:
-                raise argparse.ArgumentTypeError(f"{name!r} is not {what}: choose from {', '.join(known)}")
-        return [name for name in known if name in names]
-
-    return convert
 
 
 def build_parser() -> Parser:
@@ -208,8 +206,8 @@ def _check_width(width: int) -> None:
 
 def parse(argv: Sequence[str]) -> Study:
     """Returns the study that a command line asks for, checked as far as it can be without doing anything."""
-    cut = list(argv).index("--") if "--" in argv else len(argv)
-    args = vars(build_parser().parse_args(argv[:cut]))
+    own, train_args = cut_at_dashes(argv)
+    args = vars(build_parser().parse_args(own))
     check_folder("--out", args["out"])
     if args["data"] is None and not args["report_only"]:
         raise UserError("--data is missing: name a folder of plain text.")
@@ -226,7 +224,7 @@ def parse(argv: Sequence[str]) -> Study:
         valid=tuple(valid.split(",")) if valid else (),
         arch=args.pop("arch"),
         size_flags=sizes,
-        train_args=tuple(argv[cut + 1 :]),
+        train_args=tuple(train_args),
         **{name: args.pop(name) for name in (*names, "validate_updates", "precision")},
     )
     longest = max(args["lengths"])

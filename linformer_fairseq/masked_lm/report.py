@@ -6,6 +6,7 @@ from pathlib import Path
 from linformer_fairseq.cli.files import write_text
 from linformer_fairseq.cli.progress import say
 from linformer_fairseq.cli.tables import UNKNOWN, table
+from linformer_fairseq.recipe.logs import best_update
 from linformer_fairseq.recipe.merging import RESULTS, Found
 
 from . import plots
@@ -145,7 +146,7 @@ def _trainings(found: Found) -> list[str]:
             str(row["seed"]),
             f"{row['parameters']:,}",
             f"{row['perplexity']:.2f}",
-            f"{_best(row):,}",
+            f"{best_update(row['curve'], lowest=True):,}",
             f"{row['seconds'] / 60:,.0f}" if row["seconds"] else UNKNOWN,
             f"{row['jobs']} × {row['threads']}",
         ]
@@ -154,11 +155,6 @@ def _trainings(found: Found) -> list[str]:
     headers = ["Model", "n", "k", "Sharing", "Seed", "Parameters", "Perplexity", "Best", "Minutes", "Jobs × threads"]
     text = "Best is the update whose checkpoint counts. Minutes are those of training, without validation and saving."
     return ["## Trainings", text, table(headers, rows)]
-
-
-def _best(row: Found) -> int:
-    """Returns the update after which perplexity was lowest; of equal ones the last, as fairseq does."""
-    return int(min(row["curve"], key=lambda point: (point[1], -point[0]))[0])
 
 
 def _commands(found: Found) -> list[str]:

@@ -1,17 +1,16 @@
 """The study's command line: its own options, and those of the recipe that all models share."""
 
-import argparse
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from linformer_fairseq.cli.arguments import Parser, counts
+from linformer_fairseq.cli.arguments import Parser, counts, cut_at_dashes, names_of
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.recipe import arguments as recipe
 from linformer_fairseq.recipe.settings import Settings
 
-from .variants import CAUSAL_WIDTH, MAIN, VARIANTS, Training, Variant
+from .variants import CAUSAL_WIDTH, MAIN, VARIANTS, Training
 
 DEFAULTS = shlex.split(
     "--bpe-merges 6000 --layers 3 --epochs 9 --max-tokens 1024 --lr 1.5e-3 --warmup-updates 1000 --dropout 0.2 "
@@ -39,14 +38,6 @@ class Study:
     jobs: int
 
 
-def _variants(text: str) -> list[Variant]:
-    names = text.split(",")
-    for name in names:
-        if name not in VARIANTS:
-            raise argparse.ArgumentTypeError(f"{name!r} is not a variant: choose from {', '.join(VARIANTS)}")
-    return list(dict.fromkeys(VARIANTS[name] for name in names))
-
-
 def build_parser() -> Parser:
     parser = Parser(
         prog="quality",
@@ -58,7 +49,11 @@ def build_parser() -> Parser:
     )
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder for all results")
     parser.add_argument(
-        "--variants", type=_variants, default=",".join(MAIN), metavar="NAME[,NAME]", help="what to train"
+        "--variants",
+        type=names_of(list(VARIANTS), "a variant"),
+        default=",".join(MAIN),
+        metavar="NAME[,NAME]",
+        help="what to train",
     )
     parser.add_argument("-k", "--k", type=counts, default="8,16", metavar="K[,K]", help="slots of each variant")
     parser.add_argument("--seeds", type=counts, default="1,2,3", metavar="S[,S]", help="a training for each")
@@ -75,13 +70,13 @@ def build_parser() -> Parser:
 
 def parse(argv: Sequence[str]) -> Study:
     """Returns the study that a command line asks for, checked as far as it can be without doing anything."""
-    cut = list(argv).index("--") if "--" in argv else len(argv)
-    own, others = build_parser().parse_known_args(argv[:cut])
+    before, train_args = cut_at_dashes(argv)
+    own, others = build_parser().parse_known_args(before)
     given = {argument.partition("=")[0] for argument in others}
     for name in ("--seed", "--model", "--attention", "--projection", "--linformer-args"):
         if name in given:
             raise UserError(f"{name} is set by the study: use --seeds and --variants.")
-    run = recipe.parse([*DEFAULTS, "--out", str(own.out), *others, *argv[cut:]])
+    run = recipe.parse([*DEFAULTS, "--out", str(own.out), *others, "--", *train_args])
     if run.step != "compare":
         raise UserError(f"{run.step} is a step of the recipe's: the study always does all of them.")
     ks, seeds = (list(dict.fromkeys(given)) for given in (own.k, own.seeds))
@@ -93,8 +88,8 @@ def parse(argv: Sequence[str]) -> Study:
         trainings=[
             training
             for seed in seeds
-            for variant in own.variants
-            for training in variant.trainings(ks, seed, run.settings, run.out / "runs")
+            for name in own.variants
+            for training in VARIANTS[name].trainings(ks, seed, run.settings, run.out / "runs")
         ],
         test=own.test,
         report_only=own.report_only,

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from fairseq.models import ARCH_MODEL_REGISTRY
 
-from linformer_fairseq.cli.arguments import Parser, count, counts, natural, number, positive, rate
+from linformer_fairseq.cli.arguments import Parser, count, counts, cut_at_dashes, natural, number, positive, rate
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.cli.machine import cpu_count
 from linformer_fairseq.models.architectures import PRESETS
@@ -207,13 +207,13 @@ def parse(argv: Sequence[str], known: Sequence[type[Dataset]] | None = None) -> 
         known: the datasets that it may name, those of sentences unless they are given; the last one is taken where it
             names none.
     """
-    cut = list(argv).index("--") if "--" in argv else len(argv)
-    args = build_parser(known).parse_args(argv[:cut])
+    own, train_args = cut_at_dashes(argv)
+    args = build_parser(known).parse_args(own)
     _check(args)
     models = _models(args)
     out = args.out.expanduser().resolve()
     text = _of_arguments(Text, args, dataset=datasets.from_arguments(args, known or datasets.DATASETS))
-    training = _training(args, list(argv[cut + 1 :]), out)
+    training = _training(args, train_args, out)
     return Run(
         step=args.step,
         out=out,

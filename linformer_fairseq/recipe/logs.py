@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -75,6 +76,18 @@ class TrainingLog:
             total += values["train_wpb"] * (updates - before)
             before = updates
         return total
+
+
+def best_update(curve: Iterable[Sequence[float]], *, lowest: bool) -> int:
+    """Returns the update whose checkpoint counts: of equally good ones the last, as fairseq does.
+
+    Args:
+        curve: pairs of update and level.
+        lowest: whether lower levels are better.
+    """
+    points = list(curve)
+    best = (min if lowest else max)(level for _, level in points)
+    return int(max(update for update, level in points if level == best))
 
 
 def read_training(text: str) -> TrainingLog:

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import distributed
 
-from linformer_fairseq.cli.arguments import Parser, count
+from linformer_fairseq.cli.arguments import Parser, count, cut_at_dashes
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.cli.files import replacing
 from linformer_fairseq.cli.processes import die_with_parent
@@ -47,8 +47,8 @@ def _train(argv: Sequence[str], environment: Mapping[str, str]) -> None:
     parser = Parser(prog="worker", usage="%(prog)s --world-size W [--precision P] -- FAIRSEQ-TRAIN ARGUMENTS")
     parser.add_argument("--world-size", type=count, required=True, help="processes that train one model")
     parser.add_argument("--precision", choices=PRECISIONS, default="fp32")
-    split = argv.index("--") if "--" in argv else len(argv)
-    own, arguments = parser.parse_args(argv[:split]), argv[split + 1 :]
+    before, arguments = cut_at_dashes(argv)
+    own = parser.parse_args(before)
     check_arguments(arguments)
     cpu = "--cpu" in arguments
     if not (cpu or torch.cuda.is_available()):

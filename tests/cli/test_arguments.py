@@ -4,7 +4,7 @@ import argparse
 
 import pytest
 
-from linformer_fairseq.cli.arguments import Parser, count, counts, natural
+from linformer_fairseq.cli.arguments import Parser, count, counts, cut_at_dashes, names_of, natural
 from linformer_fairseq.cli.errors import UserError
 
 
@@ -14,6 +14,18 @@ def test_numbers() -> None:
     for convert, text in ((convert, text) for convert, texts in wrong.items() for text in texts):
         with pytest.raises(argparse.ArgumentTypeError, match="is not a whole number from"):
             convert(text)
+
+
+def test_names() -> None:
+    convert = names_of(["one", "two", "three"], "a number")
+    assert convert("three, one,three") == ["one", "three"]
+    with pytest.raises(argparse.ArgumentTypeError, match=r"^'four' is not a number: choose from one, two, three$"):
+        convert("one,four")
+
+
+def test_what_follows_dashes_is_for_another_command() -> None:
+    assert cut_at_dashes(["--k", "8"]) == (["--k", "8"], [])
+    assert cut_at_dashes(["--k", "8", "--", "--lr", "--", "1"]) == (["--k", "8"], ["--lr", "--", "1"])
 
 
 def test_a_refusal_is_one_sentence() -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from linformer_fairseq.cli.errors import UserError
-from linformer_fairseq.recipe.logs import read_perplexity, read_training, read_translation
+from linformer_fairseq.recipe.logs import best_update, read_perplexity, read_training, read_translation
 
 
 def line(kind, **values):
@@ -53,6 +53,11 @@ def test_the_time_of_an_epoch_whose_line_a_kill_has_cost_is_unknown():
     assert read_training(whole + epoch(3, 60, 5, 100)).seconds == 14
     without_second = valid(20, 9.0) + epoch(1, 20, 4, 100) + valid(60, 7.0) + epoch(3, 60, 5, 100)
     assert read_training(without_second).seconds is None
+
+
+def test_of_equally_good_checkpoints_the_last_counts():
+    curve = [[10, 3.0], [20, 5.0], [30, 3.0], [40, 5.0], [50, 4.0]]
+    assert (best_update(curve, lowest=True), best_update(curve, lowest=False)) == (30, 40)
 
 
 def test_perplexity():
