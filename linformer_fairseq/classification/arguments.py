@@ -11,6 +11,7 @@ from linformer_fairseq.cli.arguments import Parser, check_folder, count, counts,
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.masked_lm.arguments import TrainingSettings, add_training_options
 from linformer_fairseq.masked_lm.arms import ARMS
+from linformer_fairseq.modules.linformer_attention import SHARINGS
 
 ACCURACY = "accuracy"
 METRICS = {
@@ -53,6 +54,10 @@ class Study:
     """n, the tokens that the models take; None for the least in `pretrained`."""
     k: int | None
     """None for that of the pretraining."""
+    ks: list[int]
+    """Linformer is fine-tuned with these, too."""
+    sharings: list[str]
+    """Likewise."""
     seeds: list[int]
     metrics: list[str]
     merge: tuple[Path, ...]
@@ -99,6 +104,13 @@ def build_parser() -> Parser:
     )
     option("--length", type=count, metavar="N", help="tokens that the models take (default: the least pretrained)")
     option("-k", "--k", type=count, help="projected dimension (default: that of the pretraining)")
+    option("--ks", type=counts, metavar="K[,K]", help="Linformer with each of these, too")
+    option(
+        "--sharings",
+        type=names_of(SHARINGS, "a --linformer-sharing"),
+        metavar="NAME[,NAME]",
+        help="Linformer with each of these sharings of projections, too",
+    )
     option("--seeds", type=counts, default="1,2,3", metavar="S[,S]", help="a fine-tuning for each")
     option(
         "--metrics",
@@ -139,7 +151,7 @@ def parse(argv: Sequence[str]) -> Study:
         ):
             if args[name] is None:
                 raise UserError(f"--{name} is missing: name {what}.")
-    for name in ("sets", "arms"):
+    for name in ("sets", "arms", "ks", "sharings"):
         args[name] = args[name] or []
     names = ("epochs", "batch_size", "lr", "warmup", "dropout", "weight_decay", "precision", "truncate")
     return Study(

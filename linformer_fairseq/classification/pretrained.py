@@ -32,7 +32,7 @@ class Pretrained:
     """n, tokens that the models take."""
     k: int
     models: dict[str, list[Training]]
-    """The pretrainings of every arm, by seed."""
+    """The pretrainings of every model, by seed: of every arm, and of Linformer with another k or sharing."""
 
     @property
     def pieces(self) -> Path:
@@ -43,23 +43,38 @@ class Pretrained:
     def dictionary(self) -> Path:
         return self.folder / BIN / "dict.txt"
 
-    def start(self, arm: str, seed: int) -> Training:
+    def start(self, model: str, seed: int) -> Training:
         """Returns the pretraining that a fine-tuning begins with: that with the same seed, or else the first."""
-        models = self.models[arm]
-        return next((model for model in models if model.seed == seed), models[0])
+        found = self.models[model]
+        return next((training for training in found if training.seed == seed), found[0])
+
+    def label(self, model: str) -> str:
+        """Returns what tables call a model."""
+        own = self.models[model][0]
+        k = f"k = {own.k}" if own.k not in (0, self.k) else ""
+        sharing = own.sharing if own.sharing != SHARING else ""
+        return ", ".join(filter(None, (own.arm.label, k, sharing)))
 
     def digests(self) -> dict[str, str]:
         """Returns the digests of what texts become numbers with."""
         return {"pieces sha256": sha256_of(self.pieces), "dictionary sha256": sha256_of(self.dictionary)}
 
 
-def find_pretrained(folder: Path, arms: Sequence[str], length: int | None, k: int | None) -> Pretrained:
+def find_pretrained(
+    folder: Path,
+    arms: Sequence[str],
+    length: int | None,
+    k: int | None,
+    ks: Sequence[int] = (),
+    sharings: Sequence[str] = (),
+) -> Pretrained:
     """Returns the finished pretrainings of a study.
 
     Args:
         arms: those wanted; none for all that are there.
         length: n; None for the least that is there.
         k: None for that of the study.
+        ks, sharings: Linformer is wanted with each of these, too.
 
     Raises:
         UserError: the folder is not that of such a study, or has no such model.
@@ -85,7 +100,7 @@ def find_pretrained(folder: Path, arms: Sequence[str], length: int | None, k: in
             "or pretrain one."
         )
     length, k = length or min(lengths), k or stored["k"]
-    models = {name: _pretrainings(folder, arm, length, k) for name, arm in ARMS.items()}
+    models = {name: _pretrainings(folder, arm, length, k, SHARING) for name, arm in ARMS.items()}
     there = [name for name, found in models.items() if found]
     missing = [name for name in arms if not models[name]]
     if missing or not there:
@@ -94,7 +109,16 @@ def find_pretrained(folder: Path, arms: Sequence[str], length: int | None, k: in
         raise UserError(
             f"{folder} has no finished {which} of {length} tokens with k = {k}: choose {other}, or pretrain it."
         )
-    models = {name: models[name] for name in arms or there}
+    linformer = ARMS[LINFORMER]
+    others = {f"{LINFORMER}-k{other}": (other, SHARING) for other in ks if other != k}
+    others |= {f"{LINFORMER}-{other}": (k, other) for other in sharings if other != SHARING}
+    models = {name: models[name] for name in there if name in (arms or there)}
+    models |= {name: _pretrainings(folder, linformer, length, *own) for name, own in others.items()}
+    for name in others:
+        if not models[name]:
+            raise UserError(
+                f"{folder} has no finished model {name} of {length} tokens: change --ks or --sharings, or pretrain it."
+            )
     found = Pretrained(folder, masked_lm.Settings(valid=(), **own), stored, length, k, models)
     for path in (found.pieces, found.dictionary):
         if not path.is_file():
@@ -102,9 +126,9 @@ def find_pretrained(folder: Path, arms: Sequence[str], length: int | None, k: in
     return found
 
 
-def _pretrainings(folder: Path, arm: Arm, length: int, k: int) -> list[Training]:
-    """Returns the finished pretrainings of an arm by seed."""
-    own = (arm, length, k if arm.uses_k else 0, SHARING if arm.name == LINFORMER else "")
+def _pretrainings(folder: Path, arm: Arm, length: int, k: int, sharing: str) -> list[Training]:
+    """Returns the finished pretrainings of an arm by seed, whose k and sharing count where they mean anything to it."""
+    own = (arm, length, k if arm.uses_k else 0, sharing if arm.name == LINFORMER else "")
     runs = Training(*own, seed=0, out=folder).folder.parent.glob("seed-*[0-9]")
     seeds = sorted(int(path.name.removeprefix("seed-")) for path in runs)
     every = (Training(*own, seed=seed, out=folder) for seed in seeds)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from linformer_fairseq.cli.files import write_text
 from linformer_fairseq.cli.progress import say
+from linformer_fairseq.masked_lm.arms import ARMS
 from linformer_fairseq.recipe.merging import RESULTS, Found
 
 from . import plots
@@ -49,8 +50,9 @@ def _introduction(found: Found) -> str:
     )
     tuned = {name.removeprefix("fine-tuning "): value for name, value in settings.items()}
     longer = "are cut to their beginning" if tuned["truncate"] else "there are none"
+    unless = " (unless a table says otherwise)" if found["arms"].keys() - ARMS else ""
     return (
-        f"Pretrained masked language models with k = {settings['pretraining k']} take texts of up to n = "
+        f"Pretrained masked language models with k = {settings['pretraining k']}{unless} take texts of up to n = "
         f"{settings['pretraining length']:,} tokens; longer ones {longer}. All are fine-tuned with the same settings "
         f"for {tuned['epochs']} epoch{'s' * (tuned['epochs'] > 1)} of {tuned['batch_size']} texts an update, in "
         f"{tuned['precision']}, with Adam, a learning rate of up to {tuned['lr']:g} that falls linearly to 0, dropout "

@@ -9,7 +9,7 @@ from typing import Any
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.cli.files import read_json
 from linformer_fairseq.cli.machine import describe_machine
-from linformer_fairseq.masked_lm.arms import ARMS, BASELINE
+from linformer_fairseq.masked_lm.arms import ARMS, BASELINE, LINFORMER
 from linformer_fairseq.recipe import logs, merging
 from linformer_fairseq.recipe.course import LOG
 from linformer_fairseq.recipe.merging import Found, check_new, check_settings, joined
@@ -73,7 +73,7 @@ def findings(
         "metrics": study.metrics,
         "commands": [study.command],
         "machines": [describe_machine()],
-        "arms": {name: _described(models[0].arm.name, pretrained) for name, models in pretrained.models.items()},
+        "arms": {name: _described(name, pretrained) for name in pretrained.models},
         "sets": {name: {**_labels(own.texts), **set_facts(own.set_folder)} for name, own in own_sets.items()},
         "trainings": [_training(own, study) for own in trainings],
     }
@@ -84,7 +84,7 @@ def findings(
         found["trainings"] = [*found["trainings"], *other["trainings"]]
         for name in ("arms", "sets"):
             found[name] = {**other[name], **found[name]}
-    found["arms"] = {name: found["arms"][name] for name in ARMS if name in found["arms"]}
+    found["arms"] = {name: found["arms"][name] for name in sorted(found["arms"], key=_place)}
     return {**found, "differences": _differences(found)}
 
 
@@ -120,7 +120,7 @@ def key_of(row: Found) -> tuple[Any, ...]:
 
 
 def _key(own: FineTuning) -> Found:
-    return {"set": own.texts.name, "arm": own.arm, "seed": own.seed}
+    return {"set": own.texts.name, "arm": own.model, "seed": own.seed}
 
 
 def _labels(own: TextSet) -> Found:
@@ -141,9 +141,15 @@ def unpacked(line: str) -> list[int]:
     return list(map(int, line.split()))
 
 
-def _described(arm: str, pretrained: Pretrained) -> Found:
-    start = pretrained.models[arm][0]
-    return {"label": start.arm.label, "what": start.arm.what, "flags": " ".join(start.flags(pretrained.settings))}
+def _place(model: str) -> tuple[int, bool]:
+    """Returns where a model is in tables: Linformer with another k or sharing comes right after Linformer."""
+    return list(ARMS).index(model if model in ARMS else LINFORMER), model not in ARMS
+
+
+def _described(model: str, pretrained: Pretrained) -> Found:
+    start = pretrained.models[model][0]
+    flags = " ".join(start.flags(pretrained.settings))
+    return {"label": pretrained.label(model), "what": start.arm.what, "flags": flags}
 
 
 def _training(own: FineTuning, study: Study) -> Found:

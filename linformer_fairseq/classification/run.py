@@ -30,13 +30,13 @@ def run(study: Study) -> None:
         return
     others = {path: read_results(path) for path in study.merge}
     precision_arguments(study.settings.precision, study.settings.on_cpu)  # refuses what cannot be had here
-    pretrained = find_pretrained(study.pretrained, study.arms, study.length, study.k)
+    pretrained = find_pretrained(study.pretrained, study.arms, study.length, study.k, study.ks, study.sharings)
     sets = read_sets(study.data, study.sets)
     settings = decisive(study, pretrained)
     trainings = planned(sets, pretrained, study.seeds, study.out)
     for path, other in others.items():
         check_same(path, planned_findings(trainings, sets, settings), other)
-    for training in {training.arm: training for training in trainings}.values():
+    for training in {training.model: training for training in trainings}.values():
         check_flags(training, pretrained, study.settings)
     make_writable(study.out)
     with locked(study.out) as lock:

@@ -35,15 +35,15 @@ class FineTuning:
     """A model of the study."""
 
     texts: TextSet
+    model: str
+    """Its name in results.json."""
+    label: str
+    """What the user is told that it is."""
     start: pretrainings.Training
     """The pretrained model that it begins with."""
     seed: int
     out: Path
     """The study's folder."""
-
-    @property
-    def arm(self) -> str:
-        return self.start.arm.name
 
     @property
     def folder(self) -> Path:
@@ -60,8 +60,8 @@ class FineTuning:
 
     @property
     def name(self) -> str:
-        """What the user is told that it is."""
-        return f"{self.start.arm.label}, {self.texts.name}, seed {self.seed}"
+        """What the user is told that is trained."""
+        return f"{self.label}, {self.texts.name}, seed {self.seed}"
 
     @property
     def checkpoint(self) -> Path:
@@ -72,10 +72,10 @@ class FineTuning:
 def planned(sets: Sequence[TextSet], pretrained: Pretrained, seeds: Sequence[int], out: Path) -> list[FineTuning]:
     """Returns all fine-tunings of a study, those of the first seed before the others."""
     return [
-        begun(FineTuning(own, pretrained.start(arm, seed), seed, out))
+        begun(FineTuning(own, model, pretrained.label(model), pretrained.start(model, seed), seed, out))
         for seed in seeds
         for own in sets
-        for arm in pretrained.models
+        for model in pretrained.models
     ]
 
 

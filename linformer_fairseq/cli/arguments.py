@@ -84,14 +84,14 @@ def counts(text: str) -> list[int]:
 
 
 def names_of(known: Sequence[str], what: str) -> Callable[[str], list[str]]:
-    """Returns a converter for argparse of a comma list of names, each once, in the order in which they are known."""
+    """Returns a converter for argparse of a comma list of names, each once, in this order."""
 
     def convert(text: str) -> list[str]:
         names = [name.strip() for name in text.split(",")]
         for name in names:
             if name not in known:
                 raise argparse.ArgumentTypeError(f"{name!r} is not {what}: choose from {', '.join(known)}")
-        return [name for name in known if name in names]
+        return list(dict.fromkeys(names))
 
     return convert
 

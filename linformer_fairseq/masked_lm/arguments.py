@@ -231,13 +231,14 @@ def parse(argv: Sequence[str]) -> Study:
     if longest > settings.max_tokens:
         raise UserError(f"--max-tokens {settings.max_tokens} holds no block of {longest} tokens: give more.")
     shortest = min(args["lengths"])
-    for name, ks in (("--k", [args["k"]]), ("--ks", args["ks"] if LINFORMER in args["arms"] else [])):
+    arms = args.pop("arms")
+    for name, ks in (("--k", [args["k"]]), ("--ks", args["ks"] if LINFORMER in arms else [])):
         if max(ks, default=0) > shortest:
             raise UserError(f"{name} {max(ks)} is more than the {shortest} tokens of --lengths: choose k <= n.")
     return Study(
         command=shlex.join(["python", "-m", "linformer_fairseq.masked_lm", *argv]),
         settings=settings,
-        arms=[ARMS[name] for name in args.pop("arms")],
+        arms=[arm for name, arm in ARMS.items() if name in arms],
         **{name: sorted(set(args.pop(name))) for name in ("lengths", "ks", "seeds")},
         **args,
     )

@@ -205,11 +205,11 @@ class TwoLevelAttention(SourceAttention[Levels]):
         the longest of them.
         """
         known = self._known(source.lengths)
-        lengths = [[x for x in known if form.first <= x <= form.last] for form in forms]
+        by_form = [[x for x in known if form.first <= x <= form.last] for form in forms]
         order = self.length_cache.get("sentences by length", source.lengths, lambda x: x.argsort(stable=True))
         results = [
-            self._attend_for(rows, call, form._replace(longest=max(own)), source, heads)
-            for form, own, rows in zip(forms, lengths, order.split([len(own) for own in lengths]), strict=True)
+            self._attend_in_part(rows, call, form._replace(longest=max(lengths)), source, heads)
+            for form, lengths, rows in zip(forms, by_form, order.split([len(x) for x in by_form]), strict=True)
         ]
         back = self.length_cache.get("places by length", source.lengths, lambda _: order.argsort())
         out = torch.cat([out for out, _ in results], 1).index_select(1, back)
@@ -217,10 +217,10 @@ class TwoLevelAttention(SourceAttention[Levels]):
             return out, None
         return out, torch.cat([weights for _, weights in results if weights is not None], -3).index_select(-3, back)
 
-    def _attend_for(
+    def _attend_in_part(
         self, rows: Tensor, call: Call, form: Form, source: Source, heads: Heads
     ) -> tuple[Tensor, Tensor | None]:
-        """The same for some of the sentences, none of them longer than the form's longest."""
+        """The output and weights of some of the sentences, of which none is longer than the form's longest."""
         assert source.padding_mask is not None
         own, mask = heads.of_sentences(rows, form.longest), source.padding_mask.index_select(0, rows)
         levels = self._levels(form, own, source.lengths.index_select(0, rows), mask)
@@ -405,7 +405,7 @@ class TwoLevelAttention(SourceAttention[Levels]):
         return out, self._over_tokens(weights, levels, call)
 
     def _over_tokens(self, weights: Tensor, levels: Levels, call: Call) -> Tensor:
-        """The weights (B, H, T, s) as fairseq returns them, over n tokens; there are none for an empty sentence."""
+        """The weights (B, H, T, any number) as fairseq returns them, over n tokens; an empty sentence has none."""
         assert levels.padding_mask is not None
         n, longest = levels.padding_mask.size(1), min(levels.padding_mask.size(1), self.max_positions)
         empty = levels.lengths == 0

@@ -12,7 +12,7 @@ GIVEN = ["--pretrained", "pretrained", "--data", "texts", "--out", "out"]
 
 def test_defaults() -> None:
     study = parse(GIVEN)
-    assert (study.sets, study.arms, study.length, study.k) == ([], [], None, None)
+    assert (study.sets, study.arms, study.length, study.k, study.ks, study.sharings) == ([], [], None, None, [], [])
     assert (study.seeds, study.metrics, study.settings.epochs, study.settings.truncate) == (
         [1, 2, 3],
         ["accuracy"],
@@ -23,7 +23,9 @@ def test_defaults() -> None:
 
 def test_what_is_given() -> None:
     study = parse([*GIVEN, "--sets", "a,b,a", "--arms", "linformer,transformer", "--metrics", "f1", "--", "--cpu"])
-    assert (study.sets, study.arms, study.metrics) == (["a", "b"], ["transformer", "linformer"], ["accuracy", "f1"])
+    assert (study.sets, study.arms, study.metrics) == (["a", "b"], ["linformer", "transformer"], ["accuracy", "f1"])
+    study_of_linformer = parse([*GIVEN, "--ks", "64,256", "--sharings", "layerwise,none"])
+    assert (study_of_linformer.ks, study_of_linformer.sharings) == ([64, 256], ["layerwise", "none"])
     assert (study.settings.train_args, study.settings.on_cpu) == (("--cpu",), True)
     assert study.command.endswith("--metrics f1 -- --cpu")
 
@@ -39,6 +41,7 @@ def test_a_report_needs_its_folder_alone() -> None:
         (["--out", "out", "--pretrained", "x"], "--data is missing: name a folder of labelled texts"),
         ([*GIVEN, "--arms", "lstm"], "'lstm' is not a model: choose from transformer, "),
         ([*GIVEN, "--metrics", "bleu"], "'bleu' is not a metric: choose from accuracy, f1, matthews"),
+        ([*GIVEN, "--sharings", "all"], "'all' is not a --linformer-sharing: choose from none, headwise, key-value"),
         ([*GIVEN, "--epochs", "0"], "'0' is not a whole number from 1 on"),
         ([*GIVEN, "--warmup", "1"], "'1' is not a number from 0 to below 1"),
     ],

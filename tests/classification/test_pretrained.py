@@ -34,6 +34,19 @@ def test_all_of_the_shortest_length_with_the_k_of_the_study(folder: Path) -> Non
 
 def test_those_that_are_asked_for(folder: Path) -> None:
     assert slugs(folder, "linformer", length=64, k=4) == ["linformer-n64-k4 1"]
+    assert slugs(folder, "linformer", "transformer", length=64) == ["transformer-n64 1", "linformer-n64-k8 1"]
+
+
+def test_linformer_with_another_k_or_sharing(folder: Path) -> None:
+    found = find_pretrained(folder, ["linformer"], None, None, [8, 4], ["layerwise", "headwise"])
+    assert {name: (models[0].slug, found.label(name)) for name, models in found.models.items()} == {
+        "linformer": ("linformer-n32-k8", "Linformer"),
+        "linformer-k4": ("linformer-n32-k4", "Linformer, k = 4"),
+        "linformer-layerwise": ("linformer-n32-k8-layerwise", "Linformer, layerwise"),
+    }
+    for ks, sharings, name in (([16], [], "linformer-k16"), ([], ["none"], "linformer-none")):
+        with pytest.raises(UserError, match=f"no finished model {name} of 32 tokens: change --ks or --sharings"):
+            find_pretrained(folder, [], None, None, ks, sharings)
 
 
 def test_what_is_not_finished_is_not_there(folder: Path) -> None:

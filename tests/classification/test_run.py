@@ -24,15 +24,16 @@ from tests.masked_lm.made_text import write_books
 
 pytestmark = pytest.mark.slow
 ARMS = ("transformer", "linformer")
+PRETRAINED = {"transformer": "transformer-n32", "linformer": "linformer-n32-k8"}
 SIZES = "--epochs 4 --batch-size 6 --lr 0.02 --dropout 0 --threads 1"
 
 
 @pytest.fixture(scope="module")
 def pretrained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a study of masked language models that has trained two."""
+    """The folder of a study of masked language models that has trained a Transformer and two Linformers."""
     books = write_books(tmp_path_factory.mktemp("books"))
     out = tmp_path_factory.mktemp("masked-lm")
-    study = pretraining(books, out, "--arms", ",".join(ARMS), "--", "--cpu")
+    study = pretraining(books, out, "--arms", ",".join(ARMS), "--sharings", "headwise,layerwise", "--", "--cpu")
     files = text.find_files(books, [])
     store(out, decisive(study, text.digests(files)), text.PREPARED_FOLDERS, models="runs/*/*")
     with open(out / ".lock", "w") as lock:
@@ -93,7 +94,7 @@ def test_predictions_have_the_order_of_the_texts(finished: Path) -> None:
 def test_models_begin_with_the_pretrained_ones(pretrained: Path, finished: Path) -> None:
     for arm in ARMS:
         (log,) = finished.glob(f"sets/weather/runs/{arm}-n32*/seed-2/train.log")
-        (start,) = pretrained.glob(f"runs/{arm}-n32*/seed-1/checkpoints/checkpoint_best.pt")
+        start = pretrained / "runs" / PRETRAINED[arm] / "seed-1" / "checkpoints" / "checkpoint_best.pt"
         assert f"loading pretrained model from {start}" in log.read_text()
     for row in results(finished)["trainings"]:
         command = row["command"]
@@ -173,6 +174,22 @@ def test_a_killed_study_goes_on_where_it_was(pretrained: Path, data: Path, tmp_p
     assert row["updates"] == 48
     assert {update for update, _ in row["curve"]} <= set(range(4, 49, 4))  # a kill may lose lines of the log
     assert (folder / "train.log").read_text().count("loading pretrained model from") == 1
+
+
+def test_another_linformer_stands_beside_linformer(
+    pretrained: Path, data: Path, finished: Path, tmp_path: Path
+) -> None:
+    more = ("--arms", "transformer", "--sharings", "layerwise", "--seeds", "3", "--", "--cpu")
+    run(parse(arguments(pretrained, data, tmp_path / "out", *more)))
+    row = results(tmp_path / "out")["trainings"][-1]
+    sharing = row["command"].index("--linformer-sharing") + 1
+    assert (row["arm"], row["command"][sharing]) == ("linformer-layerwise", "layerwise")
+    merged = str(tmp_path / "out" / "results.json")
+    run(parse(arguments(pretrained, data, finished, "--seeds", "1", "--merge", merged, "--", "--cpu")))
+    assert list(results(finished)["arms"]) == ["transformer", "linformer", "linformer-layerwise"]
+    report = (finished / "report.md").read_text()
+    assert "| Linformer, layerwise |" in report
+    assert "k = 8 (unless a table says otherwise)" in report
 
 
 def test_a_report_needs_results(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ def trainings(pretrained: Pretrained, folder: Path, *seeds: int) -> list[FineTun
 
 
 def test_every_model_with_every_seed(pretrained: Pretrained, tmp_path: Path) -> None:
-    found = [(own.arm, own.seed, own.start.seed) for own in trainings(pretrained, tmp_path, 2, 3)]
+    found = [(own.model, own.seed, own.start.seed) for own in trainings(pretrained, tmp_path, 2, 3)]
     first = [("transformer", 2, 2), ("linformer", 2, 2), ("performer", 2, 1)]
     assert found == [*first, ("transformer", 3, 1), ("linformer", 3, 1), ("performer", 3, 1)]
 

@@ -169,7 +169,7 @@ def test_what_is_asked_for_twice_is_done_once(text: Path, tmp_path: Path) -> Non
     asked = ["--variants", "linformer,transformer,linformer", "--seeds", "2,1,2", "--k", "4,4"]
     study = parse(arguments(text, tmp_path, *asked))
     assert [str(training.out.relative_to(tmp_path)) for training in study.trainings] == [
-        f"runs/{folder}/seed-{seed}" for seed in (2, 1) for folder in ("transformer", "linformer-k4")
+        f"runs/{folder}/seed-{seed}" for seed in (2, 1) for folder in ("linformer-k4", "transformer")
     ]
 
 
