@@ -41,6 +41,8 @@ def curves(found: Found) -> dict[str, Panel]:
         if len(own) > 1:
             title = f"sharing, n = {length:,}, k = {k}"
             add(title, [*baseline, *own], lambda row: ", ".join(filter(None, (label(row), row["sharing"]))))
+    linformers = [row for row in usual if row["arm"] == LINFORMER]
+    add(f"Linformer's n, k = {k}", linformers, lambda row: f"n = {row['length']:,}")
     return panels
 
 

@@ -201,6 +201,7 @@ def test_panels_show_the_first_seed(found: dict[str, Any]) -> None:
         "kinds, n = 64, k = 8": ["Transformer", "Linformer"],
         "Linformer's k, n = 32": ["Transformer", "Linformer, k = 4", "Linformer, k = 8"],
         "sharing, n = 32, k = 8": ["Transformer", "Linformer, headwise", "Linformer, layerwise"],
+        "Linformer's n, k = 8": ["n = 32", "n = 64"],
     }
     assert panels["kinds, n = 32, k = 8"]["Transformer"] == (True, [(50, 20.0), (100, 10.0)])
     assert len(first_seeds(found["trainings"])) == 7
