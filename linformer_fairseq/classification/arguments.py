@@ -7,7 +7,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from linformer_fairseq.cli.arguments import Parser, check_folder, count, counts, cut_at_dashes, names_of, paths, rate
+from linformer_fairseq.cli.arguments import (
+    Parser,
+    check_folder,
+    count,
+    counts,
+    cut_at_dashes,
+    names,
+    names_of,
+    paths,
+    rate,
+)
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.masked_lm.arguments import TrainingSettings, add_training_options
 from linformer_fairseq.masked_lm.arms import ARMS
@@ -66,10 +76,6 @@ class Study:
     jobs: int
 
 
-def _names(text: str) -> list[str]:
-    return list(dict.fromkeys(name.strip() for name in text.split(",")))
-
-
 def _metrics(text: str) -> list[str]:
     return list(dict.fromkeys([ACCURACY, *names_of(list(METRICS), "a metric")(text)]))
 
@@ -95,7 +101,7 @@ def build_parser() -> Parser:
 
     group = parser.add_argument_group("what is compared")
     option = group.add_argument
-    option("--sets", type=_names, metavar="NAME[,NAME]", help="folders of DIR (default: all)")
+    option("--sets", type=names, metavar="NAME[,NAME]", help="folders of DIR (default: all)")
     option(
         "--arms",
         type=names_of(list(ARMS), "a model"),
@@ -153,10 +159,10 @@ def parse(argv: Sequence[str]) -> Study:
                 raise UserError(f"--{name} is missing: name {what}.")
     for name in ("sets", "arms", "ks", "sharings"):
         args[name] = args[name] or []
-    names = ("epochs", "batch_size", "lr", "warmup", "dropout", "weight_decay", "precision", "truncate")
+    of_settings = ("epochs", "batch_size", "lr", "warmup", "dropout", "weight_decay", "precision", "truncate")
     return Study(
         command=shlex.join(["python", "-m", "linformer_fairseq.classification", *argv]),
-        settings=Settings(**{name: args.pop(name) for name in names}, train_args=tuple(train_args)),
+        settings=Settings(**{name: args.pop(name) for name in of_settings}, train_args=tuple(train_args)),
         seeds=list(dict.fromkeys(args.pop("seeds"))),
         **args,
     )

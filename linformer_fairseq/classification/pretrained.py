@@ -52,8 +52,7 @@ class Pretrained:
         """Returns what tables call a model."""
         own = self.models[model][0]
         k = f"k = {own.k}" if own.k not in (0, self.k) else ""
-        sharing = own.sharing if own.sharing != SHARING else ""
-        return ", ".join(filter(None, (own.arm.label, k, sharing)))
+        return ", ".join(filter(None, (own.arm.label, k, own.other_sharing)))
 
     def digests(self) -> dict[str, str]:
         """Returns the digests of what texts become numbers with."""

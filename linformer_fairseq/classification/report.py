@@ -5,12 +5,11 @@ from pathlib import Path
 
 from linformer_fairseq.cli.files import write_text
 from linformer_fairseq.cli.progress import say
-from linformer_fairseq.masked_lm.arms import ARMS
 from linformer_fairseq.recipe.merging import RESULTS, Found
 
 from . import plots
 from .results import read_results
-from .tables import label, models, quality, sets, trainings
+from .tables import label, models, quality, sets, trainings, uneven
 
 
 def write_report(out: Path) -> None:
@@ -43,14 +42,15 @@ def report_text(found: Found, pictures: dict[str, str]) -> str:
 def _introduction(found: Found) -> str:
     settings = found["settings"]
     seeds = sorted({row["seed"] for row in found["trainings"]})
+    fewer = ", some models with fewer of them, and those without a deviation with one" if uneven(found) else ""
     of_seeds = (
-        f"seeds {', '.join(map(str, seeds))}"
+        f"seeds {', '.join(map(str, seeds))}{fewer}"
         if len(seeds) > 1
         else f"one seed ({seeds[0]}): another seed alone moves accuracy, too"
     )
     tuned = {name.removeprefix("fine-tuning "): value for name, value in settings.items()}
     longer = "are cut to their beginning" if tuned["truncate"] else "there are none"
-    unless = " (unless a table says otherwise)" if found["arms"].keys() - ARMS else ""
+    unless = " (unless a table says otherwise)" if any("k = " in arm["label"] for arm in found["arms"].values()) else ""
     return (
         f"Pretrained masked language models with k = {settings['pretraining k']}{unless} take texts of up to n = "
         f"{settings['pretraining length']:,} tokens; longer ones {longer}. All are fine-tuned with the same settings "

@@ -1,6 +1,7 @@
 """The report's tables."""
 
 import statistics
+from collections.abc import Collection
 
 from linformer_fairseq.cli.tables import UNKNOWN, table, with_deviation, with_interval
 from linformer_fairseq.recipe.logs import best_update
@@ -30,6 +31,7 @@ def quality(found: Found) -> list[str]:
         "seeds (Wang et al., 2020, Table 2). Where a model was pretrained with several seeds, too, theirs is in it "
         "(Trainings, below).",
         _means(found, TEST, ACCURACY),
+        *_of_common_seeds(found),
         *_differences(found),
         "The dev set, on which the best epoch of each training was chosen:",
         _means(found, DEV, ACCURACY),
@@ -38,6 +40,32 @@ def quality(found: Found) -> list[str]:
         if metric != ACCURACY:
             parts += [f"## {METRICS[metric]}", _explained(metric), _means(found, TEST, metric)]
     return parts
+
+
+def _seeds(found: Found) -> list[set[int]]:
+    """Returns the seeds of every model on every set that it was trained on."""
+    own: dict[tuple[str, str], set[int]] = {}
+    for row in found["trainings"]:
+        own.setdefault((row["set"], row["arm"]), set()).add(row["seed"])
+    return list(own.values())
+
+
+def uneven(found: Found) -> bool:
+    """Returns whether models differ in the seeds that they have."""
+    seeds = _seeds(found)
+    return seeds.count(seeds[0]) < len(seeds)
+
+
+def _of_common_seeds(found: Found) -> list[str]:
+    """Returns the same table for the seeds that all models have, where some have more than others."""
+    common = sorted(set.intersection(*_seeds(found)))
+    if not (uneven(found) and common):
+        return []
+    which = f"Seed {common[0]} alone" if len(common) == 1 else f"Seeds {', '.join(map(str, common))} alone"
+    return [
+        f"{which}, by which models with fewer seeds are to be compared:",
+        _means(found, TEST, ACCURACY, common),
+    ]
 
 
 def _explained(metric: str) -> str:
@@ -49,13 +77,20 @@ def _explained(metric: str) -> str:
     return "The test set, in points of 100."
 
 
-def _means(found: Found, split: str, metric: str) -> str:
-    """Returns a table of a metric with a column for each set, and their mean where a model has all of several."""
+def _means(found: Found, split: str, metric: str, seeds: Collection[int] | None = None) -> str:
+    """Returns a table of a metric with a column for each set, and their mean where a model has all of several.
+
+    Args:
+        seeds: those that count; None for all.
+    """
     sets = list(found["sets"])
     several = len(sets) > 1
     lines = []
     for arm in found["arms"]:
-        values = [[row[split][metric] for row in rows_of(found, name, arm)] for name in sets]
+        values = [
+            [row[split][metric] for row in rows_of(found, name, arm) if seeds is None or row["seed"] in seeds]
+            for name in sets
+        ]
         mean = [f"{statistics.mean(map(statistics.mean, values)):.2f}" if all(values) else UNKNOWN] * several
         lines.append([label(found, arm), *map(with_deviation, values), *mean])
     return table(["Model", *sets, *["Mean"] * several], lines)

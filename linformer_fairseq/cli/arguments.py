@@ -83,15 +83,20 @@ def counts(text: str) -> list[int]:
     return [count(part.strip()) for part in text.split(",")]
 
 
+def names(text: str) -> list[str]:
+    """Returns the names of a comma list, each once, in this order."""
+    return list(dict.fromkeys(name.strip() for name in text.split(",")))
+
+
 def names_of(known: Sequence[str], what: str) -> Callable[[str], list[str]]:
-    """Returns a converter for argparse of a comma list of names, each once, in this order."""
+    """Returns a converter for argparse of a comma list of `names` that are known."""
 
     def convert(text: str) -> list[str]:
-        names = [name.strip() for name in text.split(",")]
-        for name in names:
+        found = names(text)
+        for name in found:
             if name not in known:
                 raise argparse.ArgumentTypeError(f"{name!r} is not {what}: choose from {', '.join(known)}")
-        return list(dict.fromkeys(names))
+        return found
 
     return convert
 

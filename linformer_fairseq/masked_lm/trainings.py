@@ -38,8 +38,13 @@ class Training:
     @property
     def slug(self) -> str:
         """The model's name in paths, whatever its seed."""
-        sharing = self.sharing if self.sharing != SHARING else ""
-        return "-".join(filter(None, (self.arm.name, f"n{self.length}", f"k{self.k}" if self.k else "", sharing)))
+        parts = (self.arm.name, f"n{self.length}", f"k{self.k}" if self.k else "", self.other_sharing)
+        return "-".join(filter(None, parts))
+
+    @property
+    def other_sharing(self) -> str:
+        """The sharing where it is not the usual one, and empty otherwise."""
+        return self.sharing if self.sharing != SHARING else ""
 
     @property
     def folder(self) -> Path:
@@ -48,9 +53,9 @@ class Training:
     @property
     def name(self) -> str:
         """What the user is told that it is."""
-        k = f", k = {self.k}" if self.k else ""
-        sharing = f", {self.sharing}" if self.sharing not in ("", SHARING) else ""
-        return f"{self.arm.label}, n = {self.length:,}{k}{sharing}, seed {self.seed}"
+        k = f"k = {self.k}" if self.k else ""
+        parts = (self.arm.label, f"n = {self.length:,}", k, self.other_sharing, f"seed {self.seed}")
+        return ", ".join(filter(None, parts))
 
     @property
     def checkpoint(self) -> Path:

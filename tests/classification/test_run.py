@@ -30,10 +30,11 @@ SIZES = "--epochs 4 --batch-size 6 --lr 0.02 --dropout 0 --threads 1"
 
 @pytest.fixture(scope="module")
 def pretrained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a study of masked language models that has trained a Transformer and two Linformers."""
+    """The folder of a study of masked language models that has trained a Transformer and three Linformers."""
     books = write_books(tmp_path_factory.mktemp("books"))
     out = tmp_path_factory.mktemp("masked-lm")
-    study = pretraining(books, out, "--arms", ",".join(ARMS), "--sharings", "headwise,layerwise", "--", "--cpu")
+    more = ("--ks", "4,8", "--sharings", "headwise,layerwise", "--", "--cpu")
+    study = pretraining(books, out, "--arms", ",".join(ARMS), *more)
     files = text.find_files(books, [])
     store(out, decisive(study, text.digests(files)), text.PREPARED_FOLDERS, models="runs/*/*")
     with open(out / ".lock", "w") as lock:
@@ -179,17 +180,19 @@ def test_a_killed_study_goes_on_where_it_was(pretrained: Path, data: Path, tmp_p
 def test_another_linformer_stands_beside_linformer(
     pretrained: Path, data: Path, finished: Path, tmp_path: Path
 ) -> None:
-    more = ("--arms", "transformer", "--sharings", "layerwise", "--seeds", "3", "--", "--cpu")
+    more = ("--arms", "transformer", "--ks", "4", "--sharings", "layerwise", "--seeds", "3", "--", "--cpu")
     run(parse(arguments(pretrained, data, tmp_path / "out", *more)))
-    row = results(tmp_path / "out")["trainings"][-1]
-    sharing = row["command"].index("--linformer-sharing") + 1
-    assert (row["arm"], row["command"][sharing]) == ("linformer-layerwise", "layerwise")
+    given = {row["arm"]: row["command"] for row in results(tmp_path / "out")["trainings"]}
+    for arm, k, sharing in (("linformer-k4", "4", "headwise"), ("linformer-layerwise", "8", "layerwise")):
+        command = given[arm]
+        assert command[command.index("--linformer-k") + 1] == k
+        assert command[command.index("--linformer-sharing") + 1] == sharing
     merged = str(tmp_path / "out" / "results.json")
     run(parse(arguments(pretrained, data, finished, "--seeds", "1", "--merge", merged, "--", "--cpu")))
-    assert list(results(finished)["arms"]) == ["transformer", "linformer", "linformer-layerwise"]
+    assert list(results(finished)["arms"]) == ["transformer", "linformer", "linformer-k4", "linformer-layerwise"]
     report = (finished / "report.md").read_text()
+    assert "| Linformer, k = 4     |" in report
     assert "| Linformer, layerwise |" in report
-    assert "k = 8 (unless a table says otherwise)" in report
 
 
 def test_a_report_needs_results(tmp_path: Path) -> None:
