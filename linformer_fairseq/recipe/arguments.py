@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from fairseq.models import ARCH_MODEL_REGISTRY
 
-from linformer_fairseq.cli.arguments import Parser, count, counts, cut_at_dashes, natural, number, positive, rate
+from linformer_fairseq.cli.arguments import Parser, count, counts, cut_at_dashes, names, natural, number, positive, rate
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.cli.machine import cpu_count
 from linformer_fairseq.models.architectures import PRESETS
@@ -65,7 +65,7 @@ def _language(text: str) -> str:
 
 
 def _several(text: str, known: Iterable[str]) -> list[str]:
-    parts = list(dict.fromkeys(part.strip() for part in text.split(",")))
+    parts = names(text)
     if not set(parts) <= set(known):
         raise argparse.ArgumentTypeError(f"{text!r} is not a comma list of {', '.join(known)}")
     return parts

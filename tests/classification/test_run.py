@@ -193,6 +193,7 @@ def test_another_linformer_stands_beside_linformer(
     report = (finished / "report.md").read_text()
     assert "| Linformer, k = 4     |" in report
     assert "| Linformer, layerwise |" in report
+    assert "k = 8 (unless a table says otherwise)" in report
 
 
 def test_a_report_needs_results(tmp_path: Path) -> None:
