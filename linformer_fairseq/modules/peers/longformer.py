@@ -16,6 +16,9 @@ from linformer_fairseq.modules.window_attention import WindowOptions
 WINDOW = 256
 """Tokens of a window but the query's own, half of them to either side."""
 
+LEAST_WINDOW = 4
+"""The smallest window of the package."""
+
 
 def longformer_attention(dim: int, heads: int, window: int) -> Any:
     """The package's self-attention over (B, n, C), a sliding window without global attention, whose linear layers are
@@ -72,8 +75,9 @@ class LongformerAttention(PeerAttention):
 
     Token i attends to the tokens i - w/2 ... i + w/2, like the kind `window`, of which this is another implementation.
     Sentences are padded to whole windows for the package, and padding is masked, so that no sentence depends on its
-    batch. The package's softmax is in float32, and so is all of it for float64. There are no parameters beyond the four
-    linear layers.
+    batch. Where half a window is longer than the longest sentence, a smaller one that holds as much is used. The
+    package's softmax is in float32, and so is all of it for float64. There are no parameters beyond the four linear
+    layers.
 
     Args:
         args, options: as `PeerAttention` takes them.
@@ -98,9 +102,12 @@ class LongformerAttention(PeerAttention):
         return f"N={self.max_positions}, window_size={self.window_size}"
 
     def mix(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        n, more = len(x), -len(x) % self.window_size
+        n = len(x)
+        window = min(self.window_size, max(2 * (n - 1), LEAST_WINDOW))  # more would be padding
+        more = -n % window
         padded = x.new_zeros(x.size(1), n).bool() if mask is None else mask
         core = self.core
+        core.one_sided_attn_window_size = window // 2
         # callables and no modules, whose weights would be in checkpoints twice
         linears = (self.q_proj, self.k_proj, self.v_proj)
         core.query, core.key, core.value = (partial(_at_most_float32, linear) for linear in linears)
@@ -118,5 +125,7 @@ def _at_most_float32(linear: nn.Module, x: Tensor) -> Tensor:
 
 
 def _check_even(window_size: int) -> None:
-    if window_size < 4 or window_size % 2:
-        raise ValueError(f"--linformer-window-size of longformer must be even and at least 4, not {window_size}")
+    if window_size < LEAST_WINDOW or window_size % 2:
+        raise ValueError(
+            f"--linformer-window-size of longformer must be even and at least {LEAST_WINDOW}, not {window_size}"
+        )

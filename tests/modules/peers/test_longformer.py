@@ -50,6 +50,17 @@ def test_a_sentence_is_computed_as_by_itself(lengths: list[int]) -> None:
 
 
 @torch.no_grad()
+@pytest.mark.parametrize(("n", "padded"), [(1, 4), (5, 8), (16, 30), (17, 30), (31, 60)])
+def test_short_sentences_are_not_padded_to_whole_windows(n: int, padded: int) -> None:
+    attention = make(window_size=30)
+    lengths: list[int] = []
+    attention.core.register_forward_pre_hook(lambda _, inputs: lengths.append(inputs[0].size(1)))
+    x = torch.randn(n, 1, 8, dtype=torch.float64)
+    attention(x, x, x, need_weights=False)
+    assert lengths == [padded]
+
+
+@torch.no_grad()
 def test_dropout_falls_on_the_weights_in_training_alone() -> None:
     attention = make(window_size=4, dropout=0.5)
     x = torch.randn(9, 1, 8, dtype=torch.float64).expand(9, 5000, 8)
