@@ -52,7 +52,7 @@ class Arm:
 FULL_KIND, FULL_FLAGS = "two-level", "--linformer-k 1 --linformer-exact-below 1000000"
 """Full attention of this package: two levels that are exact at any length."""
 OWN_CONVOLUTION = "nystromformer"
-"""The kind that has a convolution of its own, and takes no other."""
+"""The kind that has a convolution of its own, which is left to it when it is trained from the start."""
 LINFORMER = "linformer"
 TWO_LEVEL = "two-level"
 KEY_CLUSTERS = "key-clusters"

@@ -67,8 +67,8 @@ def _introduction(found: Found) -> str:
     beside = ""
     if width:
         beside = (
-            f" Every model has a convolution over the values of {width} tokens beside its attention (Nyströmformer its "
-            "package's)."
+            f" Every model has a convolution over the values of {width} tokens beside its attention (Nyströmformer, "
+            "where it is trained from the start, its package's)."
         )
     return (
         f"{_files(train)} to train on ({train['tokens']:,} tokens of {settings['vocabulary']:,} subwords), "

@@ -16,7 +16,7 @@ from linformer_fairseq.recipe.launch import Machines
 from linformer_fairseq.recipe.steps import made_of
 
 from .arguments import Study
-from .arms import BASELINE, OWN_CONVOLUTION
+from .arms import BASELINE
 from .text import BIN
 from .trainings import Training, course, training_arguments, training_of
 from .validate import perplexity
@@ -68,7 +68,6 @@ def swaps(study: Study) -> list[Swap]:
         for arm in study.arms
         for share in (SHARES if length == first else SHARES[:1])
         if share or arm is not baseline
-        if not (study.settings.convolution and arm.kind == OWN_CONVOLUTION)  # it would lose the model's
     ]
 
 

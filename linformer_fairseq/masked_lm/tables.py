@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from linformer_fairseq.cli.tables import UNKNOWN, table, with_deviation
 from linformer_fairseq.recipe.merging import Found
 
-from .arms import ARMS, BASELINE, LINFORMER, OWN_CONVOLUTION
+from .arms import BASELINE, LINFORMER
 from .figure import first_seeds
 from .trainings import SHARING
 
@@ -117,17 +117,13 @@ def swapped(found: Found) -> list[str]:
         return f"{own[0]['perplexity']:,.2f} ({own[0]['perplexity'] / own[0]['before'] - 1:+.1%})" if own else UNKNOWN
 
     learnt = " Learned E and F start as the identity, and see the first k tokens alone." if LINFORMER in arms else ""
-    own = next((arm for arm in found["arms"] if arm not in arms and ARMS[arm].kind == OWN_CONVOLUTION), None)
-    without = (
-        f" {label(found, own)}, with a convolution of its own in place of the models', is left out." if own else ""
-    )
     headers = ["Attention", *(f"{share:.0%} of the updates" if share else "no training" for share in shares)]
     parts = [
         "## Another attention in a trained model",
         f"The Transformer that was trained on blocks of {first:,} tokens gets another attention "
         "(`python -m linformer_fairseq.convert`), and is trained no further, or for a share of the updates that it "
         "had, whose last checkpoint counts. Perplexity, and how far it is from the Transformer's own; the "
-        f"Transformer's row says what more training does by itself.{learnt}{without} One seed.",
+        f"Transformer's row says what more training does by itself.{learnt} One seed.",
         table(headers, [[label(found, arm), *(cell(arm, first, share) for share in shares)] for arm in arms]),
     ]
     longer = sorted({row["length"] for row in rows} - {first})

@@ -172,15 +172,6 @@ def test_replaced_attention_is_compared_with_the_same_transformer(found: dict[st
     ]
 
 
-def test_a_kind_with_a_convolution_of_its_own_takes_no_others_place(found: dict[str, Any]) -> None:
-    """Others may not have been tried there."""
-    assert "of its own" not in "".join(swapped(found))
-    found["arms"] |= {name: {"label": name, "what": "", "flags": ""} for name in ("nystromformer", "performer")}
-    text = "".join(swapped(found))
-    assert " nystromformer, with a convolution of its own in place of the models', is left out." in text
-    assert "performer" not in text
-
-
 def test_costs_are_multiples_of_the_transformers(found: dict[str, Any]) -> None:
     assert cells(costs(found)) == [
         ["Model", "32 tokens"],

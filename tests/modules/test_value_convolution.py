@@ -175,7 +175,18 @@ def test_it_is_for_encoders(place: dict[str, bool]) -> None:
         make_attention("two-level", value_convolution=3, **place)
 
 
-def test_nystromformer_has_its_own() -> None:
-    make_peer("nystromformer")
-    with pytest.raises(ValueError, match="nystromformer has a convolution over the values of its own: leave out"):
-        make_peer("nystromformer", value_convolution=33)
+@torch.no_grad()
+def test_it_takes_the_place_of_nystromformers() -> None:
+    """They are the same but for the bias of the values, which the package convolves, too."""
+    package, own = (make_peer("nystromformer", landmarks=3, **options) for options in ({}, {"value_convolution": 33}))
+    state = package.state_dict()
+    state["value_convolution.weight"] = state.pop("core.res_conv.weight")
+    own.load_state_dict(state)
+    for attention in (package, own):
+        attention.v_proj.bias.zero_()
+    mask = padding_mask([9, 5])
+    x = torch.randn(9, 2, 8, dtype=torch.float64)
+    expected, found = (attention(x, x, x, key_padding_mask=mask, need_weights=False)[0] for attention in (package, own))
+    real = ~mask.t()
+    torch.testing.assert_close(found[real], expected[real])
+    assert not torch.equal(without_convolution(own, x, mask)[real], found[real])

@@ -15,20 +15,20 @@ from linformer_fairseq.modules.registry import AttentionOptions, LayerShapes, re
 LANDMARKS = 64
 
 
-def nystrom_attention(dim: int, heads: int, landmarks: int) -> nn.Module:
-    """The package's self-attention over (B, n, C), with its residual convolution over values (33 tokens) and 6 steps of
-    the pseudo-inverse.
+def nystrom_attention(dim: int, heads: int, landmarks: int, convolves: bool = True) -> nn.Module:
+    """The package's self-attention over (B, n, C), with 6 steps of the pseudo-inverse.
 
     Args:
         dim: C, the model width.
         landmarks: into how many means the tokens of a sentence are gathered.
+        convolves: whether it adds its residual convolution over the values (33 tokens).
 
     Raises:
         NotInstalledError: the package cannot be imported.
     """
     with package("nystrom-attention"):
         from nystrom_attention import NystromAttention
-    return NystromAttention(dim, dim_head=dim // heads, heads=heads, num_landmarks=landmarks)
+    return NystromAttention(dim, dim_head=dim // heads, heads=heads, num_landmarks=landmarks, residual=convolves)
 
 
 @dataclass
@@ -70,7 +70,8 @@ class NystromformerAttention(PeerAttention):
         out = softmax(Q K̃ᵀ / √d) softmax(Q̃ K̃ᵀ / √d)⁺ softmax(Q̃ Kᵀ / √d) V + conv(V)
 
     with a pseudo-inverse in 6 steps, and a convolution over 33 tokens for each head, whose kernels are the only
-    parameters beyond the four linear layers. It is computed in float32 or better, as the pseudo-inverse needs it.
+    parameters beyond the four linear layers. A `value_convolution`, as other kinds have it, takes its place, so that a
+    model that was trained with one keeps it. It is computed in float32 or better, as the pseudo-inverse needs it.
 
     A sentence depends on its batch in two ways. The pseudo-inverse starts from a number that is taken over the whole
     batch, which changes little. Where sentences differ in length, the landmarks are cut by the longest: those of a
@@ -83,20 +84,16 @@ class NystromformerAttention(PeerAttention):
 
     Raises:
         NotInstalledError: the package cannot be imported.
-        ValueError: as `PeerAttention`, for fewer than one landmark, and for a second convolution over the values.
+        ValueError: as `PeerAttention`, and for fewer than one landmark.
     """
 
     name = "nystromformer"
 
     def __init__(self, embed_dim: int, num_heads: int, *args: Any, landmarks: int = LANDMARKS, **options: Any) -> None:
         _check_landmarks(landmarks)
-        if options.get("value_convolution"):
-            raise ValueError(
-                f"{self.name} has a convolution over the values of its own: leave out --linformer-value-convolution"
-            )
         super().__init__(embed_dim, num_heads, *args, **options)
         self.landmarks = landmarks
-        self.core = nystrom_attention(embed_dim, num_heads, landmarks)
+        self.core = nystrom_attention(embed_dim, num_heads, landmarks, convolves=self.value_convolution is None)
         self.core.to_qkv = self.core.to_out = nn.Identity()  # whose places our linear layers take
 
     def extra_repr(self) -> str:
