@@ -88,11 +88,11 @@ class ReformerAttention(PeerAttention):
     the four layers; a Transformer whose weights are loaded has to learn the new keys. There are no other parameters. It
     is computed in float32 or better, as half precision ends at 65,504, which scores may exceed.
 
-    R is drawn from torch's generator at every call, in evaluation too, for all sentences of a batch together. What
-    stands in padding never matters, as the package gets its mask. How much of it there is does: it takes places in
-    buckets, whose number follows from the longest sentence of the batch, which is padded to whole pairs of buckets. Up
-    to b tokens in the longest sentence there is no hashing, and all tokens attend to all others. Batch sentences of
-    like lengths.
+    R is drawn from torch's generator at every call, in evaluation too, for all sentences of a batch together. In a
+    sentence of up to b tokens there is no hashing, and all tokens attend to all others. What stands in padding never
+    matters, as the package gets its mask. How much of it a longer sentence has does: it takes places in buckets, whose
+    number follows from the longest sentence of the batch, which is padded to whole pairs of buckets. Batch sentences
+    of like lengths.
 
     Args:
         args, options: as `PeerAttention` takes them.
@@ -130,22 +130,39 @@ class ReformerAttention(PeerAttention):
         return f"N={self.max_positions}, bucket_size={self.bucket_size}, hashes={self.hashes}"
 
     def mix(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        n = len(x)
-        more = -n % (2 * self.bucket_size) if n > self.bucket_size else 0
         projected = torch.cat([self.q_proj(x), self._values(x)], 2).transpose(0, 1)
-        tokens = None if mask is None else ~mask
-        if more:
-            every = torch.ones(projected.shape[:2], dtype=torch.bool, device=x.device)
-            tokens = F.pad(every if tokens is None else tokens, (0, more), value=False)
+        wide = projected.to(at_least_float32(projected.dtype))
+        tokens = torch.ones(wide.shape[:2], dtype=torch.bool, device=x.device) if mask is None else ~mask
         core, dropped = self.core, self.dropout_probability
         core.eval()  # in training it would keep its buckets, for the package's reversible layers
         for dropout in (core.lsh_attn.dropout, core.full_attn.dropout):
             dropout.p = dropped
             dropout.train(dropped > 0)
-        wide = F.pad(projected.to(at_least_float32(projected.dtype)), (0, 0, 0, more))
+        short = tokens.sum(1) <= self.bucket_size
         with full_precision(x):
-            out = core(wide, input_mask=tokens)[:, :n]
+            if len(x) <= self.bucket_size or not short.any():
+                out = self._alike(wide, tokens)
+            else:
+                out = self._each_by_its_length(wide, tokens, short)
         return out.to(projected.dtype).transpose(0, 1)
+
+    def _alike(self, projected: Tensor, tokens: Tensor) -> Tensor:
+        """What the package makes of queries and values (B, n, 2C) in (B, n, C), all hashed or none."""
+        n = projected.size(1)
+        more = -n % (2 * self.bucket_size) if n > self.bucket_size else 0
+        mask = F.pad(tokens, (0, more), value=False)
+        out: Tensor = self.core(F.pad(projected, (0, 0, 0, more)), input_mask=None if mask.all() else mask)
+        return out[:, :n]
+
+    def _each_by_its_length(self, projected: Tensor, tokens: Tensor, short: Tensor) -> Tensor:
+        """As `_alike`, but the sentences that are `short` (B) without hashing, through their tokens alone."""
+        out = projected.new_zeros(*projected.shape[:2], self.embed_dim)
+        if not short.all():
+            out[~short] = self._alike(projected[~short], tokens[~short])
+        first = tokens[short].byte().argsort(dim=1, descending=True, stable=True)[:, : self.bucket_size]
+        own = (short.nonzero(), first)
+        out[own] = self._alike(projected[own], tokens[own])
+        return out
 
     def _values(self, x: Tensor) -> Tensor:
         """The values (n, B, C), through which the layer of the keys gets a gradient of zero."""

@@ -58,7 +58,7 @@ def by_formula(attention: ReformerAttention, x: Tensor) -> Tensor:
 @given(n=st.sampled_from([1, 7, 8, 9, 16, 40, 100]), hashes=st.sampled_from([1, 2, 4]))
 @torch.no_grad()
 def test_is_the_packages(n: int, hashes: int) -> None:
-    """Which is given whole pairs of buckets, and a mask for what is added to them."""
+    """Which is given whole pairs of buckets, and a mask for what is added to them; a short sentence by itself."""
     attention = make(bucket_size=8, hashes=hashes)
     theirs, x = package_of(attention), torch.randn(n, 2, 8, dtype=torch.float64)
     whole = n if n <= 8 else n + -n % 16
@@ -68,7 +68,12 @@ def test_is_the_packages(n: int, hashes: int) -> None:
         clean[:, :n] = x.transpose(0, 1)
         clean[padded] = 0.0
         expected = seeded(theirs, clean, input_mask=~padded)[:, :n].transpose(0, 1)
-        torch.testing.assert_close(attend(attention, x, mask), expected)
+        found = attend(attention, x, mask)
+        if lengths[1] <= 8 < n:
+            short = slice(lengths[1]), slice(1, 2)
+            torch.testing.assert_close(found[short], theirs(x[short].transpose(0, 1)).transpose(0, 1))
+            found, expected = found[:, 0], expected[:, 0]
+        torch.testing.assert_close(found, expected)
     if n == whole:
         torch.testing.assert_close(attend(attention, x), seeded(theirs, x.transpose(0, 1)).transpose(0, 1))
 
@@ -85,6 +90,22 @@ def test_is_the_formula_where_buckets_hold_all_tokens(sizes: dict[str, int], len
         one = x[:n, sentence : sentence + 1]
         expected = by_formula(attention, one)
         for found in (out[:n, sentence : sentence + 1], attend(attention, one)):
+            torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
+            assert_same_gradients(found, expected, [x, *attention.parameters()], rtol=1e-8, atol=1e-8)
+
+
+@given(short=st.lists(st.integers(0, 8), min_size=1, max_size=3), longer=st.integers(9, 40), left=st.booleans())
+def test_a_short_sentence_is_not_hashed_among_longer_ones(short: list[int], longer: int, left: bool) -> None:
+    """On whichever side its padding stands."""
+    attention = make(bucket_size=8)
+    mask = padding_mask([*short, longer])
+    mask = mask.flip(1) if left else mask
+    x = torch.randn(longer, len(mask), 8, dtype=torch.float64, requires_grad=True)
+    out = attend(attention, x, mask)
+    for sentence, n in enumerate(short):
+        if n:
+            one = x[~mask[sentence], sentence : sentence + 1]
+            found, expected = out[~mask[sentence], sentence : sentence + 1], by_formula(attention, one)
             torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
             assert_same_gradients(found, expected, [x, *attention.parameters()], rtol=1e-8, atol=1e-8)
 
