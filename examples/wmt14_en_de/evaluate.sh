@@ -1,8 +1,78 @@
 #!/usr/bin/env bash
-# Averages the last checkpoints of one trained model, translates newstest2014, and prints its scores and speed.
-# usage: evaluate.sh [linformer_|two_level_]transformer_wmt_en_de [--k 32] [RECIPE ARGUMENTS]
+# Averages the last checkpoints of a model, measures its perplexity, translates the test set with the average, and writes
+# RUN/scores.json: perplexity, detokenised sacreBLEU and chrF, BLEU with compounds split, sentences and tokens per second.
+# usage: evaluate.sh BIN RUN REFERENCE [FLAGS OF fairseq-generate]
+#   evaluate.sh data/wmt14/bin data/wmt14/runs/linformer-k64 data/wmt14/reference.de
+# variables: AVERAGE=5 (checkpoints; 0: checkpoint_best.pt as it is), DEVICE (common.sh), SRC, TGT
 set -euo pipefail
-# shellcheck source-path=SCRIPTDIR source=configuration.sh
-source "$(dirname "${BASH_SOURCE[0]}")/configuration.sh"
+# shellcheck source-path=SCRIPTDIR source=common.sh
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+[ $# -ge 3 ] || fail "usage: evaluate.sh BIN RUN REFERENCE [FLAGS OF fairseq-generate]"
+[ -d "$1" ] || fail "$1 is missing: name the folder that fairseq-preprocess wrote, OUT/bin of prepare.sh."
+[ -d "$2" ] || fail "$2 is missing: train the model first (train.sh)."
+[ -s "$3" ] || fail "$3 is missing or empty: name the reference, plain text, OUT/reference.$tgt of prepare.sh."
+bin=$(realpath "$1") run=$(realpath "$2") reference=$(realpath "$3") average=${AVERAGE:-5}
+shift 3
+set_device
+lock "$run" "training or evaluating"
 
-recipe_for_model evaluate "$@"
+model=$run/checkpoint_best.pt
+[ "$average" = 0 ] || model=$run/average.pt
+# fairseq 0.12.2 alone: its fused encoder, which a plain Transformer gets, refuses sources padded on the left, as they are
+plain=()
+if python -c 'from importlib.metadata import version; version("fairseq")' 2>/dev/null; then
+  plain=(--model-overrides "{'checkpoint_activations': True}")
+fi
+command=(
+  fairseq-generate "$bin" --user-dir "$plugin" --path "$model" --gen-subset test --source-lang "$src" --target-lang "$tgt" \
+    --beam 4 --lenpen 0.6 --max-len-a 1 --max-len-b 50 --max-tokens 4096 --required-batch-size-multiple 1 \
+    --tokenizer moses --remove-bpe "${plain[@]}" "${device[@]}" "$@"
+)
+[ -f "$run/scores.json" ] || rm -f "$run/evaluated"
+record "$run/evaluated" "$run was evaluated" "remove $run/scores.json to evaluate it with these." \
+  "# average of $average, $(cksum <"$reference")"$'\n'"${command[0]}" "${command[@]:1}"
+if [ -f "$run/scores.json" ]; then
+  echo "$run: already evaluated"
+  exit
+fi
+
+if [ "$average" != 0 ]; then
+  python -m linformer_fairseq.average --folder "$run" --last "$average" --output "$model"
+fi
+
+fairseq-validate "$bin" --user-dir "$plugin" --path "$model" --task translation --source-lang "$src" --target-lang "$tgt" \
+  --valid-subset valid --max-tokens 4096 --required-batch-size-multiple 1 --distributed-world-size 1 --log-format json \
+  "${plain[@]}" "${device[@]}" 2>&1 | tee "$run/validate.log" || stopped fairseq-validate "$run" "$run/validate.log"
+
+"${command[@]}" 2>&1 | tee "$run/generate.log" || stopped fairseq-generate "$run" "$run/generate.log"
+
+grep '^D-' "$run/generate.log" | sort -V | cut -f 3 >"$run/test.$tgt.part" # detokenised, in the order of the test set
+found=$(wc -l <"$run/test.$tgt.part") wanted=$(wc -l <"$reference")
+[ "$found" = "$wanted" ] || fail "fairseq-generate gave $found translations for the $wanted lines of $reference (see $run/generate.log): name the reference of this test set." 1
+mv "$run/test.$tgt.part" "$run/test.$tgt"
+
+# BLEU with compounds split, as Vaswani et al. (2017) report it, after tensor2tensor's get_ende_bleu.sh
+compounds() { # the Moses tokens of plain text, cut at hyphens
+  sacremoses --quiet --language "$tgt" tokenize | sed -E 's/(\S)-(\S)/\1 ##AT##-##AT## \2/g'
+}
+compounds <"$reference" >"$run/reference.split"
+compounds <"$run/test.$tgt" >"$run/test.split"
+
+sacrebleu "$reference" --input "$run/test.$tgt" --language-pair "$src-$tgt" --metrics bleu chrf --width 2 >"$run/bleu.json"
+sacrebleu "$run/reference.split" --input "$run/test.split" --tokenize none --force --smooth-method none --width 2 \
+  >"$run/split.json"
+
+python - "$run" "$average" >"$run/scores.json.part" <<'PYTHON'
+import json, pathlib, re, sys
+run, average = pathlib.Path(sys.argv[1]), int(sys.argv[2])
+found = [*json.loads((run / "bleu.json").read_text()), json.loads((run / "split.json").read_text())]
+scores = dict(zip(("BLEU", "chrF", "BLEU, compounds split"), (metric["score"] for metric in found)))
+scores["perplexity"] = float(re.findall(r'"valid_ppl": "([\d.]+)"', (run / "validate.log").read_text())[-1])
+times = re.findall(r"Translated .* in ([\d.]+)s \(([\d.]+) sentences/s, ([\d.]+) tokens/s\)", (run / "generate.log").read_text())[-1]
+scores |= dict(zip(("translation, s", "sentences/s", "tokens/s"), map(float, times)))
+scores |= {"averaged": average, "signatures": [metric["signature"] for metric in found]}
+print(json.dumps(scores, indent=2))
+PYTHON
+rm "$run"/{reference.split,test.split,bleu.json,split.json}
+mv "$run/scores.json.part" "$run/scores.json"
+cat "$run/scores.json"

@@ -1,8 +1,174 @@
 #!/usr/bin/env bash
-# Downloads WMT14 English-German, cleans, tokenises, cuts into subwords and binarises it, into $DATA_DIR/bin.
-# usage: prepare.sh [RECIPE ARGUMENTS]
-set -euo pipefail
-# shellcheck source-path=SCRIPTDIR source=configuration.sh
-source "$(dirname "${BASH_SOURCE[0]}")/configuration.sh"
+# Makes fairseq's binary data, OUT/bin, and the plain reference, OUT/reference.de, of WMT14 English-German, or of TEXT, a
+# folder with {train,valid,test}.{en,de}, plain or .gz. The same command goes on where it was stopped.
+# usage: prepare.sh OUT [TEXT]
+#   prepare.sh data/wmt14
+# variables: BPE_MERGES=40000, WORKERS (processes; all cores), SRC=en, TGT=de, WMT_BASE_URL (https://www.statmt.org, or a
+# mirror with the same paths, file:// too)
+set -Eeuo pipefail
+# shellcheck source-path=SCRIPTDIR source=common.sh
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+[ $# = 1 ] || [ $# = 2 ] || fail "usage: prepare.sh OUT [TEXT]"
+[ $# = 1 ] || [ -d "$2" ] || fail "$2 is missing: name a folder with {train,valid,test}.{$src,$tgt}, a sentence a line."
+out=$(realpath -m "$1") text=${2:+$(realpath "$2")} work=$out/prepared
+merges=${BPE_MERGES:-40000} workers=${WORKERS:-$(nproc)} official=https://www.statmt.org
+server=${WMT_BASE_URL:-$official}
+lock "$out" preparing
+trap 'stopped "$doing" "$out"' ERR
 
-recipe prepare "${configuration[@]}" "$@"
+# 1. what it is made of: other text or settings are refused once OUT/bin is there, and take the place of unfinished work
+doing="reading the text"
+files=()
+if [ -n "$text" ]; then
+  for name in {train,valid,test}.{"$src","$tgt"}; do
+    file=$text/$name
+    [ -f "$file" ] || file=$file.gz
+    [ -f "$file" ] || fail "$text/$name is missing, and so is $name.gz: every set needs both languages."
+    files+=("$file")
+  done
+elif [ "$src-$tgt" != en-de ] && [ "$src-$tgt" != de-en ]; then
+  fail "WMT14 is prepared for en and de, not $src and $tgt: name a TEXT."
+fi
+settings=(prepare.sh --text "${text:-WMT14}" --merges "$merges" --languages "$src-$tgt")
+[ -z "$text" ] || settings+=(--sha256 "$(cat "${files[@]}" | sha256sum | cut -c 1-16)")
+if [ -f "$out/settings" ] && [ ! -d "$out/bin" ] && ! cmp --quiet "$out/settings" <(printed "${settings[@]}"); then
+  rm -rf "$work" "$out/settings"
+fi
+record "$out/settings" "$out was made" "go on with those, or name another OUT." "${settings[@]}"
+if [ -d "$out/bin" ]; then
+  echo "$out/bin: already prepared"
+  exit
+fi
+mkdir -p "$work"
+
+new() { # FOLDER WORK: whether it is still to be made, as `to`, which is renamed when it is whole
+  [ ! -d "$work/$1" ] || return 1
+  doing=$2 to=$work/$1.part
+  echo "prepare: $doing"
+  rm -rf "$to"
+  mkdir "$to"
+}
+
+fetch() { # PATH SHA256: an archive of the server to OUT/orig; what the server itself does not publish is recorded
+  local file=$out/orig/${1##*/} recorded wanted
+  if [ ! -f "$file" ]; then
+    curl --fail --location --retry 5 --continue-at - --output "$file.part" "$server/$1" ||
+      fail "$server/$1 cannot be fetched: try again later, or name a mirror by WMT_BASE_URL."
+    if ! gzip --test "$file.part" 2>/dev/null; then
+      rm "$file.part"
+      fail "$server/$1 is a web page, cut short or damaged: run the same command again, or name a mirror by WMT_BASE_URL."
+    fi
+    rm -f "$file.sha256"
+    mv "$file.part" "$file"
+  fi
+  recorded=$(sha256sum <"$file" | cut -d ' ' -f 1)
+  [ -f "$file.sha256" ] || echo "$recorded" >"$file.sha256"
+  wanted=$(cat "$file.sha256")
+  if [ "$server" = "$official" ] && [ "$2" != - ]; then wanted=$2; fi
+  [ "$recorded" = "$wanted" ] || fail "$file is not the archive that it was or should be: remove it and run the same command again."
+}
+
+utf8=$(locale -a | grep -i -m 1 'utf-\?8$') || fail "There is no UTF-8 locale here (locale -a), which tells whether text is UTF-8."
+same_lines() { # FILE: refused unless both languages have as many lines
+  local here there
+  here=$(wc -l <"$1.$src") there=$(wc -l <"$1.$tgt")
+  [ "$here" = "$there" ] ||
+    fail "${1##*/}.$src has $here lines but ${1##*/}.$tgt $there: line n of one must translate line n of the other."
+}
+plain() { # carriage returns, tabs and null bytes become spaces, a byte order mark goes, the last line ends
+  LC_ALL=C sed -e '1s/^\xef\xbb\xbf//' -e 's/\r$//' -e "\$a\\" | tr '\r\t\000' '   '
+}
+
+# 2. raw text, a sentence a line
+if [ -z "$text" ] && [ ! -d "$work/raw" ]; then
+  doing="fetching the archives"
+  mkdir -p "$out/orig"
+  # digests as TensorFlow Datasets publishes them (url_checksums/wmt14_translate.txt), which has none of the last two
+  fetch wmt13/training-parallel-europarl-v7.tgz 0224c7c710c8a063dfd893b0cc0830202d61f4c75c17eb8e31836103d27d96e7
+  fetch wmt13/training-parallel-commoncrawl.tgz c7a74e2ea01ac6c920123108627e35278d4ccb5701e15428ffa34de86fa3a9e5
+  fetch wmt14/training-parallel-nc-v9.tgz cb8953f292298e6877ae433c98912b927cb0766b303f4540512ddd286c748485
+  fetch wmt14/dev.tgz -
+  fetch wmt14/test-full.tgz - # newstest2014 with all 3,003 lines
+fi
+if new raw "collecting the text"; then
+  if [ -z "$text" ]; then
+    mkdir "$to/archives"
+    tar -xzf "$out/orig/training-parallel-europarl-v7.tgz" -C "$to/archives" training/europarl-v7.de-en.en training/europarl-v7.de-en.de
+    tar -xzf "$out/orig/training-parallel-commoncrawl.tgz" -C "$to/archives" commoncrawl.de-en.en commoncrawl.de-en.de
+    tar -xzf "$out/orig/training-parallel-nc-v9.tgz" -C "$to/archives" training/news-commentary-v9.de-en.en training/news-commentary-v9.de-en.de
+    tar -xzf "$out/orig/dev.tgz" -C "$to/archives" dev/newstest2013.en dev/newstest2013.de
+    tar -xzf "$out/orig/test-full.tgz" -C "$to/archives" "test-full/newstest2014-deen-src.$src.sgm" "test-full/newstest2014-deen-ref.$tgt.sgm"
+    for lang in "$src" "$tgt"; do
+      for part in training/europarl-v7 commoncrawl training/news-commentary-v9; do plain <"$to/archives/$part.de-en.$lang"; done >"$to/archives/all.$lang"
+      plain <"$to/archives/dev/newstest2013.$lang" >"$to/valid.$lang"
+      sed -n 's/^<seg [^>]*>\(.*\)<\/seg>.*/\1/p' "$to"/archives/test-full/*."$lang".sgm | plain >"$to/test.$lang"
+    done
+    same_lines "$to/archives/all"
+    paste "$to/archives/all.$src" "$to/archives/all.$tgt" | LC_ALL=$utf8 grep -ax '.*' >"$to/archives/pairs"
+    cut -f 1 "$to/archives/pairs" >"$to/train.$src"
+    cut -f 2 "$to/archives/pairs" >"$to/train.$tgt"
+    echo "prepare: left out $(($(wc -l <"$to/archives/all.$src") - $(wc -l <"$to/archives/pairs"))) pairs that are not UTF-8"
+    rm -r "$to/archives"
+  else
+    for file in "${files[@]}"; do
+      name=${file##*/}
+      gzip -dcf "$file" | plain >"$to/${name%.gz}" || fail "$file cannot be read, or is no whole gzip file: unpack or fetch it again."
+      bad=$(LC_ALL=$utf8 grep -naxv -m 1 '.*' "$to/${name%.gz}" | cut -d : -f 1) || true
+      [ -z "$bad" ] || fail "$file is not UTF-8 text: line $bad cannot be read."
+    done
+  fi
+  for set in train valid test; do
+    same_lines "$to/$set"
+    grep -q '[^ ]' "$to/$set.$src" || fail "${text:-WMT14}/$set.$src is empty: give it a sentence a line."
+  done
+  mv "$to" "$work/raw"
+fi
+
+in_parts() { # FUNCTION ARGUMENT FROM TO: what the function makes of the lines of FROM, on all cores
+  split --lines 20000 --suffix-length 5 "$3" "$4.part."
+  printf '%s\n' "$4".part.* | xargs -d '\n' -P "$workers" -I {} bash -c "$1 \"\$0\" <\"\$1\" >\"\$1.done\"" "$2" {}
+  cat "$4".part.*.done >"$4"
+  rm "$4".part.*
+}
+
+# 3. tokens as Moses makes them, without control characters
+moses() { # LANGUAGE
+  sacremoses --quiet --language "$1" normalize --remove-control-chars tokenize --aggressive-dash-splits
+}
+export -f moses
+if new tok "tokenising"; then
+  for name in {train,valid,test}.{"$src","$tgt"}; do in_parts moses "${name#*.}" "$work/raw/$name" "$to/$name"; done
+  mv "$to" "$work/tok"
+fi
+
+# 4. subwords of both languages together; training pairs of 1 to 250 of them, and at most 1.5 to 1 (Moses' clean-corpus-n)
+subwords() { # CODES
+  subword-nmt apply-bpe --codes "$1"
+}
+export -f subwords
+if new bpe "learning and applying $merges BPE merges"; then
+  cat "$work/tok/train.$src" "$work/tok/train.$tgt" >"$to/both"
+  subword-nmt learn-bpe --symbols "$merges" --input "$to/both" --output "$to/codes"
+  for name in {valid,test}.{"$src","$tgt"}; do in_parts subwords "$to/codes" "$work/tok/$name" "$to/$name"; done
+  for lang in "$src" "$tgt"; do in_parts subwords "$to/codes" "$work/tok/train.$lang" "$to/all.$lang"; done
+  paste "$to/all.$src" "$to/all.$tgt" | awk -F '\t' -v src="$to/train.$src" -v tgt="$to/train.$tgt" '
+    { a = split($1, _, " "); b = split($2, _, " ") }
+    a && b && a <= 250 && b <= 250 && a <= 1.5 * b && b <= 1.5 * a { print $1 >src; print $2 >tgt; kept++; next }
+    END { print "prepare: left out " NR - kept " pairs that are empty, too long or too unequal"; exit !kept }' ||
+    fail "No training pair has 1 to 250 subwords a side, and at most 1.5 to 1: look at $work/tok."
+  rm "$to"/{both,all.*}
+  mv "$to" "$work/bpe"
+fi
+
+# 5. fairseq's binary data; OUT/bin is moved last and says that all is done
+doing="binarising"
+rm -rf "$out/bin.part"
+fairseq-preprocess --source-lang "$src" --target-lang "$tgt" --joined-dictionary --workers "$workers" --destdir "$out/bin.part" \
+  --trainpref "$work/bpe/train" --validpref "$work/bpe/valid" --testpref "$work/bpe/test"
+for name in {train,valid,test}.{"$src","$tgt"}; do # its workers guess at which byte of a file their part begins
+  grep -q "bpe/$name: $(wc -l <"$work/bpe/$name") sents" "$out/bin.part/preprocess.log" ||
+    fail "fairseq-preprocess has lost lines of $name: run the same command again with WORKERS=1." 1
+done
+cp "$work/raw/test.$tgt" "$out/reference.$tgt"
+mv "$out/bin.part" "$out/bin"
+echo "$out/bin: prepared"

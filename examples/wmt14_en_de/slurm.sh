@@ -6,15 +6,15 @@
 #SBATCH --cpus-per-task=16
 #SBATCH --time=24:00:00
 # Trains one model on several machines under Slurm; adapt the lines above to your cluster. The text is prepared before
-# (prepare.sh), and DATA_DIR lies on a disk that all machines see. Submitted again, it goes on from where it stopped.
-# usage: sbatch examples/wmt14_en_de/slurm.sh linformer_transformer_wmt_en_de --k 32
+# (prepare.sh), BIN and RUN lie on a disk that all machines see. Submitted again, it goes on from where it stopped.
+# usage: UPDATE_FREQ=1 sbatch examples/wmt14_en_de/slurm.sh BIN RUN ARCH [FLAGS OF fairseq-train]
 set -euo pipefail
-
-MASTER_ADDR="$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)"
+# Slurm runs a copy of this script, so train.sh is found from where the job was submitted; processes on each machine:
+export TRAIN=$SLURM_SUBMIT_DIR/examples/wmt14_en_de/train.sh GPUS=${SLURM_GPUS_ON_NODE:-1}
+MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 # a port of its own, as two jobs may share a machine
-export MASTER_ADDR MASTER_PORT="${MASTER_PORT:-$((20000 + SLURM_JOB_ID % 20000))}" NNODES="$SLURM_JOB_NUM_NODES"
-export SRUN_CPUS_PER_TASK="$SLURM_CPUS_PER_TASK" # srun does not take it from the job by itself
-# Slurm runs a copy of this script, so the recipe is found from where the job was submitted
+export MASTER_ADDR MASTER_PORT=${MASTER_PORT:-$((20000 + SLURM_JOB_ID % 20000))} SRUN_CPUS_PER_TASK=${SLURM_CPUS_PER_TASK:-1}
+
 # shellcheck disable=SC2016  # each machine fills in its own number
-srun --kill-on-bad-exit=1 bash -c 'NODE_RANK="$SLURM_NODEID" exec "$SLURM_SUBMIT_DIR/examples/wmt14_en_de/train.sh" "$@"' \
-  train.sh "$@"
+srun --kill-on-bad-exit=1 bash -c '"$TRAIN" "$@" --distributed-world-size $((SLURM_JOB_NUM_NODES * GPUS)) \
+  --distributed-rank $((SLURM_NODEID * GPUS)) --distributed-init-method env://' slurm.sh "$@"

@@ -1,9 +1,85 @@
 #!/usr/bin/env bash
-# Trains one model, from where it stopped, on all GPUs of this machine, or together with other machines (README.md).
-# usage: train.sh [linformer_|two_level_]transformer_wmt_en_de [--k 32] [RECIPE ARGUMENTS]
-#                 [-- ARGUMENTS OF fairseq-train]
+# Trains one model on all GPUs of this machine. The same command goes on where it was stopped, and does nothing once it is
+# done. The command is kept in RUN/command, the log in RUN/train.log.
+# usage: train.sh BIN RUN ARCH [FLAGS OF fairseq-train]
+#   train.sh data/wmt14/bin data/wmt14/runs/transformer transformer_wmt_en_de
+#   train.sh data/wmt14/bin data/wmt14/runs/linformer-k64 linformer_transformer_wmt_en_de --linformer-k 64
+# variables: DEVICE (common.sh), UPDATE_FREQ=8 (batches of a GPU in an update: 8 on one GPU are 1 on eight), SRC, TGT,
+# DRY_RUN=1 (prints the command)
 set -euo pipefail
-# shellcheck source-path=SCRIPTDIR source=configuration.sh
-source "$(dirname "${BASH_SOURCE[0]}")/configuration.sh"
+# shellcheck source-path=SCRIPTDIR source=common.sh
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+[ $# -ge 3 ] || fail "usage: train.sh BIN RUN ARCH [FLAGS OF fairseq-train]"
+[ -f "$1/dict.$src.txt" ] || fail "$1 has no dict.$src.txt: name the folder that fairseq-preprocess wrote, OUT/bin of prepare.sh."
+bin=$(realpath "$1") run=$(realpath -m "$2") arch=$3
+shift 3
+set_device
+[[ " ${device[*]} " != *" --bf16 "* ]] ||
+  fail "fairseq-train takes --bf16 for a TPU's: use DEVICE=--fp16 or --amp, or fairseq-hydra-train with common.bf16=true."
 
-recipe_for_model train "$@"
+command=(
+  fairseq-train "$bin" --user-dir "$plugin" --task translation --source-lang "$src" --target-lang "$tgt" \
+    --arch "$arch" --share-all-embeddings --dropout 0.1 \
+    --criterion label_smoothed_cross_entropy --label-smoothing 0.1 \
+    --optimizer adam --adam-betas '(0.9, 0.98)' --lr 7e-4 --lr-scheduler inverse_sqrt --warmup-updates 4000 \
+    --max-tokens 4096 --update-freq "${UPDATE_FREQ:-8}" --required-batch-size-multiple 1 --max-update 100000 --seed 1 \
+    --validate-interval-updates 1000 --save-interval-updates 1000 --keep-interval-updates 10 --no-epoch-checkpoints \
+    --log-format json --log-interval 100 "${device[@]}" "$@" --save-dir "$run"
+)
+
+if [ -n "${DRY_RUN:-}" ]; then
+  printed "${command[@]}"
+  exit
+fi
+
+option() { # FLAG: its value among the command's words
+  local i
+  for i in "${!command[@]}"; do [ "${command[i]}" != "$1" ] || echo "${command[i + 1]}"; done | tail -n 1
+}
+
+rank=$(option --distributed-rank)
+log=$run/train.log
+if [ "${rank:-0}" -gt 0 ]; then # the first machine alone keeps anything
+  mkdir -p "$run"
+  log=$run/train-rank$rank.log
+else
+  lock "$run" training
+  # a training that has saved nothing yet may begin anew, with other flags too
+  compgen -G "$run/checkpoint*.pt" >/dev/null || grep -qs 'done training in' "$log" || rm -f "$run"/{command,train.log}
+  text=$(cat "$bin"/dict.*.txt "$bin"/*.idx | cksum)
+  record "$run/command" "$run was begun" "go on with those, or name another RUN." "# text $text"$'\n'"${command[0]}" "${command[@]:1}"
+  if grep -qs 'done training in' "$log"; then
+    echo "$run: already trained"
+    exit
+  fi
+  rm -f "$run"/*.pt.tmp
+  last=$run/checkpoint_last.pt
+  if [ -f "$last" ] && ! python -m zipfile -l "$last" >/dev/null 2>&1; then # fairseq was killed while it copied this one
+    newest=$(find "$run" -name 'checkpoint_*_*.pt' | sort -t _ -k 3 -V | tail -n 1)
+    rm "$last"
+    [ -z "$newest" ] || cp "$newest" "$last"
+  fi
+  {
+    git -C "$root" describe --always --dirty 2>/dev/null || pip list 2>/dev/null | grep -i '^linformer.fairseq'
+    nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null || lscpu | sed -n 's/^Model name: *//p'
+  } >"$run/about"
+fi
+
+world=$(option --distributed-world-size)
+check_words() { # stops a training whose processes do not share each update: its words per batch would be too few
+  local words
+  words=$(sed -n "s/.*\[$tgt\] .*train.* sents, \([0-9]*\) tokens.*/\1/p" "$bin/preprocess.log" | tail -n 1)
+  tail -n 0 -F --pid=$$ "$log" 2>/dev/null | awk -v words="$words" '
+    function value(name) { return match($0, "\"" name "\": \"?[0-9.]+") ? substr($0, RSTART + length(name) + 5) + 0 : 0 }
+    /train_inner/ && value("update") { exit value("wpb") < 0.75 * words * value("update") / value("num_updates") }' && return
+  echo "error: an update has the words of fewer processes than the $world asked for: look at the --distributed flags." >&2
+  pkill -P $$ -f fairseq-train
+}
+if [ "${world:-1}" -gt 1 ] && [ "${rank:-0}" -eq 0 ]; then
+  [ -f "$bin/preprocess.log" ] || fail "$bin has no preprocess.log, which counts its words: copy it there from where fairseq-preprocess ran."
+  touch "$log"
+  check_words &
+fi
+"${command[@]}" 2>&1 | tee -a "$log" || stopped "fairseq-train" "$run" "$log ($(tail -n 1 "$log" | cut -c 1-200))"
+grep -q 'done training in' "$log" || [ "${rank:-0}" -gt 0 ] ||
+  fail "fairseq-train ended without having trained, see $log: look at the --distributed flags." 1

@@ -1,0 +1,254 @@
+"""Runs a study: the arms x seeds of a YAML, trained and evaluated by the scripts it names, and one report.
+
+usage: doit -f examples/studies/dodo.py -n JOBS -P thread study=STUDY.yaml [text=TEXT] [out=OUT]
+
+What is done stays done: the same command goes on where it was stopped, and a failing arm does not keep the others from
+being trained. Each run lies in OUT/runs/ARM/seed-N. The keys of a YAML are those of `Study` and `Arm`; its paths are
+relative to its own folder, those of the command line to where it is given.
+"""
+
+import contextlib
+import dataclasses
+import io
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+import yaml
+from doit import get_initial_workdir, get_var
+from doit.exceptions import BaseFail, TaskFailed, UnmetDependency
+from doit.reporter import ConsoleReporter
+
+ROOT = Path(__file__).resolve().parents[2]
+Task = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arm:
+    """What the runs of an arm have in common."""
+
+    arch: str = ""
+    """The architecture that is trained."""
+    flags: str = ""
+    """Flags of fairseq-train beyond those of all arms, or with `convert` of `python -m linformer_fairseq.convert`."""
+    start: str = ""
+    """`from` in the YAML: an arm whose weights, of the same seed, the training starts from."""
+    convert: str = ""
+    """An arm whose models, of the same seed, are converted; nothing is trained."""
+    seeds: tuple[int, ...] = ()
+    """The arm's own seeds, if it does not have those of the study."""
+
+    @property
+    def source(self) -> str:
+        """The arm that this one is made from, if any."""
+        return self.start or self.convert
+
+
+@dataclass(frozen=True, kw_only=True)
+class Study:
+    """A comparison of arms."""
+
+    out: Path
+    text: Path
+    """What the prepare script gets for its text."""
+    prepare: Path
+    """The script that is called with OUT and TEXT, and makes OUT/bin and OUT/reference.*."""
+    train: Path
+    """The script that is called with BIN, RUN, ARCH and flags; with DRY_RUN set it prints its fairseq-train command."""
+    evaluate: Path
+    """The script that is called with BIN, RUN, REFERENCE and flags, and writes RUN/scores.json."""
+    arms: dict[str, Arm]
+    seeds: tuple[int, ...] = (1,)
+    baseline: str = ""
+    """The arm that others are compared with."""
+    metrics: tuple[str, ...] = ()
+    """Columns of the report; all scores if there are none."""
+    env: dict[str, str] = dataclasses.field(default_factory=dict)
+    """Environment variables of the scripts."""
+    training: str = ""
+    """Flags of every fairseq-train."""
+    translation: str = ""
+    """Flags of every evaluation."""
+
+
+def refuse(sentence: str) -> NoReturn:
+    """Ends with one sentence and status 2."""
+    sys.stderr.write(f"error: {sentence}\n")
+    os._exit(2)  # doit takes an exception for a fault of this file
+
+
+def fields_of(kind: type, found: Any, where: str) -> dict[str, Any]:
+    """Returns the keys of a YAML's mapping, all of which a class knows and none of which it lacks."""
+    if not isinstance(found, dict):
+        refuse(f"{where} is {found!r}: give it keys and values.")
+    known = {{"start": "from"}.get(field.name, field.name): field for field in dataclasses.fields(kind)}
+    for key in found:
+        if key not in known:
+            refuse(f"{where} has a key {key!r} that is not known: use {', '.join(known)}.")
+    for name, field in known.items():
+        if field.default is field.default_factory is dataclasses.MISSING and not found.get(name):
+            refuse(f"{where} lacks {name}: add it.")
+    return {known[key].name: tuple(value) if isinstance(value, list) else value for key, value in found.items()}
+
+
+def read_study(path: Path, text: Path | None, out: Path | None) -> Study:
+    """Returns the study in a YAML, with the text and the output folder of the command line where it names them."""
+    try:
+        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, yaml.YAMLError) as error:
+        refuse(f"{path} cannot be read ({' '.join(str(error).split())}): name a YAML file by study=.")
+    found = {**found, **({"text": text} if text else {}), **({"out": out} if out else {})} if found else found
+    keys = fields_of(Study, found, str(path))
+    arms = {name: Arm(**fields_of(Arm, arm, f"arm {name} of {path}")) for name, arm in keys.pop("arms").items()}
+    for name, arm in arms.items():
+        if bool(arm.arch) == bool(arm.convert):
+            refuse(f"arm {name} of {path} needs either arch, to be trained, or convert.")
+        if arm.source and arm.source not in arms:
+            refuse(f"arm {name} of {path} is made from {arm.source}, which is no arm of it.")
+        if re.search(r"--linformer-k[ =]0+\b", arm.flags):
+            refuse(f"arm {name} of {path} has k = 0: project onto 1 or more, or leave the flag out for full attention.")
+    if keys.get("baseline") and keys["baseline"] not in arms:
+        refuse(f"the baseline {keys['baseline']} is no arm of {path}.")
+    paths = {name: path.parent / keys[name] for name in ("out", "text", "prepare", "train", "evaluate")}
+    keys["env"] = {name: str(value) for name, value in keys.get("env", {}).items()}
+    return Study(**{**keys, **{name: Path(os.path.abspath(place)) for name, place in paths.items()}, "arms": arms})
+
+
+def given(name: str) -> Path | None:
+    """Returns a path of the command line, such as study=FILE."""
+    value = get_var(name)
+    return Path(get_initial_workdir(), value) if value else None
+
+
+STUDY = read_study(given("study") or Path("study="), given("text"), given("out"))
+BIN = STUDY.out / "bin"
+RUNS = {f"{arm}/seed-{seed}": (arm, own, seed) for arm, own in STUDY.arms.items() for seed in own.seeds or STUDY.seeds}
+STUDY.out.mkdir(parents=True, exist_ok=True)
+
+
+class Reporter(ConsoleReporter):
+    """Says in one sentence what has failed, and nothing of what could not be done for that."""
+
+    def add_failure(self, task: Any, fail: BaseFail) -> None:
+        if not isinstance(fail, UnmetDependency):
+            self.write(f"error: {task.name}: {' '.join(fail.get_msg().split())}\n")
+
+    def complete_run(self) -> None:
+        self.write("".join(f"{error}\n" for error in self.runtime_errors))
+
+
+DOIT_CONFIG = {
+    "default_tasks": ["report"],
+    "continue": True,
+    "reporter": Reporter,
+    "backend": "sqlite3",  # survives a kill
+    "dep_file": str(STUDY.out / ".doit.sqlite3"),
+}
+
+
+def folder(name: str) -> Path:
+    return STUDY.out / "runs" / name
+
+
+def run(log: Path, *command: object, **env: str) -> bool | TaskFailed:
+    """Runs a command with its output in a log, whose last line says what went wrong."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with open(log, "a", encoding="utf-8") as file:
+        words = list(map(str, command))
+        status = subprocess.run(words, stdout=file, stderr=file, env={**os.environ, **STUDY.env, **env}).returncode
+    said = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    return status == 0 or TaskFailed(f"{said[-1] if said else 'nothing was said'} [{log}]")
+
+
+def training_command(name: str) -> list[object]:
+    """Returns the call of the train script for a run."""
+    _, arm, seed = RUNS[name]
+    start = ["--finetune-from-model", model_of(f"{arm.start}/seed-{seed}")] if arm.start else []
+    flags = [*shlex.split(f"{STUDY.training} {arm.flags}"), *start, "--seed", seed]
+    return [STUDY.train, BIN, folder(name), arm.arch, *flags]
+
+
+def model_of(name: str) -> Path:
+    """Returns the checkpoint that a run is evaluated with."""
+    averaged = STUDY.env.get("AVERAGE", os.environ.get("AVERAGE")) != "0" and not RUNS[name][1].convert
+    return folder(name) / ("average.pt" if averaged else "checkpoint_best.pt")
+
+
+def task_prepare() -> Task:
+    """Prepares the text."""
+    return {"actions": [(run, (STUDY.out / "prepare.log", STUDY.prepare, STUDY.out, STUDY.text))]}
+
+
+def check() -> bool | TaskFailed:
+    """Lets fairseq parse the flags and build the model of every arm before the first one is trained."""
+    from fairseq import options, tasks
+
+    for name in (name for name, (_, arm, seed) in RUNS.items() if arm.arch and seed == (arm.seeds or STUDY.seeds)[0]):
+        said, env = io.StringIO(), {**os.environ, **STUDY.env, "DRY_RUN": "1"}
+        dry = subprocess.run(list(map(str, training_command(name))), env=env, capture_output=True, text=True)
+        if dry.returncode:
+            return TaskFailed(f"{name}: {dry.stderr.strip()}")
+        try:
+            with contextlib.redirect_stderr(said):
+                words = shlex.split(dry.stdout.replace("\\\n", ""))[1:]
+                args = options.parse_args_and_arch(options.get_training_parser(), words)
+                tasks.setup_task(args).build_model(args)
+        except (SystemExit, Exception) as error:  # whatever fairseq refuses flags with
+            reason = said.getvalue().strip().rpartition("error: ")[2] or str(error)
+            return TaskFailed(f"{name} cannot be trained: {reason}")
+    return True
+
+
+def task_check() -> Task:
+    """Refuses flags before the first training."""
+    finished = all((folder(name) / "scores.json").exists() for name in RUNS)
+    return {"actions": [check], "task_dep": ["prepare"], "uptodate": [finished]}
+
+
+def convert(name: str) -> bool | TaskFailed:
+    """Converts the model of another arm."""
+    arm, seed = RUNS[name][1:]
+    converted = folder(name) / "checkpoint_best.pt"
+    if converted.exists():
+        return True
+    words = [sys.executable, "-m", "linformer_fairseq.convert", model_of(f"{arm.convert}/seed-{seed}"), converted]
+    words += [*shlex.split(arm.flags), "--texts", "0"]
+    folder(name).mkdir(parents=True, exist_ok=True)
+    (folder(name) / "command").write_text(shlex.join(map(str, words)) + "\n", encoding="utf-8")
+    return run(folder(name) / "study.log", *words)
+
+
+def task_train() -> Iterator[Task]:
+    """Trains, or converts, each arm with each seed."""
+    for name, (_, arm, seed) in RUNS.items():
+        needs = [f"evaluate:{arm.source}/seed-{seed}"] if arm.source else []
+        action = (convert, (name,)) if arm.convert else (run, (folder(name) / "study.log", *training_command(name)))
+        yield {"name": name, "actions": [action], "task_dep": ["check", *needs]}
+
+
+def task_evaluate() -> Iterator[Task]:
+    """Evaluates each run."""
+    for name in RUNS:
+        yield {"name": name, "actions": [(evaluate, (name,))], "task_dep": [f"train:{name}"]}
+
+
+def evaluate(name: str) -> bool | TaskFailed:
+    """Calls the evaluate script for a run; a converted model has one checkpoint."""
+    reference = next(iter(sorted(STUDY.out.glob("reference.*"))), STUDY.out / "reference")
+    flags, env = shlex.split(STUDY.translation), {"AVERAGE": "0"} if RUNS[name][1].convert else {}
+    return run(folder(name) / "study.log", STUDY.evaluate, BIN, folder(name), reference, *flags, **env)
+
+
+def task_report() -> Task:
+    """Writes the report of what has been evaluated."""
+    names = ["--arms", *STUDY.arms]
+    names += ["--baseline", STUDY.baseline] if STUDY.baseline else []
+    names += ["--metrics", *STUDY.metrics] if STUDY.metrics else []
+    command = (sys.executable, Path(__file__).with_name("report.py"), STUDY.out, *names)
+    return {"actions": [(run, (STUDY.out / "report.log", *command))], "task_dep": ["evaluate"], "verbosity": 2}

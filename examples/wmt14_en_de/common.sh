@@ -1,0 +1,59 @@
+# shellcheck shell=bash disable=SC2034  # most variables are used by the scripts that source this one
+# What the scripts of this folder share; sourced, not run. The environment whose commands come first in PATH is used, and
+# the project's .venv where there is no fairseq-train at all. DEVICE: --fp16 on a machine with a GPU, else --cpu, or any
+# other flags of fairseq for all its commands (--amp, '--cpu --num-workers 0').
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+plugin=$root/linformer_fairseq
+src=${SRC:-en} tgt=${TGT:-de}
+export PYTHONUNBUFFERED=1 # so that lines of two outputs do not mix in a log
+export PYTHONPATH="$root${PYTHONPATH:+:$PYTHONPATH}"
+[ -t 2 ] || export TQDM_MININTERVAL=${TQDM_MININTERVAL:-30} # seconds between two states of a progress bar in a log
+
+fail() { # SENTENCE [STATUS]
+  echo "error: $1" >&2
+  exit "${2:-2}"
+}
+
+if ! command -v fairseq-train >/dev/null; then
+  "$root/scripts/setup.sh"
+  PATH=$root/.venv/bin:$PATH
+fi
+for command in fairseq-train sacrebleu sacremoses subword-nmt flock; do
+  command -v "$command" >/dev/null || fail "$command is missing: pip install 'linformer_fairseq[recipes]' brings all but flock (util-linux)."
+done
+
+set_device() { # DEVICE, or what this machine has, as the array `device`
+  read -ra device <<<"${DEVICE:-$(python -c 'import torch; print("--fp16" if torch.cuda.is_available() else "--cpu")')}"
+}
+
+lock() { # FOLDER WORK: held until this script and all that it has started have ended
+  mkdir -p "$1"
+  exec 9>"$1/.lock"
+  flock --nonblock 9 ||
+    fail "$1 is in use: another call is $2 there, or what a killed one had started goes on; nothing is to be done but to wait."
+}
+
+stopped() { # WORK FOLDER LOG: ends the script where a command has failed
+  local why=
+  [ "$(df -Pk "$2" | awk 'NR == 2 { print $4 }')" -gt 2048 ] || why=" as the disk of $2 is full"
+  fail "$1 failed$why, see ${3:-the lines above}: put that right and run the same command again, it goes on from there." 1
+}
+
+printed() { # COMMAND...: a flag and its values on each line, as one can type them
+  local word
+  printf '%s' "$1"
+  for word in "${@:2}"; do
+    [[ $word == -[!0-9]* ]] && printf ' \\\n '
+    [[ $word =~ ^[[:alnum:]_./=,:+@%-]+$ ]] && printf ' %s' "$word" || printf ' %s' "${word@Q}"
+  done
+  printf '\n'
+}
+
+record() { # FILE WHAT ADVICE COMMAND...: keeps the command in FILE, or refuses one that differs from what is kept there
+  local file=$1 what=$2 advice=$3 changed
+  printed "${@:4}" >"$file.now"
+  [ -f "$file" ] || cp "$file.now" "$file"
+  changed=$(diff "$file" "$file.now" | sed -n 's/^\([<>] .*[^ \\]\)[ \\]*$/\1/p' | tr -s ' ' | paste -sd ' ') || true
+  rm "$file.now"
+  [ -z "$changed" ] || fail "$what with other flags (<) than these (>): $changed; $advice"
+}
