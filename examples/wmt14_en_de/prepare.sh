@@ -112,7 +112,7 @@ if new raw "collecting the text"; then
   else
     for file in "${files[@]}"; do
       name=${file##*/}
-      gzip -dcf "$file" | plain >"$to/${name%.gz}" || fail "$file cannot be read, or is no whole gzip file: unpack or fetch it again."
+      gzip -dcf "$file" 2>/dev/null | plain >"$to/${name%.gz}" || fail "$file cannot be read, or is no whole gzip file: unpack or fetch it again."
       bad=$(LC_ALL=$utf8 grep -naxv -m 1 '.*' "$to/${name%.gz}" | cut -d : -f 1) || true
       [ -z "$bad" ] || fail "$file is not UTF-8 text: line $bad cannot be read."
     done
