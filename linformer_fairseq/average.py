@@ -87,7 +87,7 @@ def newest(folder: Path, number: int) -> list[Path]:
             "--save-dir of a training that saved some."
         )
     if len(found) < number:
-        names = ", ".join(path.name for _, path in found)
+        names = " to ".join(dict.fromkeys(found[place][1].name for place in (0, -1)))
         raise UserError(
             f"{folder} has {len(found)} of the {number} checkpoints to be averaged ({names}): ask for fewer with "
             "--last."
