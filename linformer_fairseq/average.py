@@ -81,10 +81,16 @@ def newest(folder: Path, number: int) -> list[Path]:
     for pattern in (r"checkpoint_\d+_(\d+)\.pt", r"checkpoint(\d+)\.pt"):
         matches = [(re.fullmatch(pattern, path.name), path) for path in folder.iterdir()]
         found = found or sorted((int(match[1]), path) for match, path in matches if match)
-    if len(found) < number:
+    if not found:
         raise UserError(
-            f"{folder} has {len(found)} saved checkpoints, fewer than the {number} to be averaged: ask for fewer "
-            "(the recipes' --average)."
+            f"{folder} has no checkpoints of epochs or of updates (checkpoint3.pt, checkpoint_3_1000.pt): name the "
+            "--save-dir of a training that saved some."
+        )
+    if len(found) < number:
+        names = " to ".join(dict.fromkeys(found[place][1].name for place in (0, -1)))
+        raise UserError(
+            f"{folder} has {len(found)} of the {number} checkpoints to be averaged ({names}): ask for fewer with "
+            "--last."
         )
     return [path for _, path in found[-number:]]
 

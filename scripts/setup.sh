@@ -53,7 +53,7 @@ made_from=$(sha256sum setup.py constraints.txt scripts/setup.sh | sha256sum | cu
 made_from="$made_from $PWD"
 stamp=$venv/made-from
 if [ "$(cat "$stamp" 2>/dev/null)" = "$made_from" ]; then
-  imports="linformer_fairseq.recipe.report, build, hypothesis, pytest, pytest_cov, selenium, twine, xdist"
+  imports="linformer_fairseq, doit, yaml, matplotlib, sacremoses, build, hypothesis, pytest, pytest_cov, twine, xdist"
   if [ -x "$venv/bin/ruff" ] && [ -x "$venv/bin/shellcheck" ] && [ -x "$venv/bin/mypy" ] &&
     "$venv/bin/python" -c "import $imports" >/dev/null 2>&1; then
     exit 0
@@ -85,6 +85,9 @@ fi
 echo "setup: installing linformer_fairseq"
 pip setuptools wheel
 pip --no-build-isolation --editable ".[$extras]"
+# fairseq looks for a bare --user-dir beside itself, where an editable install puts nothing
+fairseq=$("$venv/bin/python" -c "from importlib.util import find_spec; print(find_spec('fairseq').origin)")
+ln -sfn "$PWD/linformer_fairseq" "$(dirname "$fairseq")/../linformer_fairseq"
 "$venv/bin/python" -c "import linformer_fairseq" >/dev/null
 echo "$made_from" >"$stamp"
 echo "setup: $venv is ready"

@@ -206,11 +206,11 @@ def masked_loss(text: Path, checkpoint: Path, *more: object) -> float:
 
 def with_args(state: dict[str, Any]) -> dict[str, Any]:
     """Returns a checkpoint as fairseq before 0.10 saved it, with its command line instead of a configuration."""
-    cfg = {part: settings for part, settings in state["cfg"].items() if part in ("task", "model")}
     flags: dict[str, Any] = {}
-    for part, settings in cfg.items():
-        flags |= settings if isinstance(settings, dict) else vars(settings)
-        flags["arch" if part == "model" else part] = flags.pop("_name")
+    for part, settings in state["cfg"].items():
+        if settings:
+            flags |= settings if isinstance(settings, dict) else vars(settings)
+            flags["arch" if part == "model" else part] = flags.pop("_name", None)
     return {**{key: value for key, value in state.items() if key != "cfg"}, "args": Namespace(**flags)}
 
 

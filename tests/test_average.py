@@ -250,11 +250,18 @@ def test_newest(tmp_path: Path) -> None:
         (tmp_path / name).touch()
     assert [path.name for path in newest(tmp_path, 3)] == names[1:4]
     assert newest(tmp_path, 4) == [tmp_path / name for name in names[:4]]
-    with pytest.raises(UserError, match="has 4 saved checkpoints, fewer than the 5 to be averaged: ask for fewer"):
+    with pytest.raises(UserError) as refusal:
         newest(tmp_path, 5)
+    assert str(refusal.value) == (
+        f"{tmp_path} has 4 of the 5 checkpoints to be averaged ({names[0]} to {names[3]}): ask for fewer with --last."
+    )
     for name in names[:4]:
         (tmp_path / name).unlink()
     assert [path.name for path in newest(tmp_path, 3)] == names[5:8]
+    for name in names[4:8]:
+        (tmp_path / name).unlink()
+    with pytest.raises(UserError, match="has no checkpoints of epochs or of updates"):
+        newest(tmp_path, 1)
     with pytest.raises(UserError, match="nowhere is not a folder"):
         newest(tmp_path / "nowhere", 1)
 

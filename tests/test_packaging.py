@@ -1,6 +1,8 @@
 """The wheel works in an environment with nothing but what `pip install linformer_fairseq` installs."""
 
 import logging
+import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -10,7 +12,9 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
+import fairseq
 import pytest
+import torch
 from packaging.requirements import Requirement
 
 import linformer_fairseq  # noqa: F401
@@ -19,7 +23,6 @@ from tests.fairseq_commands import (
     ROOT,
     environment,
     generate_arguments,
-    hydra_arguments,
     hypotheses,
     train_arguments,
     valid_losses,
@@ -35,6 +38,8 @@ TOOLS = {
     "benchmark": ["efficiency", "--out", "out"],
 }
 """The tools that write reports, with arguments that they accept."""
+MODELS = {1: (32, "two-level"), 2: (128, "linear")}
+"""k and the kind of attention of the models that the documented commands of hydra train, by their number."""
 
 pytestmark = pytest.mark.slow
 
@@ -49,13 +54,18 @@ class Bare:
 
     def run(self, folder: Path, module: str, *arguments: object) -> subprocess.CompletedProcess[str]:
         """Runs `python -m MODULE` in a folder, without the source in its path."""
-        return subprocess.run(
-            [self.python, "-m", module, *map(str, arguments)],
-            cwd=folder,
-            env={name: value for name, value in environment().items() if name != "PYTHONPATH"},
-            capture_output=True,
-            text=True,
-        )
+        return run_outside(folder, self.python, "-m", module, *arguments)
+
+
+def run_outside(folder: Path, *command: object) -> subprocess.CompletedProcess[str]:
+    """Runs a command in a folder, without the source in its path."""
+    return subprocess.run(
+        list(map(str, command)),
+        cwd=folder,
+        env={name: value for name, value in environment().items() if name != "PYTHONPATH"},
+        capture_output=True,
+        text=True,
+    )
 
 
 @pytest.fixture(scope="module")
@@ -130,13 +140,56 @@ def test_trains_and_translates_by_the_bare_name_of_the_plugin(bare: Bare, data: 
     assert len(hypotheses(translated.stdout)) == 30, translated.stderr[-3000:]
 
 
+def test_trains_by_the_bare_name_where_setup_has_installed_it(data: Path, tmp_path: Path) -> None:
+    """`scripts/setup.sh` has put a link beside fairseq, and whoever imports the plugin gets the same module."""
+    if not Path(fairseq.__file__).parents[1].joinpath(PACKAGE).exists():
+        pytest.skip(f"no {PACKAGE} beside fairseq: scripts/setup.sh has not made this environment")
+    arguments = train_arguments(data, tmp_path, "--max-epoch", 1)
+    trained = run_outside(tmp_path, Path(sys.executable).with_name("fairseq-train"), *arguments)
+    assert len(valid_losses(trained.stdout + trained.stderr)) == 1, trained.stderr[-3000:]
+    program = f"""
+from argparse import Namespace
+from fairseq import models, utils
+utils.import_user_module(Namespace(user_dir="{PACKAGE}"))
+import {PACKAGE}
+assert models.MODEL_REGISTRY["linformer_transformer"] is {PACKAGE}.LinformerTransformerModel
+"""
+    imported = run_outside(tmp_path, sys.executable, "-c", program)
+    assert imported.returncode == 0, imported.stderr[-3000:]
+
+
+def documented_commands() -> list[str]:
+    """Returns the commands in the section on hydra, of which the first one finds the plugin."""
+    section = (ROOT / "docs" / "flags.md").read_text().partition("## Hydra\n")[2].partition("\n## ")[0]
+    return [block.strip() for block in re.findall(r"(?:^ {4}.*\n)+", section, re.MULTILINE)]
+
+
 @pytest.mark.exhaustive
-def test_hydra_finds_the_plugin_and_its_architectures(bare: Bare, data: Path, tmp_path: Path) -> None:
-    arguments = map(str, hydra_arguments(data, tmp_path, f"common.user_dir={PACKAGE}", "common.cpu=true"))
-    here = [argument.replace(str(ROOT), str(bare.packages)) for argument in arguments]
-    trained = bare.run(tmp_path, "fairseq_cli.hydra_train", *here)
+@pytest.mark.parametrize("number", MODELS)
+def test_the_documented_hydra_commands(bare: Bare, data: Path, tmp_path: Path, number: int) -> None:
+    """They train from any folder, here a smaller model for one update."""
+    corpus = data / "bin"
+    if number == 2:  # a masked language model of the source
+        corpus = tmp_path / "text"
+        corpus.mkdir()
+        for path in (data / "bin").iterdir():
+            name = path.name.replace(".en-de.en.", ".").replace("dict.en.", "dict.")
+            corpus.joinpath(name).symlink_to(path)
+    sizes = [f"+model.encoder_{size}" for size in ("layers=1", "embed_dim=16", "ffn_embed_dim=16", "attention_heads=2")]
+    sizes += ["optimization.max_update=1", "common.cpu=true", "dataset.required_batch_size_multiple=1"]
+    commands = documented_commands()
+    script = "\n".join(
+        (
+            f'python() {{ {shlex.quote(str(bare.python))} "$@"; }}',
+            'fairseq-hydra-train() { python -m fairseq_cli.hydra_train "$@"; }',
+            commands[0],
+            " ".join((commands[number].replace("DATA", shlex.quote(str(corpus))), *sizes)),
+        )
+    )
+    trained = run_outside(tmp_path, "bash", "-euo", "pipefail", "-c", script)
     assert trained.returncode == 0, trained.stderr[-3000:]
-    assert (tmp_path / "checkpoint_best.pt").exists()
+    cfg = torch.load(tmp_path / "checkpoints" / "checkpoint_last.pt", map_location="cpu")["cfg"]["model"]
+    assert (cfg["linformer_k"], cfg["linformer_projection"]) == MODELS[number]
 
 
 @pytest.mark.parametrize("tool", variants(TOOLS, default=["spectrum"]))

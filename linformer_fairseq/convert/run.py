@@ -1,5 +1,6 @@
 """Runs the conversion step by step."""
 
+import shlex
 from typing import Any
 
 import torch
@@ -22,6 +23,7 @@ from .arguments import Conversion
 from .checkpoint import build_model, build_original, convert_state, vocabulary_sizes
 from .compare import Comparison, compare
 from .families import MASKED_LANGUAGE_MODEL, family_of, is_of_fairseq, task_of
+from .finetune import finetuning_command
 from .fitting import fit, fittable_attention
 from .reach import Reach, reaches
 from .report import PICTURE, exact_texts, summary, write_report
@@ -61,7 +63,12 @@ def run(asked: Conversion) -> None:
     if exact:
         say(exact)
     say(f"The converted model is in {asked.output}.")
-    say(f"To fine-tune it: fairseq-train --finetune-from-model {asked.output} {family.flags(config)}")
+    command = finetuning_command(asked, family, config, state)
+    if command is None:
+        flags = f"--finetune-from-model {shlex.quote(str(asked.output))} {family.flags(config)}"
+        say(f"To fine-tune it, give the command of its training an architecture of this package, and {flags}")
+    else:
+        say(f"To fine-tune it with the settings of its training:\n{command}")
 
 
 def _compare_on_split(asked: Conversion, model: BaseFairseqModel, state: dict[str, Any]) -> Comparison:

@@ -116,6 +116,12 @@ class AttentionConfig(FairseqDataclass):
         return {option.name for place in self.places for option in _options_at(self.kind_of(place), {place})}
 
     @property
+    def exact_below(self) -> int:
+        """The length below which texts get full attention whatever k is; 0 where no kind here does that."""
+        name = "linformer_exact_below"
+        return getattr(self, name) if name in self.used_options else 0
+
+    @property
     def places(self) -> set[str]:
         """The places whose attention is not fairseq's full attention."""
         return {"decoder"}

@@ -23,13 +23,14 @@ from linformer_fairseq.models.architectures import Architecture, plain_namespace
 from linformer_fairseq.models.encoder import LinformerTransformerEncoder
 from linformer_fairseq.models.encoder_config import EncoderAttentionConfig, encoder_default_flags
 from linformer_fairseq.models.errors import one_sentence
+from linformer_fairseq.models.exact_length import TellsExactLength
 from linformer_fairseq.models.linformer_example import adopt_settings, adopt_weights
 from linformer_fairseq.models.loading import ChecksProjections
 from linformer_fairseq.models.right_padding import right_padding_order
 
 
 @register_model("linformer_roberta")
-class LinformerRobertaModel(ChecksProjections, RobertaModel):
+class LinformerRobertaModel(TellsExactLength, ChecksProjections, RobertaModel):
     """fairseq's `roberta` with another self-attention: an encoder for masked language models and classification.
 
     All flags of `roberta` keep their meaning; `--linformer-...` choose the attention. The architectures
@@ -67,6 +68,7 @@ class LinformerRobertaModel(ChecksProjections, RobertaModel):
                 cfg, task.source_dictionary, model.encoder.sentence_encoder.embed_tokens, config
             )
             model.encoder.sentence_encoder.apply(init_bert_params)
+            model.exact_below = config.exact_below
         return model
 
     def load_state_dict(

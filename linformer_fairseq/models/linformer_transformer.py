@@ -31,12 +31,13 @@ from linformer_fairseq.models.config import AttentionBuilder, LinformerConfig, d
 from linformer_fairseq.models.decoder import LinformerTransformerDecoder
 from linformer_fairseq.models.encoder import LinformerTransformerEncoder
 from linformer_fairseq.models.errors import one_sentence
+from linformer_fairseq.models.exact_length import TellsExactLength
 from linformer_fairseq.models.loading import ChecksProjections
 from linformer_fairseq.tasks.hub import DOCUMENT_FLAGS, DocumentHubInterface
 
 
 @register_model("linformer_transformer")
-class LinformerTransformerModel(ChecksProjections, TransformerModel):
+class LinformerTransformerModel(TellsExactLength, ChecksProjections, TransformerModel):
     """fairseq's `transformer` with projected attention in any of the encoder's self-attention, the decoder's
     cross-attention and its causal self-attention.
 
@@ -60,7 +61,9 @@ class LinformerTransformerModel(ChecksProjections, TransformerModel):
         with one_sentence():
             if utils.eval_bool(str(getattr(settings, "left_pad_target", False))):
                 raise ValueError("--left-pad-target is not supported: leave it out, targets are padded on the right")
-        model = super().build_model(plain_namespace(args, resolve=True), task)
+        args = plain_namespace(args, resolve=True)
+        model = super().build_model(args, task)
+        model.exact_below = LinformerConfig.from_namespace(args).exact_below
         model.decoder.trains_alignments = bool(getattr(settings, "load_alignments", False))
         return model
 

@@ -21,6 +21,7 @@ from linformer_fairseq.models.architectures import Architecture, prefixed
 from linformer_fairseq.models.config import LanguageModelAttentionConfig
 from linformer_fairseq.models.decoder import LinformerTransformerDecoder
 from linformer_fairseq.models.errors import one_sentence
+from linformer_fairseq.models.exact_length import TellsExactLength
 from linformer_fairseq.models.loading import ChecksProjections
 
 
@@ -30,7 +31,7 @@ class LinformerLanguageModelConfig(LanguageModelAttentionConfig, TransformerLang
 
 
 @register_model("linformer_transformer_lm", dataclass=LinformerLanguageModelConfig)
-class LinformerTransformerLanguageModel(ChecksProjections, TransformerLanguageModel):
+class LinformerTransformerLanguageModel(TellsExactLength, ChecksProjections, TransformerLanguageModel):
     """fairseq's `transformer_lm` with projected causal self-attention.
 
     The architectures `linformer_transformer_lm*` have Linformer's with a state of constant size, and
@@ -67,7 +68,9 @@ class LinformerTransformerLanguageModel(ChecksProjections, TransformerLanguageMo
                 self_attention=attention,
                 no_encoder_attn=True,
             )
-            return cls(decoder)
+            model = cls(decoder)
+            model.exact_below = config.exact_below
+            return model
 
 
 def _with_projection(kind: str, architecture: Architecture) -> Architecture:

@@ -1,8 +1,10 @@
 """Fairseq's commands accept a trained Transformer that the command has converted."""
 
-import re
+import os
 import shlex
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -18,11 +20,11 @@ from tests.fairseq_commands import (
     LINFORMER,
     TWO_LEVELS,
     Result,
+    environment,
     masked_loss,
+    run,
     run_module,
     same_hypotheses,
-    train,
-    train_masked,
     translate,
     valid_losses,
     validation_loss,
@@ -38,6 +40,19 @@ LINEAR_DECODER = ["--linformer-attention", "decoder", "--linformer-decoder-proje
 
 def run_convert(*arguments: object) -> Result:
     return run_module("linformer_fairseq.convert", *arguments)
+
+
+def command_of(said: str) -> str:
+    """Returns the command of fairseq-train that the end of an output tells."""
+    command = said.splitlines()[-1]
+    assert command.startswith("fairseq-train ")
+    return command
+
+
+def tune(said: str, folder: Path) -> Result:
+    """Runs that command for one update that changes nothing."""
+    nothing = ["--max-update", 1, "--lr", 0, "--save-dir", folder]
+    return run("train", *shlex.split(command_of(said))[1:], *nothing)
 
 
 def rows_of(text: str) -> dict[str, list[str]]:
@@ -117,11 +132,40 @@ def test_fitted_and_tuned(trained_transformer: Path, data: Path, tmp_path: Path)
     assert torch.equal(weight[:, :6], torch.eye(6))
     assert all(torch.equal(after[name], tensor) for name, tensor in before.items())
 
-    told = shlex.split(re.search(rf"--finetune-from-model {out} (.*)", said)[1])
-    assert {"--linformer-mask-empty-slots", "--linformer-init", "--linformer-window"} <= set(told)
-    nothing = ["--finetune-from-model", out, "--max-update", 1, "--lr", 0]
-    tuned = train(data, tmp_path / "tuned", "--linformer-k", 8, *told, *nothing).ok()
+    tuned = tune(said, tmp_path / "tuned").ok()
     assert valid_losses(tuned) == [pytest.approx(validation_loss(data, out), abs=0.002)]
+
+
+def test_the_told_command_trains_as_before(trained_transformer: Path, data: Path, tmp_path: Path) -> None:
+    """Pasted into a shell it goes through with the sizes and settings of the training, in a folder of its own."""
+    folder = tmp_path / "a folder"
+    folder.mkdir()
+    said = run_convert(trained_transformer, folder / "out.pt", "--texts", 0, "--linformer-k", "8").ok()
+    user = {name: value for name, value in environment().items() if name != "PYTHONPATH"}
+    user["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    pasted = subprocess.run(
+        ["bash", "-c", f"{command_of(said)} --max-update 3"], cwd=folder, env=user, capture_output=True, text=True
+    )
+    assert len(valid_losses(pasted.stdout + pasted.stderr)) == 1, pasted.stderr[-3000:]
+    before, after = (
+        read_checkpoint(checkpoint)["cfg"]
+        for checkpoint in (trained_transformer, folder / "out-tuned" / "checkpoint_last.pt")
+    )
+    changed = {"linformer", "arch", "_name", "data", "user_dir", "save_dir", "finetune_from_model", "max_update"}
+    for part in ("task", "criterion", "optimizer", "lr_scheduler", "optimization", "dataset", "common", "checkpoint"):
+        assert {**after[part], **dict.fromkeys(changed)} == {**before[part], **dict.fromkeys(changed)}, part
+    before, after = vars(before["model"]), vars(after["model"])
+    own = {name for name in after if name.startswith("linformer_")}
+    assert {name for name in before | after if before.get(name) != after.get(name)} - own <= changed
+
+    state = read_checkpoint(trained_transformer)
+    state["cfg"]["criterion"]["_name"] = "of_another_plugin"
+    torch.save(state, folder / "other.pt")
+    said = run_convert(folder / "other.pt", folder / "out.pt", "--texts", 0).ok()
+    flags = f"--finetune-from-model '{folder}/out.pt' --linformer-projection two-level"
+    assert said.splitlines()[-1].endswith(
+        f"give the command of its training an architecture of this package, and {flags}"
+    )
 
 
 def test_a_converted_roberta(trained_roberta: Path, text: Path, tmp_path: Path) -> None:
@@ -151,9 +195,7 @@ def test_a_converted_roberta(trained_roberta: Path, text: Path, tmp_path: Path) 
     assert [float(cell) for cell in everything["1 to 64 tokens"][1:3]] == pytest.approx([2**before, 2**after], rel=2e-3)
     assert "# A converted masked language model" in (report / "report.md").read_text()
 
-    told = shlex.split(re.search(rf"--finetune-from-model {cut} (.*)", said)[1])
-    nothing = ["--finetune-from-model", cut, "--max-update", 1, "--lr", 0]
-    tuned = train_masked(text, tmp_path / "tuned", *told, *nothing, arch="linformer_roberta").ok()
+    tuned = tune(said, tmp_path / "tuned").ok()
     assert valid_losses(tuned) == [pytest.approx(after, abs=0.002)]
 
 

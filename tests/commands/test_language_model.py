@@ -115,10 +115,9 @@ def test_a_converted_transformer_lm(text: Path, tmp_path: Path) -> None:
             blocks = ["--sample-break-mode", "none", "--tokens-per-sample", length]
             before, after = (perplexity(text, path, *blocks) for path in (trained, out))
             assert (after == pytest.approx(before, rel=2e-4)) == same
-    told = shlex.split(re.search(rf"--finetune-from-model {out} (.*)", said)[1])
-    nothing = ["--finetune-from-model", out, "--max-update", 1, "--lr", 0, *told]
     on_valid = [*EOS_MODE, "--gen-subset", "valid"]
-    tuned = run("train", *training(text, tmp_path / "tuned", *nothing, arch="two_level_transformer_lm_gpt2_tiny")).ok()
+    nothing = ["--max-update", 1, "--lr", 0, "--save-dir", tmp_path / "tuned"]
+    tuned = run("train", *shlex.split(said.splitlines()[-1])[1:], *nothing).ok()
     assert 2 ** valid_losses(tuned)[0] == pytest.approx(perplexity(text, out, *on_valid), rel=2e-3)
     prompt = "w1 w2\n"
     options = ["--path", out, "--beam", 1, "--max-len-b", 20, "--cpu", *PLUGIN]

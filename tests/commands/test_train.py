@@ -81,6 +81,21 @@ def test_checkpoint_of_another_k(data: Path, trained: Path) -> None:
     assert "has shape (8, 64), this model's (4, 64): give the --linformer-k" in sentence
 
 
+def test_a_training_says_once_where_k_has_no_effect(data: Path, tmp_path: Path) -> None:
+    """Two levels alone say so, where they leave short texts as they are; a translation does not."""
+    update = ["--max-update", 2, "--disable-validation"]
+    for arch, flags, said in (
+        ("two_level_transformer_tiny", [], ["two levels: texts of fewer than 768 tokens get full attention"]),
+        ("two_level_transformer_tiny", ["--linformer-exact-below", 0], []),
+        ("linformer_transformer_tiny", [], []),
+    ):
+        output = train(data, tmp_path / f"{arch}{len(flags)}", *update, *flags, arch=arch).ok()
+        lines = [line for line in output.splitlines() if "--linformer-k has no effect" in line]
+        assert [line.partition(" | ")[2].split(" | ")[2].partition(",")[0] for line in lines] == said
+    translated = run("generate", *generate_arguments(data, tmp_path / "two_level_transformer_tiny0/checkpoint_last.pt"))
+    assert "--linformer-k has no effect" not in translated.ok()
+
+
 def test_long_sources(data: Path, tmp_path: Path) -> None:
     """Fairseq's check of lengths, and its flag to skip longer sentences, still work."""
     short = ["--max-source-positions", 16, "--max-update", 2]
