@@ -2,9 +2,9 @@
 """Times whole fairseq models against the length of their sentences, at a constant number of tokens in a batch.
 
 Three parts are timed, with random weights and tokens, as no time depends on what a model has learnt: `encoder` (a
-forward pass), `translation` (a step of decoding, which adds a token to every sentence; the mean over the last steps of
-a target as long as its source) and `training` (forward, backward and Adam's update of the whole model). The models
-take turns, so that whatever else the machine does affects all of them alike.
+forward pass), `translation` (a step of greedy decoding, which adds a token to every sentence; the mean of the last
+eight steps of a target as long as its source) and `training` (forward, backward and Adam's update of the whole model).
+The models take turns, so that whatever else the machine does affects all of them alike.
 
 --dtype is the type of encoder and translation. Training keeps float32 weights, and computes in bfloat16 under
 torch.autocast, as fairseq's --amp does; float16, which would need a scaled loss, is refused there.
@@ -19,18 +19,17 @@ import logging
 import os
 import platform
 import shlex
-import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib.metadata import version
-from itertools import cycle
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
 import fairseq
+import numpy as np
 import torch
 from fairseq import options
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
@@ -38,7 +37,6 @@ from fairseq.data import Dictionary
 from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.models.transformer import TransformerDecoderBase, TransformerModel, TransformerModelBase
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
-from matplotlib.figure import Figure
 from tabulate import tabulate
 from torch import Tensor
 
@@ -47,11 +45,29 @@ from linformer_fairseq import LinformerTransformerModel
 Contender = Callable[[], Callable[[], object]]
 """Makes ready for a run, and returns the run, which is then timed."""
 T = TypeVar("T")
+ARCHS = ["transformer", "linformer_transformer", "two_level_transformer"]
 ALL_ATTENTION = "encoder,cross,decoder"
 WARM_UP = 1
 """Runs of each model that do not count."""
 STEPS = 8
 """Steps of decoding in a run."""
+
+
+class Case(NamedTuple):
+    """A model, and the batch that it is given: source and target, both (B, n)."""
+
+    model: TransformerModelBase
+    task: TranslationTask
+    source: Tensor
+    target: Tensor
+    dtype: torch.dtype
+
+    def encode(self) -> dict[str, list[Tensor]]:
+        return self.model.encoder(self.source, src_lengths=self.lengths)
+
+    @property
+    def lengths(self) -> Tensor:
+        return torch.full((len(self.source),), self.source.size(1), device=self.source.device)
 
 
 class Spread(NamedTuple):
@@ -72,132 +88,20 @@ class Row(NamedTuple):
     time: Spread | None
 
 
-def refuse(message: str) -> NoReturn:
-    print(f"error: {message}", file=sys.stderr)
-    raise SystemExit(2)
+def encoder(case: Case) -> Contender:
+    return lambda: case.encode
 
 
-class Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        refuse(message)
-
-
-def positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, not {text}")
-    return int(text)
-
-
-def parse(argv: Sequence[str]) -> argparse.Namespace:
-    parser = Parser(description=str(__doc__), formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
-    add = parser.add_argument
-    add("--out", type=Path, required=True, metavar="DIR", help="folder for benchmark.md, .csv and .png")
-    archs = ["transformer", "linformer_transformer", "two_level_transformer"]
-    add("--arch", nargs="+", default=archs, help="architectures; the first is what the others are compared with")
-    add("--k", nargs="+", type=positive, default=[64], help="each of this package's architectures is timed with each k")
-    add(
-        "--flags",
-        type=shlex.split,
-        default="",
-        help="fairseq's flags for all models, as '--encoder-layers 2 --decoder-layers 2'",
-    )
-    add("--lengths", nargs="+", type=positive, default=[256, 512, 1024, 2048, 4096], help="tokens of a sentence")
-    add("--tokens", type=positive, default=4096, help="tokens of a batch")
-    add("--vocabulary", type=positive, default=10_000, help="words")
-    add("--repeats", type=positive, default=7, help=f"runs of each model, after {WARM_UP} to warm up")
-    add("--parts", nargs="+", choices=PARTS, default=list(PARTS))
-    add("--device", choices=["cpu", "cuda"], default="cpu")
-    add("--dtype", choices=["float32", "float16", "bfloat16"], default="float32")
-    add("--threads", type=positive, default=torch.get_num_threads(), help="on the CPU")
-    add("--seed", type=int, default=1)
-    args = parser.parse_args(argv)
-    if max(args.lengths) > args.tokens:
-        refuse(f"--lengths {max(args.lengths)} is longer than a batch of --tokens {args.tokens}")
-    if min(args.lengths) < 2:
-        refuse("--lengths must be at least 2: a word and the end of the sentence")
-    if args.device == "cuda" and not torch.cuda.is_available():
-        refuse("--device cuda: torch finds no GPU here")
-    if args.dtype == "float16" and args.device == "cpu":
-        refuse("--dtype float16 is for --device cuda; use float32 or bfloat16")
-    if args.dtype == "float16" and "training" in args.parts:
-        refuse("--dtype float16 is not for training: use bfloat16, or --parts encoder translation")
-    return args
-
-
-def parse_models(args: argparse.Namespace) -> dict[str, argparse.Namespace]:
-    """fairseq's settings of every model, by its name in the tables."""
-    positions = str(max(args.lengths))
-    common = ["--max-source-positions", positions, "--max-target-positions", positions, *args.flags]
-    models = {}
-    for arch in args.arch:
-        kind = ARCH_MODEL_REGISTRY.get(arch)
-        if kind is TransformerModel:
-            models[arch] = fairseq_settings([*common, "--arch", arch])
-        elif kind is LinformerTransformerModel:
-            for k in args.k:
-                own = ["--linformer-attention", ALL_ATTENTION, *common, "--arch", arch, "--linformer-k", str(k)]
-                settings = fairseq_settings(own)
-                places = settings.linformer_attention
-                models[f"{arch}, k = {k}, {'all attention' if places == ALL_ATTENTION else places}"] = settings
-        else:
-            refuse(f"--arch {arch}: neither fairseq nor this package has such a Transformer for translation")
-    return models
-
-
-def fairseq_settings(flags: list[str]) -> argparse.Namespace:
-    """Reads flags as fairseq-train does."""
-    said = io.StringIO()
-    try:
-        with contextlib.redirect_stderr(said):
-            parser = options.get_training_parser()
-            return options.parse_args_and_arch(parser, input_args=["no-data", "--task", "translation", *flags])
-    except SystemExit:
-        refuse(f"fairseq refuses {shlex.join(flags)}: {said.getvalue().strip().rpartition('error: ')[2]}")
-
-
-def build(settings: argparse.Namespace, words: Dictionary, seed: int) -> tuple[TransformerModelBase, TranslationTask]:
-    """Builds a model as fairseq-train does."""
-    torch.manual_seed(seed)
-    task = TranslationTask(TranslationConfig.from_namespace(settings), words, words)
-    try:
-        return task.build_model(copy.deepcopy(settings)), task
-    except (SystemExit, AssertionError, ValueError) as error:
-        refuse(f"{settings.arch} cannot be built: {str(error).removeprefix('error: ')}")
-
-
-def random_tokens(count: int, length: int, words: Dictionary, seed: int) -> Tensor:
-    """Random words, each sentence with its end: (count, length)."""
-    generator = torch.Generator().manual_seed(seed)
-    tokens = torch.randint(words.nspecial, len(words), (count, length), generator=generator)
-    tokens[:, -1] = words.eos()
-    return tokens
-
-
-def lengths_of(tokens: Tensor) -> Tensor:
-    return torch.full((len(tokens),), tokens.size(1), device=tokens.device)
-
-
-def encoder_pass(model: TransformerModelBase, task: TranslationTask, source: Tensor, target: Tensor) -> Contender:
-    return lambda: partial(model.encoder, source, src_lengths=lengths_of(source))
-
-
-def decoding(model: TransformerModelBase, task: TranslationTask, source: Tensor, target: Tensor) -> Contender:
-    """The last steps of decoding a target, in every run from a copy of the same state."""
-    encoded = model.encoder(source, src_lengths=lengths_of(source))
-    length = target.size(1)
-    first = length - steps_of(length)
-    filled = state_after(model.decoder, target[:, :first], encoded)
+def translation(case: Case) -> Contender:
+    """The last steps of decoding the target, in every run from a copy of the same state."""
+    decoder, length, encoded = case.model.decoder, case.target.size(1), case.encode()
+    filled = state_after(decoder, case.target[:, : length - STEPS], encoded)
 
     def steps(state: dict[str, Any]) -> None:
-        for end in range(first + 1, length + 1):
-            model.decoder(target[:, :end], encoder_out=encoded, incremental_state=state)
+        for end in range(length - STEPS, length):
+            decoder(case.target[:, : end + 1], encoder_out=encoded, incremental_state=state)
 
     return lambda: partial(steps, copy.deepcopy(filled))
-
-
-def steps_of(length: int) -> int:
-    """The steps of decoding in a run."""
-    return min(STEPS, length - 1)
 
 
 def state_after(decoder: TransformerDecoderBase, prefix: Tensor, encoded: dict[str, list[Tensor]]) -> dict[str, Any]:
@@ -211,21 +115,17 @@ def state_after(decoder: TransformerDecoderBase, prefix: Tensor, encoded: dict[s
     return state
 
 
-def training(
-    model: TransformerModelBase,
-    task: TranslationTask,
-    source: Tensor,
-    target: Tensor,
-    dtype: torch.dtype = torch.float32,
-) -> Contender:
-    criterion = LabelSmoothedCrossEntropyCriterion(task, sentence_avg=False, label_smoothing=0.1)
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, betas=(0.9, 0.98))
-    inputs = {"src_tokens": source, "src_lengths": lengths_of(source), "prev_output_tokens": target.roll(1, dims=1)}
-    sample = {"net_input": inputs, "target": target, "ntokens": target.numel()}
+def training(case: Case) -> Contender:
+    criterion = LabelSmoothedCrossEntropyCriterion(case.task, sentence_avg=False, label_smoothing=0.1)
+    optimizer = torch.optim.Adam(case.model.parameters(), lr=1e-4, betas=(0.9, 0.98))
+    shifted = case.target.roll(1, dims=1)
+    inputs = {"src_tokens": case.source, "src_lengths": case.lengths, "prev_output_tokens": shifted}
+    sample = {"net_input": inputs, "target": case.target, "ntokens": case.target.numel()}
+    half = torch.autocast(case.source.device.type, dtype=torch.bfloat16, enabled=case.dtype == torch.bfloat16)
 
     def step() -> None:
-        with torch.autocast(source.device.type, dtype=torch.bfloat16, enabled=dtype == torch.bfloat16):
-            loss, tokens, _ = criterion(model, sample)
+        with half:
+            loss, tokens, _ = criterion(case.model, sample)
         (loss / tokens).backward()
         optimizer.step()
         optimizer.zero_grad()  # at the end, so that no model's gradients take memory from the others
@@ -233,12 +133,28 @@ def training(
     return lambda: step
 
 
-PARTS = {"encoder": encoder_pass, "translation": decoding, "training": training}
-TITLES = {
-    "encoder": "Encoder: a forward pass",
-    "translation": "Translation: a step of decoding",
-    "training": "Training: forward, backward and update",
+PARTS: dict[str, tuple[str, Callable[[Case], Contender]]] = {
+    "encoder": ("Encoder: a forward pass", encoder),
+    "translation": ("Translation: a step of decoding", translation),
+    "training": ("Training: forward, backward and update", training),
 }
+
+
+def in_turn(makers: Mapping[str, Callable[[], Contender]], repeats: int, device: str) -> dict[str, list[float]]:
+    """The seconds of every contender, run by run, or none where it ran out of memory. They take turns, and in every
+    round another one begins."""
+    contenders = {name: if_it_fits(make) for name, make in makers.items()}
+    names, seconds = list(makers), {name: list[float]() for name in makers}
+    for turn in range(WARM_UP + repeats):
+        first = turn % len(names)
+        for name in names[first:] + names[:first]:
+            if own := contenders[name]:
+                passed = if_it_fits(partial(seconds_of, own, device))
+                if passed is None:
+                    contenders[name] = own = None
+                else:
+                    seconds[name].append(passed)
+    return {name: seconds[name][WARM_UP:] if contenders[name] else [] for name in names}
 
 
 def if_it_fits(call: Callable[[], T]) -> T | None:
@@ -261,26 +177,23 @@ def seconds_of(contender: Contender, device: str) -> float:
     return time.perf_counter() - start
 
 
-def in_turn(makers: Mapping[str, Callable[[], Contender]], repeats: int, device: str) -> dict[str, list[float]]:
-    """The seconds of every contender, run by run, or none where it ran out of memory. They take turns, and in every
-    round another one begins."""
-    contenders = {name: if_it_fits(make) for name, make in makers.items()}
-    names, seconds = list(makers), {name: list[float]() for name in makers}
-    for turn in range(WARM_UP + repeats):
-        first = turn % len(names)
-        for name in names[first:] + names[:first]:
-            own = contenders[name]
-            passed = if_it_fits(partial(seconds_of, own, device)) if own else None
-            if passed is None:
-                contenders[name] = None
-            else:
-                seconds[name].append(passed)
-    return {name: seconds[name][WARM_UP:] if contenders[name] else [] for name in names}
-
-
 def spread(seconds: Sequence[float]) -> Spread:
-    lower, median, upper = statistics.quantiles([*seconds] * (2 if len(seconds) == 1 else 1), n=4, method="inclusive")
-    return Spread(median, lower, upper)
+    return Spread(*np.quantile(seconds, [0.5, 0.25, 0.75]).tolist())
+
+
+def verdict(own: Spread | None, baseline: Spread | None) -> str:
+    """How a model compares with the baseline: neither faster nor slower where the quartiles overlap."""
+    if own and baseline and own.upper < baseline.lower:
+        return "faster"
+    return "slower" if own and baseline and own.lower > baseline.upper else "–"
+
+
+def random_tokens(count: int, length: int, words: Dictionary, seed: int) -> Tensor:
+    """Random words, each sentence with its end: (count, length)."""
+    generator = torch.Generator().manual_seed(seed)
+    tokens = torch.randint(words.nspecial, len(words), (count, length), generator=generator)
+    tokens[:, -1] = words.eos()
+    return tokens
 
 
 def measure(part: str, models: dict[str, argparse.Namespace], args: argparse.Namespace) -> list[Row]:
@@ -294,19 +207,58 @@ def measure(part: str, models: dict[str, argparse.Namespace], args: argparse.Nam
             model.make_generation_fast_(need_attn=False)
             model.to(dtype)
         model.to(args.device)
-    make = partial(training, dtype=dtype) if part == "training" else PARTS[part]
     rows = []
     for length in args.lengths:
         count = args.tokens // length
         source, target = random_tokens(2 * count, length, words, args.seed).to(args.device).split(count)
-        makers = {name: partial(make, model, task, source, target) for name, (model, task) in built.items()}
+        makers = {name: partial(PARTS[part][1], Case(*own, source, target, dtype)) for name, own in built.items()}
         with torch.set_grad_enabled(part == "training"):
             times = in_turn(makers, args.repeats, args.device)
-        steps = steps_of(length) if part == "translation" else 1
         for name, seconds in times.items():
-            rows.append(Row(part, name, length, count, spread([x / steps for x in seconds]) if seconds else None))
+            each = [x / STEPS if part == "translation" else x for x in seconds]
+            rows.append(Row(part, name, length, count, spread(each) if each else None))
             print(f"{part}, {length:,} tokens, {name}: {shown(rows[-1].time)}", flush=True)
     return rows
+
+
+def build(settings: argparse.Namespace, words: Dictionary, seed: int) -> tuple[TransformerModelBase, TranslationTask]:
+    """Builds a model as fairseq-train does."""
+    torch.manual_seed(seed)
+    task = TranslationTask(TranslationConfig.from_namespace(settings), words, words)
+    try:
+        return task.build_model(copy.deepcopy(settings)), task
+    except (SystemExit, AssertionError, ValueError) as error:
+        refuse(f"{settings.arch} cannot be built: {str(error).removeprefix('error: ')}")
+
+
+def fairseq_settings(args: argparse.Namespace) -> dict[str, argparse.Namespace]:
+    """fairseq's settings of every model, by its name in the tables."""
+    positions = str(max(args.lengths))
+    common = ["--max-source-positions", positions, "--max-target-positions", positions, *args.flags]
+    models = {}
+    for arch in args.arch:
+        if ARCH_MODEL_REGISTRY.get(arch) is TransformerModel:
+            models[arch] = as_fairseq_train(*common, "--arch", arch)
+        elif ARCH_MODEL_REGISTRY.get(arch) is LinformerTransformerModel:
+            everywhere = ["--linformer-attention", ALL_ATTENTION, *common]
+            for k in args.k:
+                settings = as_fairseq_train(*everywhere, "--arch", arch, "--linformer-k", str(k))
+                places = settings.linformer_attention
+                models[f"{arch}, k = {k}, {'all attention' if places == ALL_ATTENTION else places}"] = settings
+        else:
+            refuse(f"--arch {arch}: neither fairseq nor this package has such a Transformer for translation")
+    return models
+
+
+def as_fairseq_train(*flags: str) -> argparse.Namespace:
+    """Reads flags as fairseq-train does."""
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said):
+            parser = options.get_training_parser()
+            return options.parse_args_and_arch(parser, input_args=["no-data", "--task", "translation", *flags])
+    except SystemExit:
+        refuse(f"fairseq refuses {shlex.join(flags)}: {said.getvalue().strip().rpartition('error: ')[2]}")
 
 
 def shown(time: Spread | None) -> str:
@@ -316,11 +268,43 @@ def shown(time: Spread | None) -> str:
     return f"{median} ({lower}–{upper})"
 
 
-def verdict(own: Spread | None, baseline: Spread | None) -> str:
-    """How a model compares with the baseline: neither faster nor slower where the quartiles overlap."""
-    if own and baseline and own.upper < baseline.lower:
-        return "faster"
-    return "slower" if own and baseline and own.lower > baseline.upper else "–"
+def report(rows: list[Row], baseline: str, args: argparse.Namespace, argv: Sequence[str]) -> str:
+    lines = [
+        "# Time against sentence length",
+        f"Seconds for a batch of {args.tokens:,} source and {args.tokens:,} target tokens: median (quartiles) of "
+        f"{args.repeats} runs, the models in turn. A model is *faster* or *slower* than `{baseline}` only where their "
+        "quartiles do not overlap.",
+    ]
+    for part in args.parts:
+        own = [row for row in rows if row.part == part]
+        table: dict[int, list[str]] = {}
+        for row in own:
+            [against] = (other.time for other in own if (other.model, other.length) == (baseline, row.length))
+            cell = shown(row.time) + (f", {verdict(row.time, against)}" if row.model != baseline else "")
+            table.setdefault(row.length, [f"{row.length:,} × {row.sentences}"]).append(cell)
+        header = ["tokens × sentences", *dict.fromkeys(row.model for row in own)]
+        lines += [f"## {PARTS[part][0]}", tabulate(table.values(), header, "pipe", disable_numparse=True)]
+    command = shlex.join(["scripts/benchmark.py", *argv])
+    lines.append(f"- Machine: {machine(args)}\n- Commit: {commit()}\n- Command: `{command}`")
+    return "\n\n".join(lines) + "\n"
+
+
+def machine(args: argparse.Namespace) -> str:
+    processor = platform.processor() or platform.machine()
+    with contextlib.suppress(OSError, StopIteration):
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        processor = next(line.partition(": ")[2] for line in lines if line.startswith("model name"))
+    device = torch.cuda.get_device_name() if args.device == "cuda" else f"threads: {args.threads}"
+    versions = f"Python {platform.python_version()}, torch {torch.__version__}, fairseq {fairseq.__version__}"
+    return f"{processor}; {device}; {args.dtype}; {versions}"
+
+
+def commit() -> str:
+    """The commit of this checkout, or the package's version where there is no git."""
+    git = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
+    with contextlib.suppress(OSError, subprocess.CalledProcessError):
+        return subprocess.run(git, check=True, capture_output=True, text=True).stdout.strip()
+    return f"linformer_fairseq {version('linformer_fairseq')}"
 
 
 def write_csv(path: Path, rows: list[Row], repeats: int) -> None:
@@ -331,70 +315,77 @@ def write_csv(path: Path, rows: list[Row], repeats: int) -> None:
             writer.writerow([*row[:-1], *(row.time or [""] * 3), repeats, "" if row.time else shown(None)])
 
 
-def report(rows: list[Row], baseline: str, args: argparse.Namespace, argv: Sequence[str]) -> str:
-    lines = [
-        "# Time against sentence length",
-        f"Seconds for {args.tokens:,} tokens of source and of target in all, whatever the length of the sentences: "
-        f"median (quartiles) of {args.repeats} runs, the models in turn. A model is *faster* or *slower* than "
-        f"`{baseline}` where their quartiles do not overlap.",
-    ]
-    for part in args.parts:
-        own = [row for row in rows if row.part == part]
-        names = list(dict.fromkeys(row.model for row in own))
-        table = []
-        for length in args.lengths:
-            times = {row.model: row.time for row in own if row.length == length}
-            others = [f"{shown(times[name])}, {verdict(times[name], times[baseline])}" for name in names[1:]]
-            table.append([f"{length:,}", args.tokens // length, shown(times[baseline]), *others])
-        lines += [f"## {TITLES[part]}", tabulate(table, ["tokens", "sentences", *names], "pipe", disable_numparse=True)]
-    facts = {
-        "Machine": machine(args),
-        "Commit": commit(),
-        "Command": f"`{shlex.join(['scripts/benchmark.py', *argv])}`",
-    }
-    return "\n\n".join([*lines, "\n".join(f"- {name}: {fact}" for name, fact in facts.items())]) + "\n"
-
-
-def machine(args: argparse.Namespace) -> str:
-    processor = platform.processor() or platform.machine()
-    with contextlib.suppress(OSError, StopIteration):
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        processor = next(line.partition(": ")[2] for line in lines if line.startswith("model name"))
-    device = torch.cuda.get_device_name() if args.device == "cuda" else f"{args.threads} threads"
-    versions = f"Python {platform.python_version()}, torch {torch.__version__}, fairseq {fairseq.__version__}"
-    return f"{processor}, {device}, {args.dtype}; {versions}"
-
-
-def commit() -> str:
-    """The commit of this checkout, or the package's version where there is no git."""
-    with contextlib.suppress(OSError, subprocess.CalledProcessError):
-        git = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
-        return subprocess.run(git, check=True, capture_output=True, text=True).stdout.strip()
-    return f"linformer_fairseq {version('linformer_fairseq')}"
-
-
 def plot(path: Path, rows: list[Row], parts: list[str]) -> None:
+    # imported at the top it would print its debugging, which fairseq's logging lets through
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import LogLocator
+
     figure = Figure(figsize=(4 * len(parts) + 1, 4), layout="constrained")
     for part, axes in zip(parts, figure.subplots(1, len(parts), squeeze=False)[0], strict=True):
-        names = dict.fromkeys(row.model for row in rows)
-        for name, marker in zip(names, cycle("o^sDvPX*"), strict=False):
+        for name in dict.fromkeys(row.model for row in rows):
             timed = [(row.length, row.time) for row in rows if (row.part, row.model) == (part, name) and row.time]
             lengths, times = [length for length, _ in timed], [time for _, time in timed]
-            [line] = axes.plot(lengths, [time.median for time in times], marker=marker, label=name)
+            [line] = axes.plot(lengths, [time.median for time in times], marker="o", label=name)
             bounds = [time.lower for time in times], [time.upper for time in times]
             axes.fill_between(lengths, *bounds, color=line.get_color(), alpha=0.2)
+        axes.set(xscale="log", yscale="log", title=PARTS[part][0], xlabel="tokens of a sentence", ylabel="seconds")
         ticks = sorted({row.length for row in rows})
-        axes.set(xscale="log", yscale="log", title=TITLES[part], xlabel="tokens of a sentence", ylabel="seconds")
         axes.set_xticks(ticks, labels=[f"{tick:,}" for tick in ticks])
+        axes.yaxis.set_major_locator(LogLocator(subs=[1, 2, 5]))
+        axes.yaxis.set_major_formatter("{x:g}")
         axes.minorticks_off()
     figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=3)
     figure.savefig(path, dpi=150)
 
 
+def refuse(message: str) -> NoReturn:
+    print(f"error: {message}", file=sys.stderr)
+    raise SystemExit(2)
+
+
+class Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        refuse(message)
+
+
+def positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, not {text}")
+    return int(text)
+
+
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
+    add = parser.add_argument
+    add("--out", type=Path, required=True, metavar="DIR", help="folder for benchmark.md, .csv and .png")
+    add("--arch", nargs="+", default=ARCHS, help="architectures; the first is what the others are compared with")
+    add("--k", nargs="+", type=positive, default=[64], help="each of this package's architectures is timed with each k")
+    add("--flags", type=shlex.split, default="", help="fairseq's for all models, as '--encoder-layers 2 --dropout 0'")
+    add("--lengths", nargs="+", type=positive, default=[256, 512, 1024, 2048, 4096], help="tokens of a sentence")
+    add("--tokens", type=positive, default=4096, help="tokens of a batch, of source and of target each")
+    add("--vocabulary", type=positive, default=10_000, help="words")
+    add("--repeats", type=positive, default=7, help=f"runs of each model, after {WARM_UP} to warm up")
+    add("--parts", nargs="+", choices=list(PARTS), default=list(PARTS))
+    add("--device", choices=["cpu", "cuda"], default="cpu")
+    add("--dtype", choices=["float32", "float16", "bfloat16"], default="float32")
+    add("--threads", type=positive, default=torch.get_num_threads(), help="of the CPU")
+    add("--seed", type=int, default=1, help="of weights and tokens")
+    args = parser.parse_args(argv)
+    if max(args.lengths) > args.tokens:
+        refuse(f"--lengths {max(args.lengths)} is longer than a batch: choose --tokens {max(args.lengths)} or more")
+    if min(args.lengths) <= STEPS:
+        refuse(f"--lengths {min(args.lengths)} is too short: choose more than {STEPS}, the steps of decoding in a run")
+    if args.device == "cuda" and not torch.cuda.is_available():
+        refuse("--device cuda: torch finds no GPU here")
+    if args.dtype == "float16" and (args.device == "cpu" or "training" in args.parts):
+        refuse("--dtype float16 is for --device cuda --parts encoder translation: choose bfloat16 or float32")
+    return args
+
+
 def main(argv: Sequence[str]) -> None:
     args = parse(argv)
-    logging.getLogger().setLevel(logging.WARNING)  # fairseq sets it to INFO
-    models = parse_models(args)
+    logging.getLogger().setLevel(logging.WARNING)  # fairseq lowers it
+    models = fairseq_settings(args)
     try:
         args.out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -408,9 +399,8 @@ def main(argv: Sequence[str]) -> None:
         "benchmark.png": lambda path: plot(path, rows, args.parts),
     }
     for name, write in writers.items():
-        part = args.out / f"part.{name}"
-        write(part)
-        os.replace(part, args.out / name)
+        write(args.out / f"part.{name}")
+        os.replace(args.out / f"part.{name}", args.out / name)
     print(f"\n{text}\n{args.out / 'benchmark.png'} has the plot")
 
 
