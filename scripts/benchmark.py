@@ -28,6 +28,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
+from linformer_fairseq import LinformerTransformerModel  # isort: skip  first, as it silences a message of fairseq's
+
 import fairseq
 import numpy as np
 import torch
@@ -39,8 +41,6 @@ from fairseq.models.transformer import TransformerDecoderBase, TransformerModel,
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from tabulate import tabulate
 from torch import Tensor
-
-from linformer_fairseq import LinformerTransformerModel
 
 Contender = Callable[[], Callable[[], object]]
 """Makes ready for a run, and returns the run, which is then timed."""
@@ -116,6 +116,7 @@ def state_after(decoder: TransformerDecoderBase, prefix: Tensor, encoded: dict[s
 
 
 def training(case: Case) -> Contender:
+    case.model.zero_grad()  # what a step that ran out of memory has left
     criterion = LabelSmoothedCrossEntropyCriterion(case.task, sentence_avg=False, label_smoothing=0.1)
     optimizer = torch.optim.Adam(case.model.parameters(), lr=1e-4, betas=(0.9, 0.98))
     shifted = case.target.roll(1, dims=1)
@@ -371,10 +372,13 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     add("--threads", type=positive, default=torch.get_num_threads(), help="of the CPU")
     add("--seed", type=int, default=1, help="of weights and tokens")
     args = parser.parse_args(argv)
+    args.lengths, args.parts = sorted({*args.lengths}), list(dict.fromkeys(args.parts))
     if max(args.lengths) > args.tokens:
         refuse(f"--lengths {max(args.lengths)} is longer than a batch: choose --tokens {max(args.lengths)} or more")
     if min(args.lengths) <= STEPS:
         refuse(f"--lengths {min(args.lengths)} is too short: choose more than {STEPS}, the steps of decoding in a run")
+    if args.repeats < 3:
+        refuse(f"--repeats {args.repeats} is too few for quartiles: choose 3 or more")
     if args.device == "cuda" and not torch.cuda.is_available():
         refuse("--device cuda: torch finds no GPU here")
     if args.dtype == "float16" and (args.device == "cpu" or "training" in args.parts):

