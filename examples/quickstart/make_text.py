@@ -1,20 +1,21 @@
 #!/usr/bin/env python3
 """Writes a made English-German-like text, {train,valid,test}.{en,de}, into a folder; the same for the same seed.
 
-Its sentences are those of a small grammar that describes pictures: somebody does something somewhere. Words are as
-unequally frequent as in real captions and go together: who plays a guitar does it on a stage rather than on a bridge.
-German has genders, cases, compounds, separable verbs and verbs at the end of clauses. What the English of a sentence
-does not decide is drawn at random, as translators differ: synonyms, what stands first, words that may be left out. So
-no model can reach 100 BLEU, and one that misses a word may still guess it.
+A small grammar describes pictures: somebody does something somewhere. Words are as unequally frequent as in real
+captions and go together: who plays a guitar does it on a stage rather than on a hill. German has genders, cases,
+compounds, separable verbs and verbs at the end of clauses. What the English does not decide is drawn at random, as
+translators differ: synonyms, word order, words that may be left out. So no model can reach 100 BLEU.
 """
 
 import argparse
+import filecmp
+import os
 import random
 import re
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple, NoReturn, TypeVar
+from typing import NamedTuple, TypeVar
 
 Item = TypeVar("Item")
 Pair = tuple[str, str]
@@ -24,111 +25,88 @@ class Word(NamedTuple):
     """The forms of an English word and of its German translations; the things and places that a verb goes with."""
 
     en: tuple[str, ...]
-    german: tuple[tuple[str, ...], ...]
-    objects: tuple[str, ...]
-    places: tuple[str, ...]
+    german: list[tuple[str, ...]]
+    objects: tuple[str, ...] = ()
+    places: tuple[str, ...] = ()
+
+
+def forms(text: str) -> tuple[str, ...]:
+    """Reads `word/form/form`, where + stands for the word."""
+    word, *others = text.replace("_", " ").split("/")
+    return word, *(other.replace("+", word) for other in others)
 
 
 def words(table: str) -> tuple[Word, ...]:
     """Reads `english/forms german/forms [synonym/forms] [: objects: places];`, the most frequent words first."""
-    entries = ([[form.replace("_", " ") for form in part.split()] for part in entry.split(":")] for entry in table.split(";"))
-    return tuple(
-        Word(tuple(en.split("/")), tuple(tuple(form.split("/")) for form in german), *map(tuple, others or ((), ())))
-        for (en, *german), *others in entries
-    )
+    entries = ([list(map(forms, part.split())) for part in entry.split(":")] for entry in table.split(";"))
+    return tuple(Word(en, german, *(tuple(w for (w,) in o) for o in others)) for (en, *german), *others in entries)
 
 
-def nouns(table: str) -> tuple[Word, ...]:
-    """Reads the same, with an English plural only where it has no s."""
-    return tuple(word._replace(en=(word.en[0], word.en[-1] + "s" * (len(word.en) == 1))) for word in words(table))
-
-
-PEOPLE = nouns("""
-    man/men Mann/Männer/m; woman/women Frau/Frauen/f Dame/Damen/f; boy Junge/Jungen/m; girl Mädchen/Mädchen/n;
-    child/children Kind/Kinder/n; person/people Person/Personen/f Mensch/Menschen/m; dog Hund/Hunde/m; worker
-    Arbeiter/Arbeiter/m; player Spieler/Spieler/m; kid Kind/Kinder/n; guy Mann/Männer/m Typ/Typen/m; lady/ladies
-    Frau/Frauen/f Dame/Damen/f; musician Musiker/Musiker/m; friend Freund/Freunde/m Freundin/Freundinnen/f; dancer
-    Tänzerin/Tänzerinnen/f Tänzer/Tänzer/m; student Student/Studenten/m Schüler/Schüler/m; cook Koch/Köche/m; teacher
-    Lehrer/Lehrer/m Lehrerin/Lehrerinnen/f; cyclist Radfahrer/Radfahrer/m; doctor Arzt/Ärzte/m Ärztin/Ärztinnen/f;
-    clown Clown/Clowns/m; queen Königin/Königinnen/f""")
-CLOTHES = nouns("""
-    shirt Hemd/Hemden/n Shirt/Shirts/n; jacket Jacke/Jacken/f; hat Hut/Hüte/m Mütze/Mützen/f; dress/dresses
-    Kleid/Kleider/n; coat Mantel/Mäntel/m Jacke/Jacken/f; suit Anzug/Anzüge/m; uniform Uniform/Uniformen/f; skirt
-    Rock/Röcke/m; cap Mütze/Mützen/f Kappe/Kappen/f; apron Schürze/Schürzen/f; vest Weste/Westen/f; costume
-    Kostüm/Kostüme/n""")
-THINGS = nouns("""
-    ball Ball/Bälle/m; guitar Gitarre/Gitarren/f; bicycle Fahrrad/Fahrräder/n Rad/Räder/n; horse Pferd/Pferde/n;
-    camera Kamera/Kameras/f Fotoapparat/Fotoapparate/m; book Buch/Bücher/n; picture Bild/Bilder/n Foto/Fotos/n; bag
-    Tasche/Taschen/f Tüte/Tüten/f; toy Spielzeug/Spielzeuge/n; box/boxes Kiste/Kisten/f Schachtel/Schachteln/f; car
-    Auto/Autos/n Wagen/Wagen/m; boat Boot/Boote/n; cake Kuchen/Kuchen/m Torte/Torten/f; bottle Flasche/Flaschen/f;
-    newspaper Zeitung/Zeitungen/f; letter Brief/Briefe/m; piano Klavier/Klaviere/n; stone Stein/Steine/m
-    Fels/Felsen/m; fish/fish Fisch/Fische/m; flower Blume/Blumen/f; basket Korb/Körbe/m; rope Seil/Seile/n; stick
-    Stock/Stöcke/m Ast/Äste/m; cart Wagen/Wagen/m Karren/Karren/m; chair Stuhl/Stühle/m; table Tisch/Tische/m; window
-    Fenster/Fenster/n; wall Wand/Wände/f Mauer/Mauern/f; door Tür/Türen/f; sandwich/sandwiches Brot/Brote/n; apple
-    Apfel/Äpfel/m; umbrella Schirm/Schirme/m; phone Telefon/Telefone/n Handy/Handys/n; flag Fahne/Fahnen/f
-    Flagge/Flaggen/f; sign Schild/Schilder/n; lamp Lampe/Lampen/f; card Karte/Karten/f; kite Drachen/Drachen/m; sled
-    Schlitten/Schlitten/m; ladder Leiter/Leitern/f; net Netz/Netze/n; sheep/sheep Schaf/Schafe/n; map Karte/Karten/f
-    Plan/Pläne/m; tent Zelt/Zelte/n; plate Teller/Teller/m; bird Vogel/Vögel/m""")
+PEOPLE = words("""
+    man/men Mann/Männer/m; woman/women Frau/+en/f Dame/+n/f; boy/+s Junge/+n/m; girl/+s Mädchen/+/n; child/+ren
+    Kind/+er/n; person/people Person/+en/f Mensch/+en/m; dog/+s Hund/+e/m; worker/+s Arbeiter/+/m; player/+s
+    Spieler/+/m; kid/+s Kind/+er/n; guy/+s Mann/Männer/m Typ/+en/m; lady/ladies Frau/+en/f Dame/+n/f; musician/+s
+    Musiker/+/m; friend/+s Freund/+e/m Freundin/+nen/f; dancer/+s Tänzerin/+nen/f Tänzer/+/m; student/+s Student/+en/m
+    Schüler/+/m; teacher/+s Lehrer/+/m Lehrerin/+nen/f; cyclist/+s Radfahrer/+/m""")
+CLOTHES = words("""
+    shirt/+s Hemd/+en/n Shirt/+s/n; jacket/+s Jacke/+n/f; hat/+s Hut/Hüte/m Mütze/+n/f; dress/+es Kleid/+er/n; coat/+s
+    Mantel/Mäntel/m Jacke/+n/f; skirt/+s Rock/Röcke/m; cap/+s Mütze/+n/f Kappe/+n/f; apron/+s Schürze/+n/f""")
+THINGS = words("""
+    ball/+s Ball/Bälle/m; guitar/+s Gitarre/+n/f; bicycle/+s Fahrrad/Fahrräder/n Rad/Räder/n; horse/+s Pferd/+e/n;
+    camera/+s Kamera/+s/f Fotoapparat/+e/m; book/+s Buch/Bücher/n; picture/+s Bild/+er/n Foto/+s/n; bag/+s Tasche/+n/f
+    Tüte/+n/f; toy/+s Spielzeug/+e/n; box/+es Kiste/+n/f Schachtel/+n/f; car/+s Auto/+s/n Wagen/+/m; boat/+s Boot/+e/n;
+    cake/+s Kuchen/+/m Torte/+n/f; bottle/+s Flasche/+n/f; newspaper/+s Zeitung/+en/f; letter/+s Brief/+e/m; piano/+s
+    Klavier/+e/n; stone/+s Stein/+e/m Fels/+en/m; fish/+ Fisch/+e/m; flower/+s Blume/+n/f; basket/+s Korb/Körbe/m;
+    rope/+s Seil/+e/n; stick/+s Stock/Stöcke/m Ast/Äste/m; cart/+s Wagen/+/m Karren/+/m; chair/+s Stuhl/Stühle/m;
+    table/+s Tisch/+e/m; window/+s Fenster/+/n; wall/+s Wand/Wände/f Mauer/+n/f; door/+s Tür/+en/f; sandwich/+es
+    Brot/+e/n; apple/+s Apfel/Äpfel/m; umbrella/+s Schirm/+e/m; phone/+s Telefon/+e/n Handy/+s/n; flag/+s Fahne/+n/f
+    Flagge/+n/f; sign/+s Schild/+er/n; kite/+s Drachen/+/m; sled/+s Schlitten/+/m; ladder/+s Leiter/+n/f; map/+s
+    Karte/+n/f Plan/Pläne/m; bird/+s Vogel/Vögel/m""")
 PLACES = {
-    ("on", "auf"): nouns("""
-        street Straße/Straßen/f; beach/beaches Strand/Strände/m; stage Bühne/Bühnen/f; bench/benches Bank/Bänke/f;
-        mountain Berg/Berge/m; bridge Brücke/Brücken/f; hill Hügel/Hügel/m Berg/Berge/m"""),
-    ("in", "in"): nouns("""
-        park Park/Parks/m; field Feld/Felder/n Wiese/Wiesen/f; building Gebäude/Gebäude/n Haus/Häuser/n; house
-        Haus/Häuser/n; room Zimmer/Zimmer/n Raum/Räume/m; kitchen Küche/Küchen/f; shop Geschäft/Geschäfte/n Laden/Läden/m;
-        store Geschäft/Geschäfte/n Laden/Läden/m; forest Wald/Wälder/m; garden Garten/Gärten/m; church/churches
-        Kirche/Kirchen/f; school Schule/Schulen/f; harbor Hafen/Häfen/m; stadium Stadion/Stadien/n; restaurant
-        Restaurant/Restaurants/n"""),
-    ("at", "an"): nouns("""
-        river Fluss/Flüsse/m; market Markt/Märkte/m; tree Baum/Bäume/m; lake See/Seen/m; fence Zaun/Zäune/m; fountain
-        Brunnen/Brunnen/m; station Bahnhof/Bahnhöfe/m; tower Turm/Türme/m"""),
+    ("on", "auf"): words("""
+        street/+s Straße/+n/f; beach/+es Strand/Strände/m; stage/+s Bühne/+n/f; bench/+es Bank/Bänke/f; mountain/+s
+        Berg/+e/m; bridge/+s Brücke/+n/f; hill/+s Hügel/+/m Berg/+e/m"""),
+    ("in", "in"): words("""
+        park/+s Park/+s/m; field/+s Feld/+er/n Wiese/+n/f; building/+s Gebäude/+/n Haus/Häuser/n; house/+s
+        Haus/Häuser/n; room/+s Zimmer/+/n Raum/Räume/m; kitchen/+s Küche/+n/f; shop/+s Geschäft/+e/n Laden/Läden/m;
+        store/+s Geschäft/+e/n Laden/Läden/m; forest/+s Wald/Wälder/m; garden/+s Garten/Gärten/m; church/+es
+        Kirche/+n/f; school/+s Schule/+n/f"""),
+    ("at", "an"): words("""
+        river/+s Fluss/Flüsse/m; market/+s Markt/Märkte/m; tree/+s Baum/Bäume/m; lake/+s See/+n/m; fence/+s
+        Zaun/Zäune/m; station/+s Bahnhof/Bahnhöfe/m"""),
 }
 VERBS = words("""
-    play/plays/playing spielen/spielt: guitar ball card piano: stage park street field beach; hold/holds/holding
-    halten/hält tragen/trägt: camera bag flag sign umbrella: street beach building tree; ride/rides/riding
-    fahren/fährt: bicycle car sled: street park hill mountain bridge; carry/carries/carrying tragen/trägt
-    schleppen/schleppt: bag box basket ladder flower: street market station bridge; look_at/looks_at/looking_at
-    schauen/schaut/an sehen/sieht/an: picture map phone car bird: street shop lake harbor; throw/throws/throwing
-    werfen/wirft: ball stone stick net rope: field beach river stadium park; eat/eats/eating essen/isst: cake sandwich
-    apple fish: kitchen restaurant bench beach market; read/reads/reading lesen/liest: book newspaper letter map sign:
-    bench room station tree garden; clean/cleans/cleaning putzen/putzt reinigen/reinigt: window car table plate lamp:
-    house kitchen restaurant shop; push/pushes/pushing schieben/schiebt: cart bicycle car boat sled: street market
-    hill station bridge; build/builds/building bauen/baut errichten/errichtet: wall tent table boat tower: garden
-    house forest beach; sell/sells/selling verkaufen/verkauft: flower fish apple toy newspaper: market street shop
-    church station; pick_up/picks_up/picking_up heben/hebt/auf: ball stone box flower bottle: garden park field beach
-    tree; buy/buys/buying kaufen/kauft kaufen/kauft/ein: toy flower cake book bag: store shop market station;
-    paint/paints/painting malen/malt streichen/streicht/an: picture wall door chair fence: house room garden school
-    church; watch/watches/watching beobachten/beobachtet schauen/schaut/an: bird horse boat sheep kite: lake river
-    hill fence; ride/rides/riding reiten/reitet: horse: forest beach field mountain; repair/repairs/repairing
-    reparieren/repariert: bicycle car boat lamp fence: street house harbor garden""")
-COMPOUNDS = words("""
-    toy Spielzeug; city Stadt; garden Garten; school Schul; wooden Holz; kitchen Küchen; winter Winter; sports Sport;
-    metal Metall; plastic Plastik; summer Sommer; church Kirchen; police Polizei; village Dorf""")
-COLOURS = words("""
-    blue blau; red rot; white weiß; black schwarz; green grün; yellow gelb; brown braun; gray grau; bright hell""")
+    play/+s/+ing spielen/spielt: guitar ball piano: stage park street field beach; hold/+s/+ing halten/hält
+    tragen/trägt: camera bag flag sign umbrella: street beach building tree; ride/+s/riding fahren/fährt: bicycle car
+    sled: street park hill mountain bridge; carry/carries/+ing tragen/trägt schleppen/schleppt: bag box basket ladder
+    flower: street market station bridge; look_at/looks_at/looking_at schauen/schaut/an sehen/sieht/an: picture map
+    phone car bird: street shop lake; throw/+s/+ing werfen/wirft: ball stone stick rope: field beach river park;
+    eat/+s/+ing essen/isst: cake sandwich apple fish: kitchen bench beach market; read/+s/+ing lesen/liest: book
+    newspaper letter map sign: bench room station tree garden; clean/+s/+ing putzen/putzt reinigen/reinigt: window car
+    table: house kitchen shop; push/+es/+ing schieben/schiebt: cart bicycle car boat sled: street market hill station
+    bridge; sell/+s/+ing verkaufen/verkauft: flower fish apple toy newspaper: market street shop church station;
+    pick_up/picks_up/picking_up heben/hebt/auf: ball stone box flower bottle: garden park field beach tree; buy/+s/+ing
+    kaufen/kauft kaufen/kauft/ein: toy flower cake book bag: store shop market station; paint/+s/+ing malen/malt
+    streichen/streicht/an: picture wall door chair fence: house room garden school church; watch/+es/+ing
+    beobachten/beobachtet schauen/schaut/an: bird horse boat kite: lake river hill fence; ride/+s/riding reiten/reitet:
+    horse: forest beach field mountain""")
+COMPOUNDS = words("toy Spielzeug; city Stadt; garden Garten; school Schul; wooden Holz; kitchen Küchen; church Kirchen")
+COLOURS = words("blue blau; red rot; white weiß; black schwarz; green grün; yellow gelb; brown braun; gray grau")
 QUALITIES = words("""
-    large groß riesig; small klein; old alt; big groß; wet nass; colorful bunt farbig; long lang; new neu; empty leer;
-    beautiful schön hübsch; strange seltsam; heavy schwer; broken kaputt defekt""")
-AGES = words("""
-    young jung; little klein; old alt; small klein; tall groß; blond blond; happy fröhlich glücklich; tired müd;
-    smiling lächelnd""")
+    large groß riesig; small klein; old alt; big groß; wet nass; colorful bunt farbig; long lang; new neu; beautiful
+    schön hübsch; heavy schwer; broken kaputt defekt""")
+AGES = words("young jung; little klein; old alt; small klein; tall groß; blond blond; happy fröhlich glücklich")
 NUMBERS = words("two zwei; three drei; several mehrere einige; some einige; four vier")
 MODALS = words("can kann/können; wants_to/want_to will/wollen; must muss/müssen")
 ADVERBS = words("today heute; carefully vorsichtig; now jetzt nun; slowly langsam; again wieder nochmals")
 LINKS = words("while während; because weil da; although obwohl")
 PREPOSITIONS = words("in_front_of vor; near bei nahe; next_to neben; behind hinter")
-FILLERS = ("gerade", "hier", "dabei", "wohl")
-"""German words that stand for nothing in English."""
-AGREEMENT = {
-    (case, form): entry.split("/")
-    for case, row in {
-        "nominative": "der/e/ein/er die/e/eine/e das/e/ein/es die/en//e",
-        "accusative": "den/en/einen/en die/e/eine/e das/e/ein/es die/en//e",
-        "dative": "dem/en/einem/en der/en/einer/en dem/en/einem/en den/en//en",
-    }.items()
-    for form, entry in zip(("m", "f", "n", "plural"), row.split(), strict=True)
+FILLERS = ("gerade", "hier", "dabei", "wohl")  # they stand for nothing in English
+AGREEMENT = {  # by gender, then in the plural: "the", the ending of an adjective after it, "a", the ending after that
+    "nominative": "der/e/ein/er die/e/eine/e das/e/ein/es die/en//e",
+    "accusative": "den/en/einen/en die/e/eine/e das/e/ein/es die/en//e",
+    "dative": "dem/en/einem/en der/en/einer/en dem/en/einem/en den/en//en",
 }
-"""The definite article and the ending of an adjective after it, then the indefinite article and its ending."""
 PREPOSITION = {noun.en[0]: own for own, places in PLACES.items() for noun in places}
 NOUNS = {noun.en[0]: noun for group in (THINGS, *PLACES.values()) for noun in group}
 SKEW, SYNONYM = 1.2, 0.7  # exponents of Zipf's law, for words and for German synonyms
@@ -153,13 +131,13 @@ class Grammar(random.Random):
     def noun_phrase(self, noun: Word, case: str, qualities: Sequence[Word], definite: float) -> tuple[str, str, bool]:
         """Draws what stands with a noun; returns English and German, and whether it is plural."""
         form, german = int(self.chance(0.15)), self.skewed(noun.german, SYNONYM)
-        en, de, gender = noun.en[form], german[form], "plural" if form else german[2]
+        en, de, column = noun.en[form], german[form], 3 if form else "mfn".index(german[2])
         if form and case == "dative" and de[-1] not in "ns":
             de += "n"
         if self.chance(0.1):
             en_part, part = self.translated(COMPOUNDS)
             en, de = f"{en_part} {en}", part + de.lower()
-        the, weak, article, ending = AGREEMENT[case, gender]
+        the, weak, article, ending = AGREEMENT[case].split()[column].split("/")
         en_article = "" if form else "a"
         if self.chance(definite):
             en_article, article, ending = "the", the, weak
@@ -174,8 +152,8 @@ class Grammar(random.Random):
     def clause(self) -> tuple[str, str, str, list[str], str, str]:
         """Draws who does what, at times in which clothes, where and how.
 
-        Returns English, and of the German the subject, the finite verb, what stands in the middle, what ends a main
-        clause (an infinitive, or the prefix of the finite verb), and all parts of the verb as they end another clause.
+        Returns English, and of the German subject, finite verb and middle, what ends a main clause (an infinitive, or
+        the prefix of the finite verb), and all parts of the verb, as they end a subordinate clause.
         """
         en_subject, subject, plural = self.noun_phrase(self.skewed(PEOPLE), "nominative", AGES, 0.1)
         if self.chance(0.25):
@@ -244,38 +222,26 @@ def write(folder: Path, splits: dict[str, list[Pair]]) -> None:
         try:
             made.rename(folder)  # replaces an empty folder, and no other
         except OSError:
-            there = {path.name: path for path in (folder.iterdir() if folder.is_dir() else ())}
-            if not all(file.name in there and there[file.name].read_bytes() == file.read_bytes() for file in made.iterdir()):
-                raise OSError(f"{folder} is there and holds something else: name a new folder") from None
-
-
-def natural(text: str) -> int:
-    """Returns a whole number from 1 on."""
-    if not re.fullmatch("[1-9][0-9]{0,8}", text):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 on")
-    return int(text)
-
-
-class Parser(argparse.ArgumentParser):
-    """A parser whose errors are one sentence."""
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"error: {message}\n")
+            if filecmp.cmpfiles(made, folder, os.listdir(made), shallow=False)[1:] != ([], []):
+                raise OSError(f"{folder} holds something else: name a new folder") from None
 
 
 def main() -> None:
     """Reads the command line and writes the text."""
-    parser = Parser(description="Writes a made English-German-like text.", allow_abbrev=False)
+    parser = argparse.ArgumentParser(description="Writes a made English-German-like text.", allow_abbrev=False)
     parser.add_argument("folder", type=Path, metavar="DIR", help="where {train,valid,test}.{en,de} go")
-    parser.add_argument("--seed", type=natural, default=1, metavar="N", help="another seed, another text")
-    sizes = {"train": 20000, "valid": 300, "test": 500}
-    for split, size in sizes.items():
-        parser.add_argument(f"--{split}", type=natural, default=size, metavar="N", help=f"sentences (default: {size})")
-    args = parser.parse_args()
+    numbers = {"seed": "1", "train": "20000", "valid": "300", "test": "500"}
+    for name, default in numbers.items():
+        parser.add_argument(f"--{name}", default=default, metavar="N", help=f"default: {default}")
+    args = vars(parser.parse_args())
+    for name in numbers:
+        if not re.fullmatch("[1-9][0-9]{0,8}", args[name]):
+            parser.exit(2, f"error: --{name} {args[name]} is not a whole number from 1 to 999999999\n")
     try:
-        write(args.folder, make(args.seed, {split: getattr(args, split) for split in sizes}))
+        seed, *sizes = (int(args[name]) for name in numbers)
+        write(args["folder"], make(seed, dict(zip(("train", "valid", "test"), sizes, strict=True))))
     except OSError as error:
-        parser.error(str(error))
+        parser.exit(2, f"error: {error}\n")
 
 
 if __name__ == "__main__":
