@@ -33,7 +33,7 @@ SAMPLES, SEED = 1000, 12345
 FIRST = ("perplexity", "BLEU", "chrF")
 """Metrics that come first in the table, in this order."""
 OTHERS = ("translation, s", "sentences/s", "tokens/s", "averaged")
-"""What `scores.json` has that is no metric: the time that the translation took, and how many checkpoints were averaged."""
+"""What `scores.json` has that is no metric: times, and how many checkpoints were averaged."""
 NOTHING = "–"
 
 
@@ -129,7 +129,7 @@ def find_runs(out: Path, arms: Sequence[str]) -> dict[str, list[Run]]:
 class Bootstrap:
     """Paired bootstrap over the sentences of a test set (Koehn, 2004); all seeds of an arm are resampled together.
 
-    With one seed an arm, p is that of `sacrebleu --paired-bs`.
+    p is computed as by `sacrebleu --paired-bs`, and the same with one seed an arm.
     """
 
     def __init__(self, reference: Path) -> None:
@@ -158,10 +158,10 @@ class Bootstrap:
 
     @staticmethod
     def compare(baseline: numpy.ndarray, system: numpy.ndarray) -> tuple[float, float, float, float]:
-        """Returns how much better the system is, the 95 % interval of that, and its two-sided p."""
+        """Returns how much better the system is, the middle 95 % of that over the resamples, and sacreBLEU's p."""
         found, *resampled = system - baseline
-        centred = numpy.abs(resampled - numpy.mean(resampled))
-        p = (int((centred > abs(found)).sum()) + 1) / (SAMPLES + 1) if found else 1.0
+        spread = numpy.abs(resampled)
+        p = (int((spread - spread.mean() > abs(found)).sum()) + 1) / (SAMPLES + 1) if found else 1.0
         cut = SAMPLES // 40
         low, high = numpy.sort(resampled)[[cut, -1 - cut]]
         return float(found), float(low), float(high), p
@@ -254,7 +254,8 @@ def draw_comparison(found: dict[str, list[Run]], metrics: Sequence[str], path: P
                 if name in run.measured:
                     points.setdefault(run.k, []).append(run.measured[name])
             if 0 in points:
-                axes.axhline(mean(points.pop(0)), color="black", linestyle="--", label=family)
+                color = "black" if number == 0 else f"C{number}"
+                axes.axhline(mean(points.pop(0)), color=color, linestyle="--", label=family)
             if points:
                 means = sorted((k, mean(values)) for k, values in points.items())
                 axes.plot(*zip(*means, strict=True), color=f"C{number}", marker="o", label=family)
@@ -367,8 +368,8 @@ def notes(runs: Sequence[Run], found: dict[str, list[Run]], compared: bool) -> s
         parts = ["**One seed a model: another seed alone can change BLEU by as much as many of these differences.**"]
     if compared:
         parts.append(
-            "In brackets the 95 % interval of a paired bootstrap over test sentences, with its p; it does not know how "
-            "much seeds differ."
+            "In brackets the 95 % interval of a paired bootstrap over test sentences, with p as sacreBLEU computes it; "
+            "it does not know how much seeds differ."
         )
     signatures = sorted({signature for run in runs for signature in run.signatures})
     return " ".join([*parts, "Signatures:" * bool(signatures), *(f"`{signature}`" for signature in signatures)])

@@ -24,12 +24,14 @@ baseline: transformer
 arms:
   transformer: {{arch: transformer}}
   linformer-k4: {{arch: linformer_transformer, flags: --linformer-k 4}}
+  tuned: {{arch: transformer, from: transformer, flags: --lr 1e-9, seeds: [1]}}
+  converted: {{convert: transformer, flags: --linformer-k 4 --linformer-exact-below 0, seeds: [1]}}
 """
 
 
 @pytest.fixture(scope="session")
 def study(shared: Shared) -> Path:
-    """Returns a folder with a text, the YAML of a study of two arms with two seeds, and what it left in `study`."""
+    """Returns a folder with a text, the YAML of a study, and what it left in `study`."""
 
     def make(folder: Path) -> None:
         write_text(folder / "made text")

@@ -43,7 +43,7 @@ def test_text_becomes_binary_data_and_a_reference(tmp_path: Path) -> None:
     assert (out / "reference.de").read_text() == reference
     kept = sentences(out, "train", "en")
     assert len(kept) == 242
-    assert kept[-2:] == ['ab c &quot; d &quot;', "one two"]
+    assert kept[-2:] == ["ab c &quot; d &quot;", "one two"]
     assert sentences(out, "train", "de")[-2:] == kept[-2:]
     assert "left out 2 pairs" in said
     assert len(sentences(out, "test", "de")) == 20
