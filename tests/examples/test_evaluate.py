@@ -77,4 +77,3 @@ def test_compounds_are_split_as_by_perl() -> None:
         ["sed", "-E", rule], input="rich-text a-b-c x - y\n", text=True, capture_output=True, check=True
     )
     assert found.stdout == "rich ##AT##-##AT## text a ##AT##-##AT## b-c x - y\n"
-    assert sys.version

@@ -111,17 +111,8 @@ def stub(folder: Path) -> Path:
     """Writes commands that behave as Slurm's would with two machines, and returns their folder."""
     folder.mkdir()
     (folder / "scontrol").write_text("#!/bin/sh\necho 127.0.0.1\n")
-    (folder / "srun").write_text(
-        "#!/usr/bin/env bash
-shift
-"
-        'SLURM_NODEID=1 "$@" &
-SLURM_NODEID=0 "$@"
-status=$?
-wait $! || status=$?
-exit $status
-'
-    )
+    both = 'SLURM_NODEID=1 "$@" &\nSLURM_NODEID=0 "$@"\nstatus=$?\nwait $! || status=$?\nexit $status\n'
+    (folder / "srun").write_text(f"#!/usr/bin/env bash\nshift\n{both}")
     for command in folder.iterdir():
         command.chmod(0o755)
     return folder
