@@ -12,15 +12,15 @@ import pytest
 import setuptools
 from fairseq import options
 from fairseq.models import ARCH_MODEL_REGISTRY
+from linformer_fairseq.quality import arguments as quality
+from linformer_fairseq.recipe.datasets import OF_DOCUMENTS
 
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.documents import arguments as study
 from linformer_fairseq.models.config import LinformerConfig, flag_defaults
 from linformer_fairseq.models.encoder_config import EncoderAttentionConfig
 from linformer_fairseq.modules.registry import flag_of
-from linformer_fairseq.quality import arguments as quality
 from linformer_fairseq.recipe import arguments as recipe
-from linformer_fairseq.recipe.datasets import OF_DOCUMENTS
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"

@@ -4,12 +4,12 @@ from argparse import _ArgumentGroup
 from dataclasses import replace
 
 import pytest
-
-from linformer_fairseq.modules import KINDS
-from linformer_fairseq.recipe import datasets
 from linformer_fairseq.recipe.arguments import parse
 from linformer_fairseq.recipe.datasets.synthetic import Synthetic
 from linformer_fairseq.recipe.settings import Model
+
+from linformer_fairseq.modules import KINDS
+from linformer_fairseq.recipe import datasets
 
 
 def test_models_of_every_projection_attention_and_k() -> None:

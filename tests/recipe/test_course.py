@@ -4,11 +4,11 @@ import zipfile
 
 import pytest
 import torch
+from linformer_fairseq.recipe.arguments import parse
+from linformer_fairseq.recipe.launch import Machines
 
 from linformer_fairseq.recipe import course
-from linformer_fairseq.recipe.arguments import parse
 from linformer_fairseq.recipe.course import Course, describe_place, repair_checkpoints, threads_each
-from linformer_fairseq.recipe.launch import Machines
 
 
 @pytest.mark.parametrize(

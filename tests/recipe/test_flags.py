@@ -4,9 +4,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from linformer_fairseq.recipe.arguments import parse
 
 from linformer_fairseq.cli.errors import UserError
-from linformer_fairseq.recipe.arguments import parse
 from linformer_fairseq.recipe.flags import check_flags
 
 

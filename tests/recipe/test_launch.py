@@ -4,9 +4,9 @@ import sys
 
 import pytest
 import torch
+from linformer_fairseq.recipe.launch import PORT, WORKER, Machines, machines_from, train_command, update_freq
 
 from linformer_fairseq.cli.errors import UserError
-from linformer_fairseq.recipe.launch import PORT, WORKER, Machines, machines_from, train_command, update_freq
 
 
 @pytest.fixture

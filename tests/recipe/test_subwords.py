@@ -1,8 +1,8 @@
 """The training pairs that are worth learning from, at the very edges of the limits."""
 
 import pytest
-
 from linformer_fairseq.recipe.arguments import parse
+
 from linformer_fairseq.recipe.subwords import unfit
 
 

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from linformer_fairseq.recipe.launch import WORKER, Machines, train_command
 from omegaconf import OmegaConf
 
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.models.loading import projection_weights
 from linformer_fairseq.recipe import worker
-from linformer_fairseq.recipe.launch import WORKER, Machines, train_command
 from linformer_fairseq.recipe.precision import PRECISIONS
 from tests.fairseq_commands import (
     ALL_PLACES,

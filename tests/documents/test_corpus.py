@@ -5,7 +5,6 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from linformer_fairseq.recipe.corpus import (
     MODALS,
     PEOPLE,

@@ -3,12 +3,12 @@
 from pathlib import Path
 
 import pytest
-
-from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.recipe.arguments import parse
 from linformer_fairseq.recipe.datasets import OF_DOCUMENTS, DocumentFolder
 from linformer_fairseq.recipe.datasets.base import Dataset
 from linformer_fairseq.recipe.datasets.documents import GLOSSARIES, SIZES
+
+from linformer_fairseq.cli.errors import UserError
 
 
 def dataset(out: Path, *arguments: str) -> Dataset:
