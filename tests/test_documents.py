@@ -12,23 +12,22 @@ import pytest
 import setuptools
 from fairseq import options
 from fairseq.models import ARCH_MODEL_REGISTRY
-from linformer_fairseq.quality import arguments as quality
-from linformer_fairseq.recipe.datasets import OF_DOCUMENTS
 
 from linformer_fairseq.cli.errors import UserError
-from linformer_fairseq.documents import arguments as study
 from linformer_fairseq.models.config import LinformerConfig, flag_defaults
 from linformer_fairseq.models.encoder_config import EncoderAttentionConfig
 from linformer_fairseq.modules.registry import flag_of
-from linformer_fairseq.recipe import arguments as recipe
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 FLAGS = ROOT / "docs" / "flags.md"
 DOCUMENTS = [README, *sorted(ROOT.glob("docs/*.md")), *sorted(ROOT.glob("examples/*/README.md"))]
-PACKAGE_COMMANDS = (
-    *("average", "benchmark", "classification", "convert", "documents", "masked_lm", "quality", "recipe", "spectrum"),
-)
+PACKAGE_COMMANDS = ("average", "benchmark", "classification", "convert", "documents", "masked_lm", "spectrum")
+STUDIES = {
+    f"examples/{name}/{script}.sh": name
+    for name, script in (("documents", "run"), ("documents", "study"), ("masked_lm", "run"), ("classification", "run"))
+}
+"""The commands of the package that these scripts give their arguments to."""
 ELSEWHERE = {"--config-dir"}  # a flag of hydra itself
 COMMAND = re.compile(r"(?:[A-Z_0-9]+=\S+ +)*(?:fairseq-|python -m |examples/|scripts/)")
 
@@ -82,17 +81,8 @@ def parse(words: list[str]) -> None:
         options.parse_args_and_arch(options.get_eval_lm_parser(), arguments)
     elif program == "fairseq-hydra-train":
         assert (ROOT / "linformer_fairseq" / "config" / "model" / f"{dict_of(arguments)['model']}.yaml").is_file()
-    elif program == "examples/quality/run.sh":
-        _, others = quality.build_parser().parse_known_args(["--out", "OUT", *arguments[1:]])
-        recipe.build_parser().parse_args(["--data", arguments[0], *others])
-    elif program in ("examples/documents/run.sh", "examples/documents/study.sh"):
-        _, others = study.build_parser().parse_known_args(["--out", "OUT", *arguments])
-        recipe.build_parser(OF_DOCUMENTS).parse_args(others)
-    elif program in ("examples/masked_lm/run.sh", "examples/classification/run.sh"):
-        package_parser(program.split("/")[1]).parse_args(["--out", "OUT", *arguments])
-    elif program.startswith("examples/") and not program.endswith(("prepare.sh", "convert.sh")):
-        steps = ["--model"] if program.endswith(("train.sh", "evaluate.sh")) else []
-        recipe.build_parser().parse_args([*steps, *arguments])
+    elif program in STUDIES:
+        package_parser(STUDIES[program]).parse_args(["--out", "OUT", *arguments])
     else:
         assert (ROOT / program).stat().st_mode & 0o100, f"{program} cannot be run"
 
@@ -136,7 +126,6 @@ def known_flags() -> set[str]:
         interactive,
         options.get_preprocessing_parser(),
         *map(package_parser, PACKAGE_COMMANDS),
-        recipe.build_parser(OF_DOCUMENTS),
     ]
     return set().union(*map(flags_of, parsers)) | ELSEWHERE
 
@@ -148,7 +137,7 @@ def test_flags_exist(document: Path, known_flags: set[str]) -> None:
 
 
 def test_all_our_flags_are_documented(known_flags: set[str]) -> None:
-    ours = {flag for flag in known_flags if flag.startswith("--linformer-")} - {"--linformer-args"}
+    ours = {flag for flag in known_flags if flag.startswith("--linformer-")}
     assert len(ours) > 10
     assert ours <= set(re.findall(r"^\| `(--[\w-]+)` \|", read(FLAGS), re.MULTILINE))
 
@@ -165,7 +154,7 @@ def test_commands_parse(document: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_the_commands_are_found() -> None:
     programs = {words[0] for document in DOCUMENTS for words in commands(document)}
-    assert programs >= {"examples/quickstart/run.sh", "scripts/test.sh", "examples/wmt14_en_de/compare.sh", "python"}
+    assert programs >= {"examples/quickstart/run.sh", "scripts/test.sh", "python"}
     assert programs >= {f"fairseq-{name}" for name in ("train", "generate", "eval-lm", "hydra-train")}
 
 
@@ -221,27 +210,6 @@ def test_the_readme_is_one_page_and_complete() -> None:
     assert not re.findall(r"^[A-Z]+$|TODO", text, re.MULTILINE)
 
 
-def test_the_table_of_the_readme_is_that_of_the_stored_results(tmp_path: Path) -> None:
-    script = runpy.run_path(str(ROOT / "scripts" / "readme_picture.py"))
-    found = script["read_results"](script["RESULTS"])
-    assert script["table"](found) in read(README)
-    script["draw"](found, tmp_path / "overview.png")
-    assert (tmp_path / "overview.png").is_file()
-
-
-def test_the_tables_of_seeds_are_those_of_the_study() -> None:
-    cell = r"\d+\.\d+ \([\d., ]+\)"
-    report = re.findall(
-        rf"^\| (\S.*?) +\| +3 \| +({cell}) \| +({cell}) ", read(ROOT / "docs/quality/report.md"), re.MULTILINE
-    )
-    assert len(report) == 14
-    valid, test = report[: len(report) // 2], report[len(report) // 2 :]
-    document = read(ROOT / "docs" / "quality.md")
-    assert re.findall(rf"^\| (\S.*?) \| ({cell}) \| ({cell}) ", document, re.MULTILINE) == valid
-    told = re.findall(rf"^\| ([^|]+) \| ({cell}) \| [^|(]* \| ", document, re.MULTILINE)
-    assert told == [(name, bleu) for name, _, bleu in test]
-
-
 @pytest.mark.parametrize("name", ["documents", "encoders"])
 def test_the_tables_of_studies_are_those_of_their_reports(name: str) -> None:
     reports = "".join(map(read, ROOT.glob(f"docs/{name}/*/report.md")))
@@ -257,20 +225,4 @@ def test_the_long_description_has_no_relative_links(address: str, monkeypatch: p
     monkeypatch.setitem(long_description.__globals__, "REPOSITORY", address)
     text = long_description()
     assert not re.findall(r"\]\((?!https:)[^)]*\)", text)
-    assert text.count(f"]({address}/raw/HEAD/docs/overview.png)") == bool(address)
-    assert "docs/quality.md" in text
     assert "```" not in text
-
-
-def test_variables_of_the_wmt14_recipe() -> None:
-    """The table in the recipe's README lists every variable with its default in the configuration."""
-    folder = ROOT / "examples" / "wmt14_en_de"
-    defaults = dict(re.findall(r"\$\{([A-Z_]+):-([^}$]*)", read(folder / "configuration.sh")))
-    table = read(folder / "README.md")
-    told: dict[str, str] = {}
-    for names, values in re.findall(r"^\| (`[A-Z_`, ]+`) \| ([^|]*) \|", table, re.MULTILINE):
-        variables, values = names.replace("`", "").split(", "), values.replace("`", "")
-        told |= zip(variables, values.split(", ") if len(variables) > 1 else [values], strict=True)
-    assert len(defaults) > 20
-    for name, default in defaults.items():
-        assert told[name] == default or not default, name

@@ -6,13 +6,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from linformer_fairseq.recipe.datasets.documents import GLOSSARIES
-from linformer_fairseq.recipe.datasets.documents import SIZES as FACT
-from linformer_fairseq.recipe.sources import FACTS
 
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.cli.files import read_json, write_json
-from linformer_fairseq.documents.prepare import _write_examples, _write_sets
+from linformer_fairseq.documents.prepare import FACTS, _write_examples, _write_sets
+from linformer_fairseq.documents.sets import GLOSSARIES
+from linformer_fairseq.documents.sets import SIZES as FACT
 
 SPLITS = {"train": ["a b", "c", "d", "e f", "g", "h"], "valid": ["i", "j k"], "test": ["l", "m n o", "p"]}
 SIZES = {"train": [2, 4], "valid": [2], "test": [2, 1]}

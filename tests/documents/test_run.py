@@ -13,12 +13,12 @@ from fairseq.sequence_generator import SequenceGenerator
 
 from linformer_fairseq import trained
 from linformer_fairseq.cli.errors import UserError
+from linformer_fairseq.documents import glossary
 from linformer_fairseq.documents.arguments import checkpoint_of, parse
 from linformer_fairseq.documents.costs import load_for_training, search
 from linformer_fairseq.documents.merge import OWN
 from linformer_fairseq.documents.report import write_report
 from linformer_fairseq.documents.run import run
-from linformer_fairseq.recipe import glossary
 from tests.fairseq_commands import ROOT
 from tests.variants import reads_checkpoints
 
