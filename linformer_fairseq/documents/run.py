@@ -11,6 +11,7 @@ from linformer_fairseq.checkpoints import check_torch
 from linformer_fairseq.cli.files import replacing, write_json
 from linformer_fairseq.cli.processes import run_command, run_in_parallel
 from linformer_fairseq.recipe.merging import RESULTS, Found
+from linformer_fairseq.recipe.precision import precision_arguments
 from linformer_fairseq.recipe.steps import locked, make_link, make_writable
 
 from .arguments import Study, checkpoint_of
@@ -33,6 +34,8 @@ def run(study: Study) -> None:
         return
     others = [(path, read_results(path)) for path in study.merge]
     check_torch("Averaging")
+    shared = study.settings.training
+    precision_arguments(shared.precision, shared.on_cpu)  # refuses what cannot be had here
     for training in (*study.starts.values(), *filter(is_trained, study.trainings)):
         check_flags(training)
     make_writable(study.out)

@@ -17,7 +17,7 @@ OVERRIDABLE = {"--num-workers", "--log-interval"}
 
 
 def check_unchanged(args: Namespace, own: Sequence[str], given: Sequence[str], where: str) -> None:
-    """Refuses flags of the user's that undo what a recipe relies on.
+    """Refuses flags of the user's that undo what a study relies on.
 
     Args:
         args: what fairseq's parser makes of all arguments.
@@ -30,7 +30,7 @@ def check_unchanged(args: Namespace, own: Sequence[str], given: Sequence[str], w
     unchanged = parse_training(list(own))
     for name in sorted(names | {"--no-save", "--fp16", "--amp", "--bf16"}):
         if _value(args, name) != _value(unchanged, name):
-            raise ValueError(f"{name} is set by the recipe, so leave it out of {where}")
+            raise ValueError(f"{name} is set by the study, so leave it out of {where}")
     check_arguments(given)
 
 

@@ -41,9 +41,9 @@ def test_a_package_that_is_missing_is_asked_for(kind: str, tmp_path: Path, monke
         ),
         (("--k", "5000"), "--linformer-k 5000"),
         (("--", "--nonsense"), "--nonsense"),
-        (("--", "--save-dir", "x"), "--save-dir is set by the recipe, so leave it out of what follows --"),
+        (("--", "--save-dir", "x"), "--save-dir is set by the study, so leave it out of what follows --"),
         (("--", "--device-id", "1"), "--device-id is set by the worker"),
-        (("--arms", "linformer", "--", "--linformer-k", "2"), "--linformer-k is set by the recipe"),
+        (("--arms", "linformer", "--", "--linformer-k", "2"), "--linformer-k is set by the study"),
     ],
 )
 def test_what_would_be_refused_hours_later_is_refused(tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:
