@@ -154,7 +154,7 @@ def test_commands_parse(document: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_the_commands_are_found() -> None:
     programs = {words[0] for document in DOCUMENTS for words in commands(document)}
-    assert programs >= {"examples/quickstart/run.sh", "scripts/test.sh", "python"}
+    assert programs >= {"scripts/test.sh", "python"}
     assert programs >= {f"fairseq-{name}" for name in ("train", "generate", "eval-lm", "hydra-train")}
 
 

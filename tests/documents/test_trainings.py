@@ -11,7 +11,10 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.optim import lr_scheduler
 
 from linformer_fairseq.cli.errors import UserError
+from linformer_fairseq.cli.files import write_json
 from linformer_fairseq.documents.arguments import parse
+from linformer_fairseq.documents.arms import following
+from linformer_fairseq.documents.prepare import SUBWORDS, source_tokens_per_target_token
 from linformer_fairseq.documents.trainings import Variant, check_flags, training_arguments
 from linformer_fairseq.recipe.flags import parse_training
 
@@ -80,6 +83,16 @@ def test_the_learning_rate_after_its_warm_up(given: list[str], rates: list[float
     scheduler = lr_scheduler.build_lr_scheduler(config.lr_scheduler, optimizer)
     found = {number: scheduler.step_update(number) for number in range(41)}
     assert [found[number] / 0.5 for number in (10, 20, 40)] == pytest.approx(rates)
+
+
+def test_a_window_follows_the_diagonal_of_the_text(tmp_path: Path) -> None:
+    (tmp_path / "text" / "bpe").mkdir(parents=True)
+    write_json(tmp_path / "text" / "bpe" / SUBWORDS, {"train": {"source_subwords": 30, "target_subwords": 40}})
+    ratio = source_tokens_per_target_token(tmp_path)
+    for training in parse(["--out", str(tmp_path), *SMALL, "--arms", "window,linformer"]).trainings:
+        flags = following(training, ratio).settings.training.train_args[-2:]
+        assert (flags == ["--linformer-window-ratio", "0.750"]) == (training.variant.name == "window")
+        check_flags(following(training, ratio))
 
 
 def test_limits_of_source_and_target_are_their_own(tmp_path: Path) -> None:
