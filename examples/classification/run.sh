@@ -9,5 +9,5 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../recipe.sh"
 
 prepare_environment
-exec "$bin/python" -m linformer_fairseq.classification --pretrained "$root/results/masked-lm" \
+exec python -m linformer_fairseq.classification --pretrained "$root/results/masked-lm" \
   --out "$root/results/classification" "$@"

@@ -22,4 +22,4 @@ if has_option --data "$@"; then  # as models learnt the manual of docs/documents
   form+=(--max-tokens 2304 --validate-updates 250)
 fi
 prepare_environment
-exec "$bin/python" -m linformer_fairseq.documents "${form[@]}" "$@"
+exec python -m linformer_fairseq.documents "${form[@]}" "$@"

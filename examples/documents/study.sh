@@ -15,4 +15,4 @@ form+=(--start-updates 1200 --start-warmup-updates 300 --start-lr 2e-3 --start-d
 form+=(--resolutions 32 --updates 7000 --warmup-updates 300 --lr 2.5e-3 --linear-decay --dropout 0.1)
 form+=(--max-tokens 2304 --validate-updates 250 --jobs 2)
 prepare_environment
-exec "$bin/python" -m linformer_fairseq.documents "${form[@]}" "$@"
+exec python -m linformer_fairseq.documents "${form[@]}" "$@"

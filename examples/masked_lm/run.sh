@@ -8,4 +8,4 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../recipe.sh"
 
 prepare_environment
-exec "$bin/python" -m linformer_fairseq.masked_lm --out "$root/results/masked-lm" "$@"
+exec python -m linformer_fairseq.masked_lm --out "$root/results/masked-lm" "$@"

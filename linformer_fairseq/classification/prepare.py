@@ -4,10 +4,9 @@ from pathlib import Path
 from typing import Any
 
 from linformer_fairseq.cli.errors import UserError
-from linformer_fairseq.cli.files import read_json, sha256_of, write_json
+from linformer_fairseq.cli.files import read_json, write_json
 from linformer_fairseq.recipe import subwords, texts
 from linformer_fairseq.recipe.prepare import binarise
-from linformer_fairseq.recipe.settings import SENTENCEPIECE
 from linformer_fairseq.recipe.steps import build_folder
 from linformer_fairseq.recipe.study_settings import change, store
 from linformer_fairseq.trained import CLASSIFIED
@@ -65,7 +64,7 @@ def set_facts(folder: Path) -> dict[str, Any]:
 
 
 def _segment(own: TextSet, pretrained: Pretrained, truncate: bool, to: Path) -> None:
-    encode = subwords.encoder(SENTENCEPIECE, str(pretrained.pieces), sha256_of(pretrained.pieces))
+    encode = subwords.encoder(pretrained.pieces)
     facts = {}
     for name in (INPUT, LABELS):
         (to / name).mkdir()

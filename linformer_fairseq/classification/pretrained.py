@@ -12,7 +12,7 @@ from linformer_fairseq.masked_lm import arguments as masked_lm
 from linformer_fairseq.masked_lm.arms import ARMS, LINFORMER, Arm
 from linformer_fairseq.masked_lm.text import BIN, MODEL, PIECES
 from linformer_fairseq.masked_lm.trainings import SHARING, Training
-from linformer_fairseq.recipe.settings import DONE
+from linformer_fairseq.recipe.course import DONE
 from linformer_fairseq.recipe.study_settings import FILE_NAME
 
 _LENGTH = re.compile(r"-n(\d+)(?:-|$)")

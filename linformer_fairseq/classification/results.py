@@ -11,9 +11,8 @@ from linformer_fairseq.cli.files import read_json
 from linformer_fairseq.cli.machine import describe_machine
 from linformer_fairseq.masked_lm.arms import ARMS, BASELINE, LINFORMER
 from linformer_fairseq.recipe import logs, merging
-from linformer_fairseq.recipe.course import LOG
+from linformer_fairseq.recipe.course import DONE, LOG
 from linformer_fairseq.recipe.merging import Found, check_new, check_settings, joined
-from linformer_fairseq.recipe.settings import DONE
 from linformer_fairseq.recipe.study_settings import flat
 
 from .arguments import Study

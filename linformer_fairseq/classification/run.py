@@ -4,13 +4,10 @@ from functools import partial
 
 from linformer_fairseq.cli.files import write_json
 from linformer_fairseq.cli.processes import run_in_parallel
-from linformer_fairseq.recipe.course import run_training
-from linformer_fairseq.recipe.launch import Machines
+from linformer_fairseq.recipe.course import DONE, run_training
 from linformer_fairseq.recipe.merging import RESULTS
-from linformer_fairseq.recipe.pipeline import make_writable
 from linformer_fairseq.recipe.precision import precision_arguments
-from linformer_fairseq.recipe.settings import DONE
-from linformer_fairseq.recipe.steps import locked
+from linformer_fairseq.recipe.steps import locked, make_writable
 from linformer_fairseq.recipe.study_settings import store
 
 from .arguments import Study
@@ -54,5 +51,5 @@ def _fine_tune(own: FineTuning, pretrained: Pretrained, study: Study) -> None:
     arguments = training_arguments(own, pretrained, settings)
     if not (own.folder / DONE).exists():
         store_start(own)
-    run_training(own.name, own.folder, arguments, course(settings), Machines(), study.threads, study.jobs)
+    run_training(own.name, own.folder, arguments, course(settings), study.threads, study.jobs)
     store_predictions(own, settings, study.threads)

@@ -10,9 +10,8 @@ from fairseq.models import ARCH_MODEL_REGISTRY
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.cli.files import read_json, sha256_of, write_json
 from linformer_fairseq.masked_lm import trainings as pretrainings
-from linformer_fairseq.recipe.course import CHECKPOINTS, Course
+from linformer_fairseq.recipe.course import CHECKPOINTS, DONE, Course
 from linformer_fairseq.recipe.flags import check_unchanged, parse_training, refusing
-from linformer_fairseq.recipe.settings import DONE
 
 from .arguments import Settings
 from .prepare import BIN, SETS

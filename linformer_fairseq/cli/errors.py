@@ -5,9 +5,5 @@ class UserError(Exception):
     """A mistake that the user can put right; its message is one sentence, shown without a traceback."""
 
 
-class DiskFullError(UserError):
-    """No space is left for a file that was being written."""
-
-
 class CommandError(UserError):
     """A command that this one started has failed; its log says why."""

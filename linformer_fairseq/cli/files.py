@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from .errors import DiskFullError, UserError
+from .errors import UserError
 
 
 @contextmanager
@@ -32,30 +32,7 @@ def part_of(path: Path) -> Path:
 
 def is_full(error: Exception) -> bool:
     """Returns whether an error says that no space is left."""
-    return isinstance(error, DiskFullError) or (
-        isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
-    )
-
-
-@contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """Turns the system's errors in writing `path` into errors for the user.
-
-    Raises:
-        DiskFullError: no space is left.
-        UserError: the file cannot be written for another reason.
-    """
-    try:
-        yield
-    except OSError as error:
-        if error.errno is None:  # gzip's own, not the system's
-            raise
-        if is_full(error):
-            raise DiskFullError(
-                f"There is no space left for {path}: free some space and run the same command again: "
-                "it goes on from there."
-            ) from None
-        raise UserError(f"{path} cannot be written: {error.strerror}.") from None
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def write_text(path: Path, text: str) -> None:

@@ -8,9 +8,7 @@ from importlib import import_module
 
 from .errors import UserError
 
-RECIPE_MODULES = frozenset(
-    {"jinja2", "joblib", "markdown_it", "markupsafe", "matplotlib", "regex", "sacremoses", "sklearn", "tabulate"}
-)
+RECIPE_MODULES = frozenset({"doit", "matplotlib", "sacremoses", "sklearn", "tabulate", "yaml"})
 """The modules that the extra `recipes` installs."""
 
 

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Event, Thread
-from typing import Any
 
 from tqdm import tqdm
 
@@ -20,8 +19,8 @@ def say(message: str) -> None:
     sys.stdout.flush()
 
 
-def bar(total: int | None, what: str, unit: str, **options: Any) -> tqdm:
-    """Returns a progress bar that is updated live on a terminal and now and then in a log; `options` are tqdm's."""
+def bar(total: int, what: str, unit: str) -> tqdm:
+    """Returns a progress bar that is updated live on a terminal and now and then in a log."""
     live = sys.stderr.isatty()
     return tqdm(
         total=total,
@@ -32,7 +31,6 @@ def bar(total: int | None, what: str, unit: str, **options: Any) -> tqdm:
         leave=not live,
         mininterval=LIVE_SECONDS if live else LOG_SECONDS,
         delay=SHORT_SECONDS,
-        **options,
     )
 
 

@@ -1,4 +1,4 @@
-"""The study's command line: its own options, and those of the recipe that all models share."""
+"""The study's command line."""
 
 import argparse
 import dataclasses
@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from linformer_fairseq.cli.arguments import (
     Parser,
@@ -16,46 +16,34 @@ from linformer_fairseq.cli.arguments import (
     cut_at_dashes,
     names_of,
     natural,
+    number,
     paths,
     positive,
     rate,
 )
 from linformer_fairseq.cli.errors import UserError
-from linformer_fairseq.quality.variants import Training
-from linformer_fairseq.recipe import arguments as recipe
-from linformer_fairseq.recipe.datasets import OF_DOCUMENTS
-from linformer_fairseq.recipe.settings import POSITION_FLAGS, Settings
+from linformer_fairseq.recipe.precision import PRECISIONS
 
-from .arms import ARMS, CONVERTED, SEVERAL_SEEDS, START, TRANSFORMER, started_from, training_of, trainings
+from .arms import ARMS, CONVERTED, SEVERAL_SEEDS, START, TRANSFORMER, started_from, trainings
+from .datasets import dataset_of
+from .trainings import (
+    POSITION_FLAGS,
+    Settings,
+    Text,
+    Training,
+    TrainingSettings,
+    Translation,
+    check_architecture,
+    training_of,
+)
 
-DEFAULTS = shlex.split(
-    "--bpe sentencepiece --bpe-merges 8000 --max-subwords 2048 --layers 3 --dim 256 --ffn-dim 1024 --epochs 0 "
-    "--updates 3000 --max-tokens 4096 --lr 5e-4 --warmup-updates 200 --dropout 0.3 --beam 4 --validate-updates 500 "
-    "--keep-checkpoints 3 --average 3 --precision fp32 --threads 1"
-)
-"""The recipe's options that have another default here."""
-SET_HERE = {
-    "--seed": "use --seeds",
-    "--model": "use --arms",
-    "--attention": "use --arms",
-    "--projection": "use --arms",
-    "--linformer-args": "use --arms",
-    "--default-k": "use --k",
-    "--epochs": "use --updates",
-    "--exact-below": "leave it out",
-}
-"""The recipe's options that the study sets for every model, and what to do instead."""
-WITHOUT_EFFECT = (
-    "--length-tokens",
-    "--length-repeats",
-    "--length-k",
-    "--length-training",
-    "--max-ratio",
-    "--default-attention",
-    "--processes",
-)
-OF_FOLDERS, OF_MADE = ("--training-files",), ("--made-train", "--made-test")
+Group = TypeVar("Group", Text, TrainingSettings, Translation)
+MADE_SEED = 1
+"""Of what is made on the spot."""
+OF_FOLDERS, OF_MADE = ("training_files",), ("made_train", "made_test")
 """Options of a text in a folder, and of one that is made on the spot."""
+DEFAULTS = {"training_files": ("train",), "made_train": 200, "made_test": 12}
+"""Those of these options, which are not given unless it is for the text that there is."""
 
 
 @dataclass(frozen=True)
@@ -109,40 +97,20 @@ def _arms(text: str) -> list[str]:
     return names
 
 
-class _StudyParser(Parser):
-    """A parser of the study's own options, whose help has those of the recipe too."""
-
-    def format_help(self) -> str:
-        whole = _add_options(Parser(prog=self.prog, parents=[_of_the_recipe()], conflict_handler="resolve"))
-        whole.description, whole.epilog = self.description, self.epilog
-        return whole.format_help()
-
-
-def _of_the_recipe() -> argparse.ArgumentParser:
-    """Returns a parser with the options that the study leaves to the recipe, with its defaults."""
-    parser = recipe.build_parser(OF_DOCUMENTS)
-    defaults = vars(parser.parse_args(DEFAULTS))
-    set_here = (action.dest for action in parser._actions if {*action.option_strings} & {*DEFAULTS})
-    parser.set_defaults(**{name: defaults[name] for name in set_here})
-    for action in parser._actions:
-        if {*action.option_strings} & {*SET_HERE, *WITHOUT_EFFECT} or not action.option_strings:
-            action.help = argparse.SUPPRESS
-    return parser
+def _language(text: str) -> str:
+    if not re.fullmatch(r"[A-Za-z]{2,8}([-_][A-Za-z0-9]+)*", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a language code such as en")
+    return text
 
 
 def build_parser() -> Parser:
-    return _add_options(
-        _StudyParser(
-            prog="documents",
-            description="Train a Transformer on a few sentences at a time, go on from there on documents with each "
-            "kind of attention, and compare the translations of whole documents.",
-            epilog="--max-subwords is the longest example. What follows -- goes to every fairseq-train as it is.",
-        )
+    """Returns the parser of the command line."""
+    parser = Parser(
+        prog="documents",
+        description="Train a Transformer on a few sentences at a time, go on from there on documents with each kind of "
+        "attention, and compare the translations of whole documents.",
+        epilog="What follows -- goes to every fairseq-train as it is.",
     )
-
-
-def _add_options(parser: Parser) -> Parser:
-    """Returns the parser with the study's own options."""
     switch: dict[str, Any] = {"action": argparse.BooleanOptionalAction}
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder for all results")
     parser.add_argument(
@@ -203,60 +171,166 @@ def _add_options(parser: Parser) -> Parser:
         const=True,
         help="write the report from DIR/results.json, train nothing",
     )
+    _add_text_options(parser.add_argument_group("text"))
+    _add_training_options(parser.add_argument_group("models, training and translation"))
     return parser
+
+
+def _add_text_options(group: argparse._ArgumentGroup) -> None:
+    option = group.add_argument
+    option(
+        "--data",
+        type=Path,
+        metavar="DIR",
+        help="train|valid|test.LANG[.gz], a sentence a line and an empty line between two documents; without it the "
+        "text is synthetic",
+    )
+    option(
+        "--training-files",
+        type=lambda text: tuple(text.split(",")),
+        metavar="NAME[,NAME]",
+        help="files of DIR that make the training text, such as train,train_asv (default: train)",
+    )
+    option(
+        "--glossary",
+        type=natural,
+        default=0,
+        metavar="N",
+        help="made documents in the training text that begin with a glossary of made-up names; the validation and test "
+        "sets get some, too",
+    )
+    made = "documents of the synthetic corpus (default: {})"
+    option("--made-train", type=count, help=f"training {made.format(DEFAULTS['made_train'])}")
+    option("--made-test", type=count, help=f"validation {made.format(DEFAULTS['made_test'])}; the test set has as many")
+    option("--source-lang", type=_language, default="en", help="language translated from")
+    option("--target-lang", type=_language, default="de", help="language translated to")
+    option("--bpe-merges", type=count, default=8000, help="sentencepiece's subwords")
+    option("--max-subwords", type=natural, default=2048, help="longest example")
+
+
+def _add_training_options(group: argparse._ArgumentGroup) -> None:
+    option = group.add_argument
+    option("--arch", help="fairseq architecture of the Transformer, instead of the four sizes below")
+    option("--layers", type=count, default=3, help="layers of the encoder and of the decoder")
+    option("--dim", type=count, default=256, help="model width")
+    option("--heads", type=count, default=4, help="attention heads")
+    option("--ffn-dim", type=count, default=1024, help="width of the feed-forward layers")
+    option("--updates", type=count, default=3000, help="updates on documents")
+    option("--max-tokens", type=count, default=4096, help="tokens of an update")
+    option("--precision", choices=PRECISIONS, default="fp32", help="of training")
+    option("--lr", type=positive, default=5e-4, help="highest learning rate")
+    option("--warmup-updates", type=natural, default=200, help="updates up to the highest learning rate")
+    option(
+        "--linear-decay",
+        action="store_const",
+        const=True,
+        help="let the learning rate fall linearly to 0 at the last of --updates, not with the inverse square root",
+    )
+    option("--dropout", type=rate, default=0.3, help="dropout")
+    option("--label-smoothing", type=rate, default=0.1, help="label smoothing")
+    option("--validate-updates", type=count, default=500, help="updates between validations, each saved")
+    option("--keep-checkpoints", type=count, default=3, help="how many of these saves to keep")
+    option("--beam", type=count, default=4, help="beam width")
+    option("--lenpen", type=number(float, 0.0, 1e6, "a number from 0 on"), default=1.0, help="length penalty")
+    option("--average", type=natural, default=3, help="translate with the mean of so many last saves; 0: the best one")
+    option("--jobs", type=count, default=1, help="trainings at a time")
+    option("--threads", type=count, default=1, help="threads of each")
 
 
 def parse(argv: Sequence[str]) -> Study:
     """Returns the study that a command line asks for, checked as far as it can be without doing anything."""
-    before, train_args = cut_at_dashes(argv)
-    own, others = build_parser().parse_known_args(before)
-    _check_given({argument.partition("=")[0] for argument in others})
-    positions = [part for flag in POSITION_FLAGS for part in (flag, str(own.lengths[-1]))]
-    run = recipe.parse([*DEFAULTS, "--out", str(own.out), *others, "--", *positions, *train_args], OF_DOCUMENTS)
-    if own.report_only and own.merge:
+    own, train_args = cut_at_dashes(argv)
+    args = build_parser().parse_args(own)
+    if args.report_only and args.merge:
         raise UserError("--report-only writes the report of what is stored: leave out --merge, or --report-only.")
-    if run.step != "compare":
-        raise UserError(f"{run.step} is a step of the recipe's: the study always does all of them.")
-    settings, start_max_tokens = run.settings, own.start_max_tokens or run.settings.training.max_tokens
-    _check_lengths(settings, start_max_tokens, own.lengths[-1])
-    average, saves = settings.translation.average, own.start_updates // settings.training.validate_updates
-    if average > saves:
-        raise UserError(
-            f"--average {average} asks for more checkpoints than the {saves} that --start-updates {own.start_updates} "
-            f"gives with one every {settings.training.validate_updates}: change one of them."
-        )
+    settings = _settings(args, [*_positions(args.lengths[-1]), *train_args])
+    start_max_tokens = args.start_max_tokens or args.max_tokens
+    _check_lengths(settings, start_max_tokens, args.lengths[-1])
+    _check_average(args)
     on_sentences = dataclasses.replace(
         settings.training,
-        updates=own.start_updates,
-        lr=own.start_lr,
-        warmup_updates=own.start_warmup_updates,
-        dropout=own.start_dropout,
+        updates=args.start_updates,
+        lr=args.start_lr,
+        warmup_updates=args.start_warmup_updates,
+        dropout=args.start_dropout,
         max_tokens=start_max_tokens,
     )
-    runs = run.out / "runs"
+    out = args.out.expanduser().resolve()
+    runs = out / "runs"
     start = dataclasses.replace(settings, training=on_sentences)
-    every = list(trainings(own.arms, own.seeds, own.k, settings, runs))
-    starts = {training.seed: training_of(START, training.seed, own.k, start, runs) for training in every}
+    every = list(trainings(args.arms, args.seeds, args.k, settings, runs))
+    starts = {training.seed: training_of(START, training.seed, args.k, start, runs) for training in every}
     return Study(
         command=shlex.join(["python", "-m", "linformer_fairseq.documents", *argv]),
-        out=run.out,
+        out=out,
         settings=settings,
-        start_resolutions=own.start_resolutions,
-        resolutions=own.resolutions,
-        lengths=own.lengths,
-        k=own.k,
+        start_resolutions=args.start_resolutions,
+        resolutions=args.resolutions,
+        lengths=args.lengths,
+        k=args.k,
         starts=starts,
         trainings=[started_from(training, checkpoint_of(starts[training.seed])) for training in every],
-        test=own.test,
-        batch_tokens=own.batch_tokens,
-        free=own.free,
-        costs=own.costs,
-        repeats=own.cost_repeats,
-        merge=own.merge or (),
-        report_only=bool(own.report_only),
-        threads=run.threads,
-        jobs=run.jobs,
+        test=args.test,
+        batch_tokens=args.batch_tokens,
+        free=args.free,
+        costs=args.costs,
+        repeats=args.cost_repeats,
+        merge=args.merge or (),
+        report_only=bool(args.report_only),
+        threads=args.threads,
+        jobs=args.jobs,
     )
+
+
+def _positions(longest: int) -> list[str]:
+    """Returns the flags of the longest texts that models are made for."""
+    return [part for flag in POSITION_FLAGS for part in (flag, str(longest))]
+
+
+def _settings(args: argparse.Namespace, train_args: list[str]) -> Settings:
+    """Returns what all trainings on documents share, and refuses options that contradict each other."""
+    if args.source_lang == args.target_lang:
+        raise UserError(f"--source-lang and --target-lang are both {args.source_lang}: name two languages.")
+    if args.dim % args.heads:
+        raise UserError(f"--dim {args.dim} is not divisible by --heads {args.heads}: change one of them.")
+    for name in OF_MADE if args.data else OF_FOLDERS:
+        if getattr(args, name) is not None:
+            other = "made documents" if args.data else "documents in the folder that --data names"
+            raise UserError(f"--{name.replace('_', '-')} is for {other}: leave it out.")
+    for name, default in DEFAULTS.items():
+        if getattr(args, name) is None:
+            setattr(args, name, default)
+    size_flags: list[str] = []
+    for side in ("encoder", "decoder") if not args.arch else ():
+        size_flags += [f"--{side}-layers", str(args.layers), f"--{side}-embed-dim", str(args.dim)]
+        size_flags += [f"--{side}-ffn-embed-dim", str(args.ffn_dim), f"--{side}-attention-heads", str(args.heads)]
+    arch = args.arch or "transformer"
+    check_architecture(arch)
+    return Settings(
+        _of_arguments(Text, args, dataset=dataset_of(args, MADE_SEED)),
+        _of_arguments(TrainingSettings, args, arch=arch, size_flags=size_flags, train_args=train_args),
+        _of_arguments(Translation, args),
+    )
+
+
+def _of_arguments(settings: type[Group], args: argparse.Namespace, **others: Any) -> Group:
+    """Returns a group of settings whose fields are the options of the same name, but for `others`."""
+    names = {field.name for field in dataclasses.fields(settings)} - set(others)
+    return settings(**{name: getattr(args, name) for name in names}, **others)
+
+
+def _check_average(args: argparse.Namespace) -> None:
+    """Refuses a mean of more checkpoints than a training saves or keeps."""
+    if args.average > args.keep_checkpoints:
+        raise UserError(
+            f"--average {args.average} asks for more checkpoints than --keep-checkpoints {args.keep_checkpoints} keeps."
+        )
+    for flag, updates in (("--updates", args.updates), ("--start-updates", args.start_updates)):
+        if args.average > updates // args.validate_updates:
+            raise UserError(
+                f"--average {args.average} asks for more checkpoints than the {updates // args.validate_updates} that "
+                f"{flag} {updates} gives with one every {args.validate_updates}: change one of them."
+            )
 
 
 def _check_lengths(settings: Settings, start_max_tokens: int, models: int) -> None:
@@ -279,21 +353,6 @@ def _check_lengths(settings: Settings, start_max_tokens: int, models: int) -> No
                 f"--max-subwords {longest} is more than {name} {tokens}, so that no batch would hold the longest "
                 "example: change one of them."
             )
-
-
-def _check_given(given: set[str]) -> None:
-    """Refuses the names of options that the study does not take."""
-    known = recipe.build_parser(OF_DOCUMENTS)._option_string_actions
-    for name in sorted(given):
-        if re.match("--?[a-z]", name) and name not in known:
-            raise UserError(f"{name} is not an option of the study of documents (see --help).")
-        if name in SET_HERE:
-            raise UserError(f"{name} is set by the study: {SET_HERE[name]}.")
-        if name in WITHOUT_EFFECT:
-            raise UserError(f"{name} has no effect in the study of documents: leave it out.")
-        if name in (OF_MADE if "--data" in given else OF_FOLDERS):
-            other = "made documents" if name in OF_MADE else "documents in the folder that --data names"
-            raise UserError(f"{name} is for {other}: leave it out.")
 
 
 def checkpoint_of(training: Training) -> Path:

@@ -1,15 +1,16 @@
 """The models that are compared, by name, and their trainings."""
 
-import dataclasses
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 from linformer_fairseq.models.config import ALL_PLACES
-from linformer_fairseq.quality.variants import ENCODER_CROSS, TWO_LEVEL, VARIANTS, Training, Variant
-from linformer_fairseq.recipe.settings import Settings
 
+from .trainings import Settings, Training, Variant, training_of, with_arguments
+
+ENCODER_CROSS = "encoder,cross"
 TRANSFORMER = "transformer"
+TWO_LEVEL = "two-level"
 START = Variant("start", "Transformer, before documents", what="full attention, trained on a few sentences at a time")
 """What all others start from."""
 SENTENCES = Variant(
@@ -39,7 +40,7 @@ FUSED = Variant(
 _CONVOLUTION = "--linformer-value-convolution 33"
 """As wide as that of the package nystrom-attention."""
 _TRAINED = (
-    VARIANTS[TRANSFORMER],
+    Variant(TRANSFORMER, "Transformer", what="full attention"),
     Variant("two-level", "two levels", ENCODER_CROSS, TWO_LEVEL, what="two levels in encoder and cross-attention"),
     Variant(
         "two-level-all", "two levels (with decoder)", ALL_PLACES, TWO_LEVEL, what="two levels in all three attentions"
@@ -60,8 +61,14 @@ _TRAINED = (
         _CONVOLUTION,
         what="two levels in all three attentions, and a convolution over the values beside that of the encoder",
     ),
-    VARIANTS["linformer"],
-    VARIANTS["linformer-all"],
+    Variant("linformer", "Linformer", ENCODER_CROSS, what="learned E and F in encoder and cross-attention"),
+    Variant(
+        "linformer-all",
+        "Linformer (with decoder)",
+        ALL_PLACES,
+        flags="--linformer-window 0",
+        what="Linformer, and its causal form in the decoder's self-attention",
+    ),
     Variant("linformer-encoder", "Linformer (encoder)", "encoder", what="learned E and F in the encoder alone"),
     Variant(
         "window",
@@ -88,12 +95,6 @@ SEVERAL_SEEDS = (
 """Those that have all seeds; the others have the first one alone."""
 BASES = {"two-level-convolution": "transformer-convolution"}
 """Models that are compared with another one than the Transformer, too, from which they differ in attention alone."""
-
-
-def training_of(arm: Variant, seed: int, k: int, shared: Settings, runs: Path) -> Training:
-    """Returns the training of an arm with one seed; of one that is not trained, where its results are."""
-    (training,) = arm.trainings([k], seed, shared, runs)
-    return training
 
 
 def trainings(names: list[str], seeds: tuple[int, ...], k: int, shared: Settings, runs: Path) -> Iterator[Training]:
@@ -136,7 +137,7 @@ def for_length(arm: Variant, longest: int, trained: int, k: int) -> dict[str, st
 
 def started_from(training: Training, checkpoint: Path) -> Training:
     """Returns the training that begins with the weights of a checkpoint."""
-    return _with(training, "--finetune-from-model", str(checkpoint))
+    return with_arguments(training, "--finetune-from-model", str(checkpoint))
 
 
 def following(training: Training, ratio: float) -> Training:
@@ -147,10 +148,4 @@ def following(training: Training, ratio: float) -> Training:
     """
     if training.variant.projection != "window":
         return training
-    return _with(training, "--linformer-window-ratio", f"{ratio:.3f}")
-
-
-def _with(training: Training, *arguments: str) -> Training:
-    settings = training.settings
-    changed = dataclasses.replace(settings.training, train_args=[*settings.training.train_args, *arguments])
-    return dataclasses.replace(training, settings=dataclasses.replace(settings, training=changed))
+    return with_arguments(training, "--linformer-window-ratio", f"{ratio:.3f}")

@@ -24,14 +24,14 @@ from linformer_fairseq.cli.main import quiet_libraries
 from linformer_fairseq.cli.processes import die_with_parent, run_command
 from linformer_fairseq.cli.progress import say
 from linformer_fairseq.models.decoder import NO_LAYER
-from linformer_fairseq.quality.variants import Training, Variant
-from linformer_fairseq.recipe.precision import precision_of_steps, prepare_steps
+from linformer_fairseq.recipe.precision import precision_of_steps, type_of_steps
 from linformer_fairseq.tasks.sentence_search import leave_attention_out
 from linformer_fairseq.trained import Trained, load_trained
 
 from .arguments import Study, checkpoint_of
 from .arms import FUSED, TRANSFORMER, conversion, for_length
 from .sets import TESTED
+from .trainings import Training, Variant
 
 FILE_NAME = "costs.json"
 TRAINING, TRANSLATION = "training", "translation"
@@ -123,7 +123,7 @@ def _train(length: int, trainings: Sequence[Training], study: Study) -> Iterator
     settings = study.settings.training
     device = torch.device("cpu" if settings.on_cpu else "cuda")
     torch.set_num_threads(study.threads)
-    precision = prepare_steps(settings.precision, settings.on_cpu)
+    precision = type_of_steps(settings.precision, settings.on_cpu)
     loaded = {
         variant.name: load_for_training(variant, checkpoint, length, study)
         for variant, checkpoint in _measured(trainings, study)

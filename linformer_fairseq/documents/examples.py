@@ -5,9 +5,10 @@ from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 from linformer_fairseq.cli.errors import UserError
-from linformer_fairseq.recipe.documents import SEPARATOR, Document
 from linformer_fairseq.recipe.texts import Pair
 from linformer_fairseq.tasks.parts import filled
+
+from .reading import SEPARATOR, Document
 
 
 class Part(NamedTuple):

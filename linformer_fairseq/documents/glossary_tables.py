@@ -2,11 +2,11 @@
 
 from linformer_fairseq.cli.tables import UNKNOWN, table
 from linformer_fairseq.length_buckets import Bucket
-from linformer_fairseq.recipe.glossary import TRANSLATIONS
 from linformer_fairseq.recipe.merging import Found
 
 from .cells import each_seed, name_cells, number
 from .found import glossary_means, label, mean, rows_of, ways_in
+from .glossary import TRANSLATIONS
 from .sets import GLOSSARY
 
 

@@ -5,28 +5,30 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
+from typing import Any
 
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.cli.files import read_json, write_json
-from linformer_fairseq.cli.progress import say
+from linformer_fairseq.cli.progress import bar, say
 from linformer_fairseq.recipe import subwords, texts
-from linformer_fairseq.recipe.datasets.documents import GLOSSARIES, SIZES
-from linformer_fairseq.recipe.documents import Document, grouped
-from linformer_fairseq.recipe.prepare import binarise, prepare_subwords
-from linformer_fairseq.recipe.settings import Text
-from linformer_fairseq.recipe.sources import FACTS
+from linformer_fairseq.recipe.prepare import binarise
 from linformer_fairseq.recipe.steps import build_folder
 from linformer_fairseq.recipe.texts import Pair
 
 from . import sets
 from .examples import SentenceTooLongError, cut, examples, joined, refusal
-from .sets import TESTED
+from .reading import Document, grouped
+from .sets import GLOSSARIES, SIZES, TESTED
+from .trainings import Text
 
 SHORT, EXAMPLES = "sentences", "examples"
 """Folders of text, and of binary data, beside that of the documents to translate: the short examples that a start is
 trained on, with single sentences to validate on and to translate; and the examples that documents are trained on."""
 PREPARED_FOLDERS = ("bin", TESTED, EXAMPLES, SHORT, "text")
 """Each is made of those after it."""
+FACTS, SUBWORDS = "sizes.json", "subwords.json"
+"""What is known of the text as it came, and of its subwords."""
+LONGEST_LINE = 10_000  # characters; no sentence that a model of some thousand subwords can use
 WHAT = {SHORT: "short examples", EXAMPLES: "examples of documents", TESTED: "documents to translate"}
 """What each folder holds, for the user."""
 
@@ -49,12 +51,18 @@ def prepare(
         lock: a file descriptor that commands keep open.
     """
     langs = (text.source_lang, text.target_lang)
-    prepare_subwords(text, out / "text", threads)
-    for folder, own, splits in (
+    own = out / "text"
+    build_folder(own / "raw", "Collecting the text", lambda to: _collect(text, to))
+    build_folder(
+        own / "bpe",
+        f"Learning and applying {text.bpe_merges:,} subwords",
+        lambda to: _segment(own / "raw", to, text, threads),
+    )
+    for folder, sizes, splits in (
         (SHORT, tuple(start_resolutions), ("train",)),
         (EXAMPLES, (*resolutions, None), ("train", "valid")),
     ):
-        build_folder(out / folder, f"Making {WHAT[folder]}", partial(_write_examples, text, own, splits, out))
+        build_folder(out / folder, f"Making {WHAT[folder]}", partial(_write_examples, text, sizes, splits, out))
     build_folder(out / TESTED, f"Making {WHAT[TESTED]}", lambda to: _write_sets(text, lengths, out, to))
     (out / "bin").mkdir(exist_ok=True)
     dictionary = out / "bin" / EXAMPLES / f"dict.{langs[0]}.txt"
@@ -76,8 +84,68 @@ def prepare(
 
 def source_tokens_per_target_token(out: Path) -> float:
     """Returns how many subwords the prepared training text in `out` has in the source for each one in the target."""
-    train = read_json(out / "text" / "bpe" / subwords.FACTS)["train"]
+    train = read_json(out / "text" / "bpe" / SUBWORDS)["train"]
     return train["source_subwords"] / train["target_subwords"]
+
+
+def corpus_facts(out: Path) -> dict[str, Any]:
+    """Returns the sizes and the source lengths of the prepared text in `out`, for the report."""
+    facts, train = read_json(out / "text" / "raw" / FACTS), read_json(out / "text" / "bpe" / SUBWORDS)["train"]
+    return {
+        **{split: facts[split] for split in texts.SPLITS},
+        GLOSSARIES: facts[GLOSSARIES],
+        "source_mean": round(train["source_subwords"] / facts["train"], 1),
+        "source_max": train["source_max"],
+    }
+
+
+def _collect(text: Text, to: Path) -> None:
+    """Writes the text as it came, with the sizes of its documents.
+
+    Raises:
+        UserError: a line is too long to be a sentence.
+    """
+    langs, own = (text.source_lang, text.target_lang), text.dataset
+    made = {split: own.glossaries(split, langs) for split in texts.SPLITS}
+    documents = {split: [*own.own_documents(split, langs), *made[split]] for split in texts.SPLITS}
+    for split in texts.SPLITS:
+        for number, pair in enumerate(chain.from_iterable(documents[split]), 1):
+            if (longest := max(map(len, pair))) > LONGEST_LINE:
+                raise UserError(
+                    f"Pair {number:,} of the {split} set has a line of {longest:,} characters: a sentence of more than "
+                    f"{LONGEST_LINE:,} cannot be translated, so split it up."
+                )
+    pairs = ((split, pair) for split, own in documents.items() for pair in chain.from_iterable(own))
+    sizes = texts.write_pairs(to, langs, pairs)
+    for split in texts.SPLITS:
+        say(f"  {split}: {sizes[split]:,} sentence pairs")
+    facts = {
+        SIZES: {split: [len(document) for document in own] for split, own in documents.items()},
+        GLOSSARIES: {split: len(own) for split, own in made.items()},
+    }
+    write_json(to / FACTS, {**sizes, **facts})
+
+
+def _segment(raw: Path, to: Path, text: Text, threads: int) -> None:
+    """Learns one model on both sides of the training text together, and cuts every split into subwords."""
+    langs = (text.source_lang, text.target_lang)
+    model = subwords.learn_sentencepiece(
+        [raw / f"train.{lang}" for lang in langs], to, text.bpe_merges, threads, "--bpe-merges"
+    )
+    encode = subwords.encoder(model)
+    facts: dict[str, dict[str, int]] = {}
+    for split in texts.SPLITS:
+        own = facts[split] = {}
+        for side, lang in zip(("source", "target"), langs, strict=True):
+            lines, path = [], raw / f"{split}.{lang}"
+            with bar(texts.count_lines(path), f"cutting {path.name}", " lines") as progress:
+                for line in texts.stream_lines(path):
+                    lines.append(encode(" ".join(line.split())))
+                    progress.update()
+            texts.write_lines(to / path.name, lines)
+            lengths = [len(line.split()) + 1 for line in lines]  # with the symbol at the end
+            own |= {f"{side}_subwords": sum(lengths), f"{side}_max": max(lengths)}
+    write_json(to / SUBWORDS, facts)
 
 
 def _subwords(prefix: Path, langs: tuple[str, str]) -> int:

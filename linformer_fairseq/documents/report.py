@@ -7,7 +7,6 @@ from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.cli.files import write_text
 from linformer_fairseq.cli.progress import say
 from linformer_fairseq.cli.tables import UNKNOWN, table
-from linformer_fairseq.recipe.datasets.documents import GLOSSARIES
 from linformer_fairseq.recipe.merging import RESULTS, Found
 
 from . import plots
@@ -19,6 +18,7 @@ from .found import label
 from .glossary_tables import glossary
 from .merge import read_results
 from .score_tables import by_length, by_position, completeness, quality
+from .sets import GLOSSARIES
 
 
 def write_report(out: Path) -> None:

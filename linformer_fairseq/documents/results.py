@@ -1,7 +1,7 @@
 """What the study found, read from the folders of its finished trainings: the content of results.json."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,11 +13,9 @@ from linformer_fairseq.cli.files import read_json
 from linformer_fairseq.cli.machine import describe_machine
 from linformer_fairseq.modules import KINDS
 from linformer_fairseq.modules.level_sizes import EXACT_BELOW
-from linformer_fairseq.quality.variants import Description, Training
 from linformer_fairseq.recipe import logs
 from linformer_fairseq.recipe.course import LOG
 from linformer_fairseq.recipe.merging import Found
-from linformer_fairseq.recipe.prepare import corpus_facts
 from linformer_fairseq.recipe.scores import bleu_of_counts, difference_of_means
 
 from .arguments import Study
@@ -25,12 +23,24 @@ from .arms import ARMS, BASES, SENTENCES, TRANSFORMER
 from .costs import read_costs
 from .found import is_of, way_of
 from .merge import SETTINGS, merged
+from .prepare import corpus_facts
 from .scores import by_length, glossary_shares, scores, share_of, thirds
 from .sets import GLOSSARY, DocumentSet
 from .settings import FOLDER, decisive
+from .trainings import Training
 from .translate import FACTS, Way, read_hypotheses, translation_folder, ways_of
 
 Sets = Mapping[str, DocumentSet]
+
+
+@dataclass(frozen=True)
+class Description:
+    """What a report says of a model; results are stored with it, as a name may mean something else later."""
+
+    label: str
+    what: str
+    flags: str = ""
+    """Of fairseq-train; empty for the Transformer."""
 
 
 def findings(own: Found, others: Sequence[tuple[Path, Found]], sets: Sets) -> Found:
@@ -73,7 +83,7 @@ def _shared(study: Study, sets: Sets) -> Found:
     first = {"resolutions": list(study.start_resolutions), "updates": start.updates, "max_tokens": start.max_tokens}
     return {
         "text": f"{text.dataset.name}, {text.source_lang} to {text.target_lang}",
-        "corpus": {name: value for name, value in corpus_facts(study.out / "text").items() if name != "documents"},
+        "corpus": corpus_facts(study.out),
         "documents": {name: len(own.spans) for name, own in sets.items()},
         "resolutions": list(study.resolutions),
         "longest_example": text.max_subwords,

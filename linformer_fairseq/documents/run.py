@@ -10,14 +10,9 @@ from linformer_fairseq.average import average, newest
 from linformer_fairseq.checkpoints import check_torch
 from linformer_fairseq.cli.files import replacing, write_json
 from linformer_fairseq.cli.processes import run_command, run_in_parallel
-from linformer_fairseq.cli.progress import say
-from linformer_fairseq.quality.variants import Training
-from linformer_fairseq.recipe.flags import check_flags
-from linformer_fairseq.recipe.launch import Machines
 from linformer_fairseq.recipe.merging import RESULTS, Found
-from linformer_fairseq.recipe.pipeline import make_writable
-from linformer_fairseq.recipe.steps import locked, make_link
-from linformer_fairseq.recipe.train import train
+from linformer_fairseq.recipe.precision import precision_arguments
+from linformer_fairseq.recipe.steps import locked, make_link, make_writable
 
 from .arguments import Study, checkpoint_of
 from .arms import CONVERTED, SENTENCES, TRANSFORMER, conversion, following
@@ -28,6 +23,7 @@ from .report import write_report
 from .results import Sets, findings, own_findings, planned
 from .sets import read_sets
 from .settings import store_settings
+from .trainings import Training, check_flags, train
 from .translate import translate
 
 
@@ -38,8 +34,10 @@ def run(study: Study) -> None:
         return
     others = [(path, read_results(path)) for path in study.merge]
     check_torch("Averaging")
+    shared = study.settings.training
+    precision_arguments(shared.precision, shared.on_cpu)  # refuses what cannot be had here
     for training in (*study.starts.values(), *filter(is_trained, study.trainings)):
-        check_flags(training.model, training.settings, training.out)
+        check_flags(training)
     make_writable(study.out)
     with locked(study.out) as lock:
         store_settings(study)
@@ -86,8 +84,7 @@ def _train(training: Training, folder: str, study: Study, threads: int, jobs: in
     `checkpoint_of` names."""
     training.out.mkdir(parents=True, exist_ok=True)
     make_link(training.out / "bin", study.out / "bin" / folder)
-    say(f"{training.variant.label}, seed {training.seed}:")
-    train(training.model, training.settings, training.out, Machines(), threads, jobs)
+    train(training, threads, jobs)
     chosen = checkpoint_of(training)
     if not chosen.exists():
         checkpoints, count = training.folder / "checkpoints", training.settings.translation.average

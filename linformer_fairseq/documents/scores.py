@@ -9,10 +9,10 @@ import numpy
 from sacrebleu.metrics import BLEU, CHRF
 
 from linformer_fairseq.length_buckets import Bucket, buckets
-from linformer_fairseq.recipe.glossary import mentions
 from linformer_fairseq.recipe.scores import bleu_of_counts, sentence_counts
 
 from .alignment import NUMBER, Translation, align
+from .glossary import mentions
 from .sets import DocumentSet
 
 POSITIONS = buckets((8, 16, 32, 64))

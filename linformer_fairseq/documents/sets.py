@@ -9,12 +9,15 @@ from typing import Any
 
 from linformer_fairseq.cli.files import read_json
 from linformer_fairseq.recipe import texts
-from linformer_fairseq.recipe.datasets.documents import GLOSSARIES, SIZES
 
 from .examples import parts
 
 VALID, TEST, LONG, GLOSSARY = "valid", "test", "long", "glossary"
 FILE_NAME = "sets.json"
+SIZES = "documents"
+"""The fact that says how many sentences each document of a split has."""
+GLOSSARIES = "glossaries"
+"""The fact that says how many documents at the end of a split begin with a glossary."""
 TESTED = "tested"
 """The folder of their text, and that of their binary data."""
 

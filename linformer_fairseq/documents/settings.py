@@ -16,7 +16,6 @@ FOLDER = "text folder"
 def decisive(study: Study) -> dict[str, Any]:
     """Returns what decides the models of a study, whatever their seeds, by names such as "training lr"."""
     settings, start = study.settings.as_json(), next(iter(study.starts.values())).settings.as_json()
-    settings["text"] |= settings["text"].pop("data")
     every = {
         **settings,
         "start": start["training"],
@@ -25,7 +24,7 @@ def decisive(study: Study) -> dict[str, Any]:
         "lengths": list(study.lengths),
         "k": study.k,
     }
-    return {name: value for name, value in flat("", every) if name not in ("training seed", "start seed")}
+    return dict(flat("", every))
 
 
 def store_settings(study: Study) -> None:

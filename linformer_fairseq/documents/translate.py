@@ -1,20 +1,18 @@
 """Translating whole documents with a trained model."""
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.cli.files import write_json
 from linformer_fairseq.cli.machine import describe_machine
 from linformer_fairseq.cli.processes import run_command
-from linformer_fairseq.quality.variants import Training
+from linformer_fairseq.cli.progress import say
 from linformer_fairseq.recipe import logs, texts
-from linformer_fairseq.recipe.documents import SEPARATOR
-from linformer_fairseq.recipe.evaluate import detokenise, in_order, translated_progress
 from linformer_fairseq.recipe.fairseq_command import command_line
-from linformer_fairseq.recipe.settings import SENTENCEPIECE
 from linformer_fairseq.recipe.steps import build_folder, locked
-from linformer_fairseq.recipe.train import DOCUMENT_TASK
 from linformer_fairseq.tasks.document_translation import HALVED
 from linformer_fairseq.tasks.sentences import join_sentences, split_sentences
 from linformer_fairseq.trained import override_flags
@@ -22,7 +20,9 @@ from linformer_fairseq.trained import override_flags
 from .arguments import Study, checkpoint_of
 from .arms import SENTENCES, for_length
 from .prepare import SHORT
+from .reading import SEPARATOR
 from .sets import GLOSSARY, LONG, TEST, TESTED, VALID, DocumentSet
+from .trainings import TASK, Training
 
 HYPOTHESES = "hypotheses.txt"
 FACTS = "translation.json"
@@ -84,21 +84,21 @@ def translate(training: Training, study: Study, sets: dict[str, DocumentSet]) ->
             how = "" if by_sentence(training) else f", {way.mode}, in parts of up to {way.longest:,} tokens"
             build_folder(
                 translation_folder(training, way, documents),
-                f"Translating {documents.name} with {training.variant.label}, seed {training.seed}{how}",
+                f"Translating {documents.name} with {training.name}{how}",
                 partial(_translate, training, way, study, documents, lock),
             )
 
 
 def _translate(training: Training, way: Way, study: Study, documents: DocumentSet, lock: int, to: Path) -> None:
     expected = len(documents.sources) if by_sentence(training) else len(documents.spans)
-    name, log = f"{training.variant.label}, seed {training.seed}", to / "generate.log"
+    name, log = training.name, to / "generate.log"
     command = command_line("generate", generation(training, way, study, documents))
-    on_line = translated_progress(name, expected)
+    on_line = _progress(name, expected)
     run_command(command, "fairseq-generate", log, study.threads, lock, on_line, name)
     printed = log.read_text(encoding="utf-8")
     found = logs.read_translation(printed)
     lines = in_order(found.hypotheses, expected, name)
-    divided = [detokenise(split_sentences(line, SEPARATOR), study.settings.text) for line in lines]
+    divided = (split_sentences(line, SEPARATOR) for line in lines)
     texts.write_lines(to / HYPOTHESES, (join_sentences(own, SEPARATOR) for own in divided))
     facts = {
         "seconds": found.seconds,
@@ -118,18 +118,47 @@ def generation(training: Training, way: Way, study: Study, documents: DocumentSe
     text, translation, settings = study.settings.text, study.settings.translation, training.settings.training
     folder, subset = (SHORT, documents.split) if by_sentence(training) else (TESTED, documents.subset)
     return [
-        *(str(study.out / "bin" / folder), "--task", DOCUMENT_TASK, "--gen-subset", subset),
+        *(str(study.out / "bin" / folder), "--task", TASK, "--gen-subset", subset),
         *("--source-lang", text.source_lang, "--target-lang", text.target_lang),
         *("--path", str(checkpoint_of(training)), "--sentence-count", way.mode),
         *("--part-tokens", str(way.longest)),
         *("--beam", str(translation.beam), "--lenpen", str(translation.lenpen), *LENGTH_LIMITS),
         *("--max-tokens", str(max(study.batch_tokens, way.longest)), "--required-batch-size-multiple", "1"),
         *("--num-workers", "0", "--log-format", "json"),
-        *("--remove-bpe", *([SENTENCEPIECE] if text.bpe == SENTENCEPIECE else [])),
+        *("--remove-bpe", "sentencepiece"),
         *(["--cpu"] if settings.on_cpu else []),
         *(["--fp16"] if settings.inference_precision == "fp16" else []),
         *override_flags(for_length(training.variant, way.longest, text.max_subwords, study.k)),
     ]
+
+
+def _progress(name: str, number: int) -> Callable[[str], None]:
+    """Returns a function of the lines of fairseq-generate that says after every tenth of a set how far it is.
+
+    Args:
+        name: of the model.
+        number: of lines to translate.
+    """
+    done = 0
+
+    def on_line(line: str) -> None:
+        nonlocal done
+        if line.startswith("H-"):
+            done += 1
+            if 10 * done // number > 10 * (done - 1) // number:
+                say(f"  {name}: {done:,} of {number:,} translated")
+
+    return on_line
+
+
+def in_order(hypotheses: dict[int, str], expected: int, name: str) -> list[str]:
+    """Returns the hypotheses in the order of the set, and refuses to go on where one is missing."""
+    if sorted(hypotheses) != list(range(expected)):
+        raise UserError(
+            f"{name} gave {len(hypotheses)} translations for {expected} lines, so there is no score: "
+            "run the same command again."
+        )
+    return [hypotheses[i] for i in range(expected)]
 
 
 def read_hypotheses(training: Training, way: Way, documents: DocumentSet) -> list[list[str]]:

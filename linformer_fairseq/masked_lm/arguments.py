@@ -24,8 +24,7 @@ from linformer_fairseq.cli.machine import cpu_count
 from linformer_fairseq.models.linformer_roberta import FAIRSEQ_ROBERTA_ARCHITECTURES
 from linformer_fairseq.modules.linformer_attention import SHARINGS
 from linformer_fairseq.modules.value_convolution import check_width
-from linformer_fairseq.recipe.precision import PRECISIONS
-from linformer_fairseq.recipe.settings import on_cpu
+from linformer_fairseq.recipe.precision import PRECISIONS, on_cpu
 
 from .arms import ARMS, LINFORMER, Arm
 

@@ -15,7 +15,7 @@ from linformer_fairseq.cli.files import read_json, write_json
 from linformer_fairseq.cli.machine import describe_machine
 from linformer_fairseq.cli.progress import say
 from linformer_fairseq.recipe.flags import parse_training
-from linformer_fairseq.recipe.precision import precision_of_steps, prepare_steps
+from linformer_fairseq.recipe.precision import precision_of_steps, type_of_steps
 
 from .arguments import Study
 from .arms import BASELINE
@@ -58,7 +58,7 @@ def _measured(study: Study, length: int) -> list[Row]:
     settings = study.settings
     device = torch.device("cpu" if settings.on_cpu else "cuda")
     torch.set_num_threads(study.threads)
-    precision = prepare_steps(settings.precision, settings.on_cpu)
+    precision = type_of_steps(settings.precision, settings.on_cpu)
     words = Dictionary.load(str(study.out / BIN / "dict.txt"))
     trainers = {}
     for arm in study.arms:

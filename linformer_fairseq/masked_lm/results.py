@@ -13,9 +13,8 @@ from linformer_fairseq.cli.files import read_json
 from linformer_fairseq.cli.machine import describe_machine
 from linformer_fairseq.modules.level_sizes import EXACT_BELOW
 from linformer_fairseq.recipe import logs, merging
-from linformer_fairseq.recipe.course import LOG
+from linformer_fairseq.recipe.course import DONE, LOG
 from linformer_fairseq.recipe.merging import RESULTS, Found, check_new, check_settings, joined, joined_costs
-from linformer_fairseq.recipe.settings import DONE
 from linformer_fairseq.recipe.study_settings import change, flat
 
 from .arguments import Settings, Study

@@ -8,11 +8,9 @@ from linformer_fairseq.cli.files import write_json
 from linformer_fairseq.cli.processes import run_command, run_in_parallel
 from linformer_fairseq.cli.progress import say
 from linformer_fairseq.recipe.course import run_training
-from linformer_fairseq.recipe.launch import Machines
 from linformer_fairseq.recipe.merging import RESULTS
-from linformer_fairseq.recipe.pipeline import make_writable
 from linformer_fairseq.recipe.precision import precision_arguments
-from linformer_fairseq.recipe.steps import locked, made_of
+from linformer_fairseq.recipe.steps import locked, made_of, make_writable
 from linformer_fairseq.recipe.study_settings import store
 
 from .arguments import Study
@@ -65,7 +63,7 @@ def run(study: Study) -> None:
 def _train(own: Training, study: Study) -> None:
     settings = study.settings
     arguments = training_arguments(own, settings, own.folder, settings.updates)
-    run_training(own.name, own.folder, arguments, course(settings), Machines(), study.threads, study.jobs)
+    run_training(own.name, own.folder, arguments, course(settings), study.threads, study.jobs)
     found = perplexity(
         own.checkpoint, study.out / BIN, settings, study.threads, own.name, own.folder / "validation.json"
     )

@@ -12,7 +12,6 @@ from linformer_fairseq.cli.processes import run_command, run_in_parallel
 from linformer_fairseq.convert.families import MASKED_LANGUAGE_MODEL
 from linformer_fairseq.models.encoder_config import EncoderAttentionConfig
 from linformer_fairseq.recipe.course import CHECKPOINTS, run_training
-from linformer_fairseq.recipe.launch import Machines
 from linformer_fairseq.recipe.steps import made_of
 
 from .arguments import Study
@@ -128,7 +127,7 @@ def _train_and_validate(own: Swap, study: Study) -> None:
             *_start_flags(own),
         ]
         how_long = course(study.settings, updates)
-        run_training(own.name, own.folder, arguments, how_long, Machines(), study.threads, study.jobs)
+        run_training(own.name, own.folder, arguments, how_long, study.threads, study.jobs)
     swapped_perplexity(own, study)
 
 

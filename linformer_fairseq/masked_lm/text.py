@@ -9,7 +9,6 @@ from linformer_fairseq.cli.files import read_json, sha256_of, write_json
 from linformer_fairseq.cli.progress import bar
 from linformer_fairseq.recipe import subwords, texts
 from linformer_fairseq.recipe.prepare import binarise
-from linformer_fairseq.recipe.settings import SENTENCEPIECE
 from linformer_fairseq.recipe.steps import build_folder
 
 RAW, PIECES, BIN = "text", "pieces", "bin"
@@ -113,7 +112,7 @@ def _collect(files: dict[str, list[Path]], to: Path) -> None:
 
 def _segment(raw: Path, to: Path, vocabulary: int, threads: int) -> None:
     model = subwords.learn_sentencepiece([raw / "train"], to, vocabulary, threads, "--vocabulary")
-    encode = subwords.encoder(SENTENCEPIECE, str(model), sha256_of(model))
+    encode = subwords.encoder(model)
     facts = {}
     for split in SPLITS:
         tokens, lines = 0, []

@@ -1,14 +1,13 @@
 """Running fairseq-train to its end, from wherever an earlier attempt stopped."""
 
 import shutil
+import sys
 import time
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import torch
 from tqdm import tqdm
 
 from linformer_fairseq.cli.files import replacing, write_json
@@ -17,10 +16,11 @@ from linformer_fairseq.cli.processes import run_command
 from linformer_fairseq.cli.progress import say
 
 from . import logs
-from .launch import Machines, train_command
-from .settings import DONE, Training
 from .steps import locked
 
+WORKER = "linformer_fairseq.recipe.worker"
+DONE = "train.json"
+"""In the folder of a model that has been trained to its end."""
 LOG = "train.log"
 CHECKPOINTS = "checkpoints"
 
@@ -36,24 +36,9 @@ class Course:
     precision: str
     on_cpu: bool
 
-    @classmethod
-    def of(cls, training: Training) -> "Course":
-        """Returns that of a translation model."""
-        return cls(training.epochs, training.updates, training.precision, training.on_cpu)
 
-
-def run_training(
-    name: str,
-    folder: Path,
-    arguments: Sequence[str],
-    course: Course,
-    machines: Machines,
-    threads: int,
-    jobs: int,
-    facts: Mapping[str, Any] | None = None,
-    log_folder: Path | None = None,
-) -> None:
-    """Trains a model to its end; `train.json` in its folder says that this has been done, with `facts`.
+def run_training(name: str, folder: Path, arguments: Sequence[str], course: Course, threads: int, jobs: int) -> None:
+    """Trains a model to its end; `train.json` in its folder says that this has been done.
 
     Args:
         name: of the model, for the user.
@@ -61,52 +46,37 @@ def run_training(
         arguments: those of fairseq-train.
         threads: those of a training that has the machine for itself.
         jobs: trainings at a time.
-        log_folder: where the log is, if not in `folder`.
     """
-    own = log_folder or folder
-    own.mkdir(parents=True, exist_ok=True)
-    with locked(own) as lock:
+    folder.mkdir(parents=True, exist_ok=True)
+    with locked(folder) as lock:
         if (folder / DONE).exists():
             say(f"Training {name}: already done")
             return
-        again = not machines.node_rank and repair_checkpoints(folder / CHECKPOINTS)
-        place = describe_place(machines, course)
+        again = repair_checkpoints(folder / CHECKPOINTS)
+        place = f"on {'the CPU' if course.on_cpu else 'a GPU'}, in {course.precision}"
         say(f"Training {name} {place}{', from where it stopped' if again else ''} ...")
-        command = train_command(machines, course.precision, arguments)
-        each = threads_each(threads, jobs, machines.processes)
-        run_command(command, "fairseq-train", own / LOG, each, lock, _Progress(name, course), name)
-        if not machines.node_rank:
-            circumstances = {
-                "jobs": jobs,
-                "processes": machines.world_size,
-                "precision": course.precision,
-                "threads": each,
-                "machine": describe_machine(),
-                "command": command,
-            }
-            write_json(folder / DONE, {**(facts or {}), **circumstances})
+        command = [sys.executable, "-m", WORKER, "--precision", course.precision, "--", *arguments]
+        each = threads_each(threads, jobs)
+        run_command(command, "fairseq-train", folder / LOG, each, lock, _Progress(name, course), name)
+        facts = {
+            "jobs": jobs,
+            "precision": course.precision,
+            "threads": each,
+            "machine": describe_machine(),
+            "command": command,
+        }
+        write_json(folder / DONE, facts)
 
 
-def threads_each(threads: int, jobs: int, processes: int) -> int:
-    """Returns the threads of each process of a training; several trainings at a time share the cores, as more threads
-    than those would wait for each other.
+def threads_each(threads: int, jobs: int) -> int:
+    """Returns the threads of a training; several trainings at a time share the cores, as more threads than those would
+    wait for each other.
 
     Args:
         threads: those of a training that has the machine for itself.
         jobs: trainings at a time.
-        processes: those of the training.
     """
-    share = threads if jobs == 1 else min(threads, cpu_count() // jobs)
-    return max(1, share // processes)
-
-
-def describe_place(machines: Machines, course: Course) -> str:
-    """Says in a few words on which processors and in which precision a training runs, for the terminal."""
-    if course.on_cpu:
-        place = f"on the CPU in {machines.processes} process{'es' * (machines.processes > 1)}"
-    else:
-        place = f"on {machines.processes} of {torch.cuda.device_count()} GPUs"
-    return f"{place}{f' of each of {machines.nodes} machines' if machines.nodes > 1 else ''}, in {course.precision}"
+    return threads if jobs == 1 else max(1, min(threads, cpu_count() // jobs))
 
 
 class _Progress:

@@ -12,7 +12,7 @@ from linformer_fairseq.cli.errors import UserError
 _JSON_LINE = re.compile(r"\| (train_inner|train|valid) \| (\{.*\})\s*$")
 _PARAMETERS = re.compile(r"num\. shared model params: ([\d,]+)")
 _TRANSLATED = re.compile(
-    r"Translated [\d,]+ sentences \([\d,]+ tokens\) in ([\d.]+)s \(([\d.]+) sentences/s, ([\d.]+) tokens/s\)"
+    r"Translated [\d,]+ sentences \([\d,]+ tokens\) in ([\d.]+)s \([\d.]+ sentences/s, ([\d.]+) tokens/s\)"
 )
 
 
@@ -118,7 +118,6 @@ class Translation:
 
     hypotheses: dict[int, str]
     seconds: float
-    sentences_per_second: float
     tokens_per_second: float
 
 

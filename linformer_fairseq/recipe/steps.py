@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from linformer_fairseq.cli.errors import CommandError, DiskFullError, UserError
+from linformer_fairseq.cli.errors import CommandError, UserError
 from linformer_fairseq.cli.files import is_full, read_json, replacing, sha256_of, write_json
 from linformer_fairseq.cli.progress import say
 
@@ -24,7 +24,6 @@ def build_folder(target: Path, what: str, build: Callable[[Path], None]) -> None
     On a full disk, what was written by then is removed, so that there is room to work with.
 
     Raises:
-        DiskFullError: from `build`, which names the file that could not be written.
         UserError: from `build`, or the disk is full.
     """
     if target.is_dir():
@@ -40,13 +39,22 @@ def build_folder(target: Path, what: str, build: Callable[[Path], None]) -> None
         out_of_space = isinstance(error, CommandError) and shutil.disk_usage(part).free < LITTLE_SPACE
         if is_full(error) or out_of_space:
             shutil.rmtree(part, ignore_errors=True)
-            if isinstance(error, DiskFullError):
-                raise
             raise UserError(
                 f"The disk is full, so {target} could not be written: free some space and run the same command again."
             ) from None
         raise
     part.rename(target)
+
+
+def make_writable(out: Path) -> None:
+    """Makes the output folder, or refuses one that cannot be written."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        probe = out / ".writable"
+        probe.touch()
+        probe.unlink(missing_ok=True)  # another command may have been faster
+    except OSError as error:
+        raise UserError(f"{out} cannot be written ({error.strerror}): name another folder with --out.") from None
 
 
 def make_link(link: Path, target: Path) -> None:

@@ -75,18 +75,3 @@ def write_pairs(folder: Path, langs: tuple[str, str], pairs: Iterable[tuple[str,
                 file.write(line + "\n")
             sizes[split] += 1
     return sizes
-
-
-def read_parallel(folder: Path, split: str, source: str, target: str) -> tuple[list[str], list[str]]:
-    """Returns both sides of a split, and refuses them unless they have equally many lines."""
-    paths = [find_text(folder, split, lang) for lang in (source, target)]
-    sides = [read_lines(path) for path in paths]
-    for path, lines in zip(paths, sides, strict=True):
-        if not any(line.strip() for line in lines):
-            raise UserError(f"{path} is empty: give it one sentence a line.")
-    if len(sides[0]) != len(sides[1]):
-        raise UserError(
-            f"{paths[0]} has {len(sides[0])} lines but {paths[1]} has {len(sides[1])}: "
-            "line n of one must translate line n of the other."
-        )
-    return sides[0], sides[1]

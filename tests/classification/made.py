@@ -6,7 +6,7 @@ from pathlib import Path
 from linformer_fairseq.masked_lm.arguments import Study, parse
 from linformer_fairseq.masked_lm.results import decisive
 from linformer_fairseq.masked_lm.trainings import planned
-from linformer_fairseq.recipe.settings import DONE
+from linformer_fairseq.recipe.course import DONE
 from tests.masked_lm.made_text import WORDS
 
 PRETRAINING = (

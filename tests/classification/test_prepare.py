@@ -19,7 +19,7 @@ from tests.masked_lm.made_text import write_books
 def pretrained(tmp_path_factory: pytest.TempPathFactory) -> Pretrained:
     folder = pretend(pretraining(tmp_path_factory.mktemp("books"), tmp_path_factory.mktemp("pretrained") / "out"))
     books = write_books(folder / "books")
-    learn_sentencepiece(list(books.iterdir()), folder / "pieces", 60, 1)
+    learn_sentencepiece(list(books.iterdir()), folder / "pieces", 60, 1, "--vocabulary")
     return find_pretrained(folder, ["transformer"], None, None)
 
 

@@ -16,7 +16,6 @@ from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.masked_lm import text, trainings
 from linformer_fairseq.masked_lm.results import decisive
 from linformer_fairseq.recipe.course import run_training
-from linformer_fairseq.recipe.launch import Machines
 from linformer_fairseq.recipe.study_settings import store
 from tests.classification.made import examples, pretraining, write_set
 from tests.fairseq_commands import ROOT, environment
@@ -41,7 +40,7 @@ def pretrained(tmp_path_factory: pytest.TempPathFactory) -> Path:
         text.prepare(files, study.settings.vocabulary, out, 1, lock.fileno())
     for own in trainings.planned(study):
         arguments = trainings.training_arguments(own, study.settings, own.folder, study.settings.updates)
-        run_training(own.name, own.folder, arguments, trainings.course(study.settings), Machines(), 1, 1)
+        run_training(own.name, own.folder, arguments, trainings.course(study.settings), 1, 1)
     return out
 
 

@@ -4,18 +4,18 @@ from pathlib import Path
 
 from linformer_fairseq.classification.arguments import Study, parse
 from tests.fairseq_commands import ROOT
-from tests.recipe.scripts import recipe_arguments
+from tests.recipe.scripts import study_arguments
 
 
 def study(out: Path, *arguments: str) -> Study:
     program = "linformer_fairseq.classification"
-    return parse(recipe_arguments("classification/run", out, *arguments, program=program))
+    return parse(study_arguments("classification/run", out, *arguments, program=program))
 
 
 def test_the_models_of_the_pretraining_s_script(tmp_path: Path) -> None:
     found = study(tmp_path / "out", "--data", "texts")
     assert found.pretrained == ROOT / "results" / "masked-lm"
-    given = recipe_arguments("masked_lm/run", tmp_path / "out", "--data", "t", program="linformer_fairseq.masked_lm")
+    given = study_arguments("masked_lm/run", tmp_path / "out", "--data", "t", program="linformer_fairseq.masked_lm")
     assert given[given.index("--out") + 1] == str(found.pretrained)
 
 

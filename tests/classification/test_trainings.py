@@ -70,10 +70,10 @@ def test_a_fine_tuning_keeps_the_model_that_it_has_begun_with(pretrained: Pretra
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (["--num-classes", "3"], "--num-classes is set by the recipe, so leave it out of what follows --"),
-        (["--fp16"], "--fp16 is set by the recipe"),
+        (["--num-classes", "3"], "--num-classes is set by the study, so leave it out of what follows --"),
+        (["--fp16"], "--fp16 is set by the study"),
         (["--no-such"], "unrecognized arguments: --no-such"),
-        (["--update-freq", "2"], "--update-freq is set by the recipe"),
+        (["--update-freq", "2"], "--update-freq is set by the study"),
         (
             ["--activation-fn", "relu"],
             "--activation-fn is relu here, but was gelu in its pretraining, so give it after",

@@ -1,13 +1,12 @@
 """Files are written whole or not at all."""
 
 import hashlib
-from gzip import BadGzipFile
 from pathlib import Path
 
 import pytest
 
 from linformer_fairseq.cli.errors import UserError
-from linformer_fairseq.cli.files import read_json, sha256_of, write_json, write_text, writing
+from linformer_fairseq.cli.files import read_json, sha256_of, write_json, write_text
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
@@ -34,20 +33,6 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     path.write_text('{"half": ')
     with pytest.raises(UserError, match=r"x\.json is damaged: remove it"):
         read_json(path)
-
-
-def test_a_full_disk_is_said_in_one_sentence(tmp_path: Path) -> None:
-    full = tmp_path / "full"
-    full.symlink_to("/dev/full")
-    said = (
-        r"^There is no space left for .*/full: free some space and run the same command again: it goes on from there\.$"
-    )
-    with pytest.raises(UserError, match=said), writing(full), open(full, "wb") as file:
-        file.write(b"x")
-    with pytest.raises(UserError, match=r"x cannot be written: No such file or directory\.$"), writing(tmp_path / "x"):
-        (tmp_path / "nowhere" / "x").touch()
-    with pytest.raises(BadGzipFile), writing(full):
-        raise BadGzipFile("not the disk's fault")
 
 
 def test_digest_is_of_every_piece(tmp_path: Path) -> None:

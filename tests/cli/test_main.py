@@ -27,9 +27,9 @@ def raising(error: BaseException) -> Callable[[], None]:
         (OSError(errno.ENOSPC, "No space left on device", "out/x"), 1, "error: out/x: No space left on device.\n"),
         (OSError(errno.EPIPE, "Broken pipe"), 1, "error: the output folder: Broken pipe.\n"),
         (
-            ModuleNotFoundError("No module named 'markdown_it'", name="markdown_it.common"),
+            ModuleNotFoundError("No module named 'matplotlib'", name="matplotlib.pyplot"),
             2,
-            "error: markdown_it is not installed: run pip install 'linformer_fairseq[recipes]'.\n",
+            "error: matplotlib is not installed: run pip install 'linformer_fairseq[recipes]'.\n",
         ),
         (KeyboardInterrupt(), 130, "interrupted: run it again\n"),
     ],
@@ -53,5 +53,5 @@ def test_the_extra_brings_these_modules(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(setuptools, "setup", lambda **keywords: declared.update(keywords))
     runpy.run_path(str(ROOT / "setup.py"))
     names = {Requirement(requirement).name for requirement in declared["extras_require"]["recipes"]}
-    modules = {"markdown-it-py": "markdown_it", "scikit-learn": "sklearn"}
+    modules = {"pyyaml": "yaml", "scikit-learn": "sklearn"}
     assert {modules.get(name, name) for name in names} == RECIPE_MODULES

@@ -9,10 +9,11 @@ import pytest
 
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.cli.files import read_json, write_json
-from linformer_fairseq.documents.prepare import _write_examples, _write_sets
-from linformer_fairseq.recipe.datasets.documents import GLOSSARIES
-from linformer_fairseq.recipe.datasets.documents import SIZES as FACT
-from linformer_fairseq.recipe.sources import FACTS
+from linformer_fairseq.documents.datasets import DocumentFolder
+from linformer_fairseq.documents.prepare import FACTS, _collect, _segment, _write_examples, _write_sets
+from linformer_fairseq.documents.sets import GLOSSARIES
+from linformer_fairseq.documents.sets import SIZES as FACT
+from linformer_fairseq.documents.trainings import Text
 
 SPLITS = {"train": ["a b", "c", "d", "e f", "g", "h"], "valid": ["i", "j k"], "test": ["l", "m n o", "p"]}
 SIZES = {"train": [2, 4], "valid": [2], "test": [2, 1]}
@@ -81,3 +82,30 @@ def test_a_sentence_without_subwords_is_refused(out: Path, lang: str) -> None:
     (out / f"text/bpe/train.{lang}").write_text("a b\nc\nd\n\ng\nh\n")
     with pytest.raises(UserError, match="Sentence 2 of document 2 of the train set has no character that subwords"):
         _write_examples(text(20), (1,), ("train",), out, out / "to")
+
+
+def folder_text(folder: Path, **changed: str) -> Text:
+    """The settings of a text in a folder; `changed` has other lines for a split."""
+    for split in SPLITS:
+        for lang in ("en", "de"):
+            (folder / f"{split}.{lang}").write_text(changed.get(split, "a man waits\nit rains\n\nit is late\n"))
+    return Text(DocumentFolder(folder, ("train",), {}, 0, 1), "en", "de", bpe_merges=24, max_subwords=20)
+
+
+def test_a_line_that_is_no_sentence_is_refused(tmp_path: Path) -> None:
+    given = folder_text(tmp_path, test="a\n" + "dog " * 3000 + "\n\nb\n")
+    (tmp_path / "raw").mkdir()
+    with pytest.raises(UserError, match=r"Pair 2 of the test set has a line of 12,000 characters: .* split it up\.$"):
+        _collect(given, tmp_path / "raw")
+
+
+def test_odd_line_breaks_break_nothing(tmp_path: Path) -> None:
+    given = folder_text(tmp_path, valid="a\u2028man\x85waits\nit\x0crains\n\nit is late\n")
+    for name in ("raw", "bpe"):
+        (tmp_path / name).mkdir()
+    _collect(given, tmp_path / "raw")
+    _segment(tmp_path / "raw", tmp_path / "bpe", given, 1)
+    assert read_json(tmp_path / "raw" / FACTS)[FACT] == {split: [2, 1] for split in SPLITS}
+    usual, odd = ((tmp_path / "bpe" / f"{split}.en").read_text() for split in ("test", "valid"))
+    assert usual == odd
+    assert usual.count("\n") == 3

@@ -13,12 +13,12 @@ from fairseq.sequence_generator import SequenceGenerator
 
 from linformer_fairseq import trained
 from linformer_fairseq.cli.errors import UserError
+from linformer_fairseq.documents import glossary
 from linformer_fairseq.documents.arguments import checkpoint_of, parse
 from linformer_fairseq.documents.costs import load_for_training, search
 from linformer_fairseq.documents.merge import OWN
 from linformer_fairseq.documents.report import write_report
 from linformer_fairseq.documents.run import run
-from linformer_fairseq.recipe import glossary
 from tests.fairseq_commands import ROOT
 from tests.variants import reads_checkpoints
 
@@ -28,8 +28,8 @@ SIZES = (
     "--validate-updates 1 --average 1 --keep-checkpoints 2 --beam 2 --max-subwords 256 --lengths 128,256,512 --k 4 "
     "--resolutions 1,2 --seeds 2 --cost-repeats 1 --glossary 2"
 )
-ARMS = "transformer,two-level-all,window,sentences,converted"
-TIMED = ("transformer", "two-level-all", "window")
+ARMS = "transformer,two-level-all,sentences,converted"
+TIMED = ("transformer", "two-level-all")
 WORDS = {"en": ("a", "man", "dog", "sees", "waits"), "de": ("ein", "Mann", "Hund", "sieht", "wartet")}
 
 
@@ -171,14 +171,6 @@ def test_the_training_on_documents_begins_with_the_sentences(finished: Path) -> 
         assert not any(Path(part).is_absolute() for part in command)
 
 
-def test_a_window_follows_the_diagonal_of_the_text(finished: Path) -> None:
-    found = json.loads((finished / "results.json").read_text())
-    command = next(row["command"] for row in found["trainings"] if row["arm"] == "window")
-    train = json.loads((finished / "text" / "bpe" / "subwords.json").read_text())["train"]
-    ratio = float(command[command.index("--linformer-window-ratio") + 1])
-    assert ratio == pytest.approx(train["source_subwords"] / train["target_subwords"], abs=1e-3) != 1
-
-
 def test_the_report_has_all_of_it(finished: Path) -> None:
     report = (finished / "report.md").read_text()
     for heading in (
@@ -207,7 +199,7 @@ def test_nothing_is_done_twice_and_settings_stay(folder: Path, finished: Path, c
     before = {path: path.stat().st_mtime_ns for path in finished.glob("runs/*/*/models/*/chosen.pt")}
     run(parse(arguments(folder, finished, "--arms", ARMS)))
     said = capsys.readouterr().out
-    assert said.count("already done") == 45
+    assert said.count("already done") == 36
     assert "Measuring" not in said
     assert {path: path.stat().st_mtime_ns for path in before} == before
     for changed, what in ((("--dropout", "0.5"), "training dropout = 0.3, not 0.5"), (("--k", "8"), "k = 4, not 8")):

@@ -7,12 +7,12 @@ import pytest
 
 from linformer_fairseq.documents.arguments import Study, parse
 from linformer_fairseq.documents.arms import ARMS
-from tests.recipe.scripts import recipe_arguments
+from tests.recipe.scripts import study_arguments
 
 
 def study(script: str, out: Path, *arguments: str) -> Study:
     """What a script asks for."""
-    given = recipe_arguments(
+    given = study_arguments(
         f"documents/{script}", out, "--out", str(out), *arguments, program="linformer_fairseq.documents"
     )
     return parse(given)

@@ -3,19 +3,21 @@
 import pytest
 import torch
 
-from linformer_fairseq.recipe.precision import PRECISIONS, precision_of_steps, prepare_steps
+from linformer_fairseq.cli.errors import UserError
+from linformer_fairseq.recipe.precision import PRECISIONS, precision_arguments, precision_of_steps, type_of_steps
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_steps_on_a_cpu_are_measured_in_32_bits(precision: str) -> None:
-    rounded = precision == "fast-fp32"
-    before = torch.get_float32_matmul_precision()
-    try:
-        assert prepare_steps(precision, cpu=False) == {"bf16": torch.bfloat16}.get(
-            precision, torch.float16 if precision in ("fp16", "amp") else torch.float32
-        )
-        assert (torch.get_float32_matmul_precision() == "high") == rounded
-    finally:
-        torch.set_float32_matmul_precision(before)
-    assert precision_of_steps(precision, cpu=True) == ("fast-fp32" if rounded else "fp32")
+    types = {"fp16": torch.float16, "amp": torch.float16, "bf16": torch.bfloat16}
+    assert type_of_steps(precision, cpu=False) == types.get(precision, torch.float32)
     assert precision_of_steps(precision, cpu=False) == precision
+    assert type_of_steps(precision, cpu=True) == torch.float32
+    assert precision_of_steps(precision, cpu=True) == "fp32"
+
+
+def test_half_precision_needs_a_gpu() -> None:
+    assert precision_arguments("amp", cpu=False) == ["--amp"]
+    assert precision_arguments("bf16", cpu=True) == []
+    with pytest.raises(UserError, match="--precision fp16 needs a GPU"):
+        precision_arguments("fp16", cpu=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from linformer_fairseq.cli.errors import CommandError, UserError
-from linformer_fairseq.recipe.steps import build_folder, made_of, remove_folder
+from linformer_fairseq.recipe.steps import build_folder, locked, made_of, make_writable, remove_folder
 
 
 def failing(error: UserError) -> Callable[[Path], None]:
@@ -56,3 +56,16 @@ def test_what_was_made_of_another_file_is_removed(tmp_path):
     source.write_text("another")
     made_of(folder, source)
     assert not (folder / "result").exists()
+
+
+def test_two_runs_in_one_folder(tmp_path: Path) -> None:
+    with locked(tmp_path), pytest.raises(UserError, match="Another run"), locked(tmp_path, patience=0):
+        pass
+
+
+def test_output_that_cannot_be_written(tmp_path: Path) -> None:
+    make_writable(tmp_path / "new" / "out")
+    assert list((tmp_path / "new" / "out").iterdir()) == []
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match="out cannot be written"):
+        make_writable(tmp_path / "file" / "out")

@@ -23,7 +23,6 @@ Value = Callable[[ModuleRow], float | None]
 """Seconds or bytes per batch."""
 SECONDS: Value = attrgetter("seconds")
 PEAK: Value = attrgetter("peak_bytes")
-SAVED: Value = attrgetter("saved_bytes")
 OWN_NAMES = tuple(contender.name for contender in OWN)
 NAMES = tuple(contender.name for contender in CONTENDERS)
 

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from linformer_fairseq.cli.errors import UserError
-
-from .texts import Pair, find_text, read_lines
+from linformer_fairseq.recipe.texts import Pair, find_text, read_lines
 
 SEPARATOR = "<sep>"
 """Stands between the sentences of a document that is one line of text."""

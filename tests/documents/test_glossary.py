@@ -2,7 +2,7 @@
 
 import re
 
-from linformer_fairseq.recipe.glossary import NAMES, SIZES, TRANSLATIONS, glossary_documents, mentions
+from linformer_fairseq.documents.glossary import NAMES, SIZES, TRANSLATIONS, glossary_documents, mentions
 
 
 def test_a_name_is_what_its_glossary_says_everywhere_in_its_document() -> None:

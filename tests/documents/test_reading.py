@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from linformer_fairseq.cli.errors import UserError
-from linformer_fairseq.recipe.documents import grouped, read_documents
+from linformer_fairseq.documents.reading import grouped, read_documents
 
 EN = "A man waits.\nThe dog sleeps.\n\nIt rains.\n"
 DE = "Ein Mann wartet.\nDer Hund schläft.\n\nEs regnet.\n"

@@ -11,9 +11,10 @@ from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import NamedTuple
 
-from .corpus import NamingGrammar
-from .documents import Document, numbered
-from .texts import Pair
+from linformer_fairseq.recipe.texts import Pair
+
+from .corpus import Grammar
+from .reading import Document, numbered
 
 NAMES = ("Belkor", "Dordan", "Fimwix", "Gulkor", "Kasdan", "Lemwix")
 """Names in the source, in the order of their lines."""
@@ -49,7 +50,7 @@ class Mention(NamedTuple):
     """What it says."""
 
 
-class _GlossaryGrammar(NamingGrammar):
+class _GlossaryGrammar(Grammar):
     """Draws documents whose subjects may be names of a glossary.
 
     Args:

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from itertools import product
 from typing import NamedTuple
 
-from .documents import numbered
-from .texts import Pair
+from linformer_fairseq.recipe.texts import Pair
+
+from .reading import numbered
 
 MAX_WORDS = 60
 
@@ -136,7 +137,10 @@ class Clause:
 
 
 class Grammar:
-    """Draws sentence pairs; the same seed draws the same pairs."""
+    """Draws sentence pairs that often name somebody, as those of real documents do; the same seed draws the same pairs.
+
+    The other words are so few that nothing else would tell a hundred sentences of a document from each other.
+    """
 
     def __init__(self, seed: str) -> None:
         self.rng = random.Random(seed)
@@ -190,7 +194,10 @@ class Grammar:
         return Clause(en, subject, finite, middle, closing, last)
 
     def _subject(self) -> tuple[str, str, bool]:
-        """Draws a pronoun or a noun phrase; returns English, German, and whether it is plural."""
+        """Draws a name, a pronoun or a noun phrase; returns English, German, and whether it is plural."""
+        if self._chance(NAMING):
+            name = self.rng.choice(SURNAMES)
+            return name, name, False
         if self._chance(0.25):
             return self.rng.choice(PRONOUNS)
         return self.noun_phrase(PEOPLE, "nominative", relative=0.2)
@@ -234,19 +241,6 @@ class Grammar:
         return en, de, plural
 
 
-class NamingGrammar(Grammar):
-    """Draws sentences that often name somebody, as those of real documents do.
-
-    The other words are so few that nothing else would tell a hundred sentences of a document from each other.
-    """
-
-    def _subject(self) -> tuple[str, str, bool]:
-        if self._chance(NAMING):
-            name = self.rng.choice(SURNAMES)
-            return name, name, False
-        return super()._subject()
-
-
 def _join(*parts: str) -> str:
     return " ".join(part for part in parts if part)
 
@@ -261,22 +255,7 @@ def make_documents(sizes: dict[str, int], seed: int) -> dict[str, list[list[Pair
     """Returns documents of 8 to 120 sentence pairs for every split, independent of each other but for their numbers."""
     documents: dict[str, list[list[Pair]]] = {}
     for split, size in sizes.items():
-        grammar = NamingGrammar(f"made documents {seed} {split}")
+        grammar = Grammar(f"made documents {seed} {split}")
         pairs = grammar.pairs()
         documents[split] = [numbered([next(pairs) for _ in range(grammar.rng.randint(8, 120))]) for _ in range(size)]
     return documents
-
-
-def make_corpus(sizes: dict[str, int], seed: int) -> dict[str, list[Pair]]:
-    """Returns sentence pairs for every split; no English and no German sentence occurs twice, in any split."""
-    pairs = Grammar(f"made corpus {seed}").pairs()
-    seen: set[str] = set()
-    splits: dict[str, list[Pair]] = {}
-    for split in sorted(sizes):  # test, train, valid: a bigger training set leaves the test set as it is
-        splits[split] = []
-        while len(splits[split]) < sizes[split]:
-            pair = next(pairs)
-            if seen.isdisjoint(pair):
-                seen.update(pair)
-                splits[split].append(pair)
-    return splits
