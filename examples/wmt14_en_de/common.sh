@@ -19,7 +19,8 @@ if ! command -v fairseq-train >/dev/null; then
   PATH=$root/.venv/bin:$PATH
 fi
 for command in fairseq-train sacrebleu sacremoses subword-nmt flock; do
-  command -v "$command" >/dev/null || fail "$command is missing: pip install 'linformer_fairseq[recipes]' brings all but flock (util-linux)."
+  command -v "$command" >/dev/null ||
+    fail "$command is missing: pip install 'linformer_fairseq[recipes]' brings all but flock (util-linux)."
 done
 
 set_device() { # DEVICE, or what this machine has, as the array `device`
@@ -30,13 +31,13 @@ lock() { # FOLDER WORK: held until this script and all that it has started have 
   mkdir -p "$1"
   exec 9>"$1/.lock"
   flock --nonblock 9 ||
-    fail "$1 is in use: another call is $2 there, or what a killed one had started goes on; nothing is to be done but to wait."
+    fail "$1 is in use: another call is $2 there, or what a killed one started goes on; there is nothing to do but wait."
 }
 
 stopped() { # WORK FOLDER LOG: ends the script where a command has failed
   local why=
   [ "$(df -Pk "$2" | awk 'NR == 2 { print $4 }')" -gt 2048 ] || why=" as the disk of $2 is full"
-  fail "$1 failed$why, see ${3:-the lines above}: put that right and run the same command again, it goes on from there." 1
+  fail "$1 failed$why, see ${3:-the lines above}: put that right and run the same command again; it goes on from there." 1
 }
 
 printed() { # COMMAND...: a flag and its values on each line, as one can type them

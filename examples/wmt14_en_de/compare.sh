@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The comparison of the Transformer with Linformer and two-level attention: prepares the text, trains and evaluates a model
-# of each architecture, those of this package with every k, and writes OUT/report.md. What is done is not repeated.
+# Compares the Transformer with Linformer and two-level attention: prepares the text, trains and evaluates a model of each
+# architecture, those of this package with every k, and writes OUT/report.md. What is done is not repeated.
 # usage: compare.sh OUT [TEXT] [FLAGS OF fairseq-train]
 #   compare.sh data/wmt14
 # variables: ARCHS, K='32 64', and those of prepare.sh, train.sh and evaluate.sh

@@ -24,9 +24,9 @@ if python -c 'from importlib.metadata import version; version("fairseq")' 2>/dev
   plain=(--model-overrides "{'checkpoint_activations': True}")
 fi
 command=(
-  fairseq-generate "$bin" --user-dir "$plugin" --path "$model" --gen-subset test --source-lang "$src" --target-lang "$tgt" \
+  fairseq-generate "$bin" --user-dir "$plugin" --gen-subset test --source-lang "$src" --target-lang "$tgt" \
     --beam 4 --lenpen 0.6 --max-len-a 1 --max-len-b 50 --max-tokens 4096 --required-batch-size-multiple 1 \
-    --tokenizer moses --remove-bpe "${plain[@]}" "${device[@]}" "$@"
+    --tokenizer moses --remove-bpe "${plain[@]}" "${device[@]}" "$@" --path "$model"
 )
 [ -f "$run/scores.json" ] || rm -f "$run/evaluated"
 record "$run/evaluated" "$run was evaluated" "remove $run/scores.json to evaluate it with these." \
@@ -40,15 +40,17 @@ if [ "$average" != 0 ]; then
   python -m linformer_fairseq.average --folder "$run" --last "$average" --output "$model"
 fi
 
-fairseq-validate "$bin" --user-dir "$plugin" --path "$model" --task translation --source-lang "$src" --target-lang "$tgt" \
-  --valid-subset valid --max-tokens 4096 --required-batch-size-multiple 1 --distributed-world-size 1 --log-format json \
-  "${plain[@]}" "${device[@]}" 2>&1 | tee "$run/validate.log" || stopped fairseq-validate "$run" "$run/validate.log"
+fairseq-validate "$bin" --user-dir "$plugin" --task translation --source-lang "$src" --target-lang "$tgt" \
+  --valid-subset valid --max-tokens 4096 --required-batch-size-multiple 1 --distributed-world-size 1 \
+  --log-format json "${plain[@]}" "${device[@]}" --path "$model" 2>&1 | tee "$run/validate.log" ||
+  stopped fairseq-validate "$run" "$run/validate.log"
 
 "${command[@]}" 2>&1 | tee "$run/generate.log" || stopped fairseq-generate "$run" "$run/generate.log"
 
 grep '^D-' "$run/generate.log" | sort -V | cut -f 3 >"$run/test.$tgt.part" # detokenised, in the order of the test set
 found=$(wc -l <"$run/test.$tgt.part") wanted=$(wc -l <"$reference")
-[ "$found" = "$wanted" ] || fail "fairseq-generate gave $found translations for the $wanted lines of $reference (see $run/generate.log): name the reference of this test set." 1
+[ "$found" = "$wanted" ] ||
+  fail "fairseq-generate gave $found translations for the $wanted lines of $reference: name the reference of this test set." 1
 mv "$run/test.$tgt.part" "$run/test.$tgt"
 
 # BLEU with compounds split, as Vaswani et al. (2017) report it, after tensor2tensor's get_ende_bleu.sh
@@ -68,7 +70,8 @@ run, average = pathlib.Path(sys.argv[1]), int(sys.argv[2])
 found = [*json.loads((run / "bleu.json").read_text()), json.loads((run / "split.json").read_text())]
 scores = dict(zip(("BLEU", "chrF", "BLEU, compounds split"), (metric["score"] for metric in found)))
 scores["perplexity"] = float(re.findall(r'"valid_ppl": "([\d.]+)"', (run / "validate.log").read_text())[-1])
-times = re.findall(r"Translated .* in ([\d.]+)s \(([\d.]+) sentences/s, ([\d.]+) tokens/s\)", (run / "generate.log").read_text())[-1]
+pattern = r"Translated .* in ([\d.]+)s \(([\d.]+) sentences/s, ([\d.]+) tokens/s\)"
+times = re.findall(pattern, (run / "generate.log").read_text())[-1]
 scores |= dict(zip(("translation, s", "sentences/s", "tokens/s"), map(float, times)))
 scores |= {"averaged": average, "signatures": [metric["signature"] for metric in found]}
 print(json.dumps(scores, indent=2))

@@ -52,11 +52,13 @@ new() { # FOLDER WORK: whether it is still to be made, as `to`, which is renamed
 fetch() { # PATH SHA256: an archive of the server to OUT/orig; what the server itself does not publish is recorded
   local file=$out/orig/${1##*/} recorded wanted
   if [ ! -f "$file" ]; then
-    curl --fail --location --retry 5 --continue-at - --output "$file.part" "$server/$1" ||
-      fail "$server/$1 cannot be fetched: try again later, or name a mirror by WMT_BASE_URL."
+    curl --fail --location --retry 5 --continue-at - --output "$file.part" "$server/$1" || {
+      [ $? != 33 ] || rm "$file.part" # a server that always sends all
+      fail "$server/$1 cannot be fetched: run the same command again, or name a mirror (WMT_BASE_URL)."
+    }
     if ! gzip --test "$file.part" 2>/dev/null; then
       rm "$file.part"
-      fail "$server/$1 is a web page, cut short or damaged: run the same command again, or name a mirror by WMT_BASE_URL."
+      fail "$server/$1 is a web page, cut short or damaged: run the same command again, or name a mirror (WMT_BASE_URL)."
     fi
     rm -f "$file.sha256"
     mv "$file.part" "$file"
@@ -65,10 +67,11 @@ fetch() { # PATH SHA256: an archive of the server to OUT/orig; what the server i
   [ -f "$file.sha256" ] || echo "$recorded" >"$file.sha256"
   wanted=$(cat "$file.sha256")
   if [ "$server" = "$official" ] && [ "$2" != - ]; then wanted=$2; fi
-  [ "$recorded" = "$wanted" ] || fail "$file is not the archive that it was or should be: remove it and run the same command again."
+  [ "$recorded" = "$wanted" ] ||
+    fail "$file is not the archive that it was or should be: remove it and run the same command again."
 }
 
-utf8=$(locale -a | grep -i -m 1 'utf-\?8$') || fail "There is no UTF-8 locale here (locale -a), which tells whether text is UTF-8."
+utf8=$(locale -a | grep -i -m 1 'utf-\?8$') || fail "There is no UTF-8 locale here (locale -a): install one, such as C.UTF-8."
 same_lines() { # FILE: refused unless both languages have as many lines
   local here there
   here=$(wc -l <"$1.$src") there=$(wc -l <"$1.$tgt")
@@ -93,26 +96,31 @@ fi
 if new raw "collecting the text"; then
   if [ -z "$text" ]; then
     mkdir "$to/archives"
-    tar -xzf "$out/orig/training-parallel-europarl-v7.tgz" -C "$to/archives" training/europarl-v7.de-en.en training/europarl-v7.de-en.de
-    tar -xzf "$out/orig/training-parallel-commoncrawl.tgz" -C "$to/archives" commoncrawl.de-en.en commoncrawl.de-en.de
-    tar -xzf "$out/orig/training-parallel-nc-v9.tgz" -C "$to/archives" training/news-commentary-v9.de-en.en training/news-commentary-v9.de-en.de
-    tar -xzf "$out/orig/dev.tgz" -C "$to/archives" dev/newstest2013.en dev/newstest2013.de
-    tar -xzf "$out/orig/test-full.tgz" -C "$to/archives" "test-full/newstest2014-deen-src.$src.sgm" "test-full/newstest2014-deen-ref.$tgt.sgm"
+    orig=$out/orig unpacked=$to/unpacked
+    mkdir "$unpacked"
     for lang in "$src" "$tgt"; do
-      for part in training/europarl-v7 commoncrawl training/news-commentary-v9; do plain <"$to/archives/$part.de-en.$lang"; done >"$to/archives/all.$lang"
-      plain <"$to/archives/dev/newstest2013.$lang" >"$to/valid.$lang"
-      sed -n 's/^<seg [^>]*>\(.*\)<\/seg>.*/\1/p' "$to"/archives/test-full/*."$lang".sgm | plain >"$to/test.$lang"
+      tar -xzf "$orig/training-parallel-europarl-v7.tgz" -C "$unpacked" "training/europarl-v7.de-en.$lang"
+      tar -xzf "$orig/training-parallel-commoncrawl.tgz" -C "$unpacked" "commoncrawl.de-en.$lang"
+      tar -xzf "$orig/training-parallel-nc-v9.tgz" -C "$unpacked" "training/news-commentary-v9.de-en.$lang"
+      tar -xzf "$orig/dev.tgz" -C "$unpacked" "dev/newstest2013.$lang"
+      cat "$unpacked"/{training/europarl-v7,commoncrawl,training/news-commentary-v9}.de-en."$lang" | plain >"$to/all.$lang"
+      plain <"$unpacked/dev/newstest2013.$lang" >"$to/valid.$lang"
     done
-    same_lines "$to/archives/all"
-    paste "$to/archives/all.$src" "$to/archives/all.$tgt" | LC_ALL=$utf8 grep -ax '.*' >"$to/archives/pairs"
-    cut -f 1 "$to/archives/pairs" >"$to/train.$src"
-    cut -f 2 "$to/archives/pairs" >"$to/train.$tgt"
-    echo "prepare: left out $(($(wc -l <"$to/archives/all.$src") - $(wc -l <"$to/archives/pairs"))) pairs that are not UTF-8"
-    rm -r "$to/archives"
+    for side in "src.$src" "ref.$tgt"; do
+      tar -xzf "$orig/test-full.tgz" -O "test-full/newstest2014-deen-$side.sgm" >"$unpacked/test.sgm"
+      sed -n 's/^<seg [^>]*>\(.*\)<\/seg>.*/\1/p' "$unpacked/test.sgm" | plain >"$to/test.${side#*.}"
+    done
+    same_lines "$to/all"
+    paste "$to/all.$src" "$to/all.$tgt" | LC_ALL=$utf8 grep -ax '.*' >"$to/pairs"
+    cut -f 1 "$to/pairs" >"$to/train.$src"
+    cut -f 2 "$to/pairs" >"$to/train.$tgt"
+    echo "prepare: left out $(($(wc -l <"$to/all.$src") - $(wc -l <"$to/pairs"))) pairs that are not UTF-8"
+    rm -r "$unpacked" "$to"/{all.*,pairs}
   else
     for file in "${files[@]}"; do
       name=${file##*/}
-      gzip -dcf "$file" 2>/dev/null | plain >"$to/${name%.gz}" || fail "$file cannot be read, or is no whole gzip file: unpack or fetch it again."
+      gzip -dcf "$file" 2>/dev/null | plain >"$to/${name%.gz}" ||
+        fail "$file cannot be read, or is no whole gzip file: unpack or fetch it again."
       bad=$(LC_ALL=$utf8 grep -naxv -m 1 '.*' "$to/${name%.gz}" | cut -d : -f 1) || true
       [ -z "$bad" ] || fail "$file is not UTF-8 text: line $bad cannot be read."
     done

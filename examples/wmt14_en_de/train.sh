@@ -10,12 +10,13 @@ set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 [ $# -ge 3 ] || fail "usage: train.sh BIN RUN ARCH [FLAGS OF fairseq-train]"
-[ -f "$1/dict.$src.txt" ] || fail "$1 has no dict.$src.txt: name the folder that fairseq-preprocess wrote, OUT/bin of prepare.sh."
+[ -f "$1/dict.$src.txt" ] ||
+  fail "$1 has no dict.$src.txt: name the folder that fairseq-preprocess wrote, OUT/bin of prepare.sh."
 bin=$(realpath "$1") run=$(realpath -m "$2") arch=$3
 shift 3
 set_device
 [[ " ${device[*]} " != *" --bf16 "* ]] ||
-  fail "fairseq-train takes --bf16 for a TPU's: use DEVICE=--fp16 or --amp, or fairseq-hydra-train with common.bf16=true."
+  fail "fairseq's commands look for a TPU with --bf16: use --fp16 or --amp, or fairseq-hydra-train with common.bf16=true."
 
 command=(
   fairseq-train "$bin" --user-dir "$plugin" --task translation --source-lang "$src" --target-lang "$tgt" \
@@ -48,14 +49,15 @@ else
   # a training that has saved nothing yet may begin anew, with other flags too
   compgen -G "$run/checkpoint*.pt" >/dev/null || grep -qs 'done training in' "$log" || rm -f "$run"/{command,train.log}
   text=$(cat "$bin"/dict.*.txt "$bin"/*.idx | cksum)
-  record "$run/command" "$run was begun" "go on with those, or name another RUN." "# text $text"$'\n'"${command[0]}" "${command[@]:1}"
+  record "$run/command" "$run was begun" "go on with those, or name another RUN." \
+    "# text $text"$'\n'"${command[0]}" "${command[@]:1}"
   if grep -qs 'done training in' "$log"; then
     echo "$run: already trained"
     exit
   fi
   rm -f "$run"/*.pt.tmp
   last=$run/checkpoint_last.pt
-  if [ -f "$last" ] && ! python -m zipfile -l "$last" >/dev/null 2>&1; then # fairseq was killed while it copied this one
+  if [ -f "$last" ] && ! python -m zipfile -l "$last" >/dev/null 2>&1; then # a kill while fairseq copied this one
     newest=$(find "$run" -name 'checkpoint_*_*.pt' | sort -t _ -k 3 -V | tail -n 1)
     rm "$last"
     [ -z "$newest" ] || cp "$newest" "$last"
@@ -72,7 +74,7 @@ most=$(($(option --max-tokens) * $(option --update-freq)))
 check_words() {
   local words
   words=$(tail -n 0 -F --pid=$$ "$log" 2>/dev/null | grep -m 1 train_inner | sed 's/.*"wpb": "\([0-9]*\).*/\1/') || true
-  [ "${words:-0}" -le "$most" ] && [ -n "$words" ] || return 0
+  [ "${words:-$((most + 1))}" -le "$most" ] || return 0
   echo "an update has $words words, as one process alone holds (up to $most): look at the --distributed flags" >>"$log"
   pkill -P $$ -f fairseq-train
 }
@@ -82,6 +84,6 @@ if [ "$world" -gt 1 ] && [ "$rank" = 0 ] && [[ " ${command[*]} " != *" --batch-s
   touch "$log"
   check_words &
 fi
-"${command[@]}" 2>&1 | tee -a "$log" || stopped "fairseq-train" "$run" "$log ($(tail -n 1 "$log" | cut -c 1-200))"
+"${command[@]}" 2>&1 | tee -a "$log" || stopped fairseq-train "$run" "$log ($(tail -n 1 "$log" | cut -c 1-200))"
 grep -q 'done training in' "$log" || [ "$rank" -gt 0 ] ||
   fail "fairseq-train ended without having trained, see $log: look at the --distributed flags." 1
