@@ -200,8 +200,8 @@ class Grammar(random.Random):
 def make(seed: int, sizes: dict[str, int]) -> dict[str, list[Pair]]:
     """Returns sentence pairs for every split; no English and no German sentence occurs twice, in any split."""
     grammar, seen = Grammar(f"made text {seed}"), set[str]()
-    splits: dict[str, list[Pair]] = {split: [] for split in sorted(sizes)}
-    for split, pairs in splits.items():  # test, train, valid: a bigger training set leaves the test set as it is
+    splits: dict[str, list[Pair]] = {split: [] for split in reversed(sizes)}
+    for split, pairs in splits.items():  # training last: a bigger one leaves the others as they are
         while len(pairs) < sizes[split]:
             pair = grammar.sentence()
             if seen.isdisjoint(pair):
@@ -230,7 +230,7 @@ def main() -> None:
     """Reads the command line and writes the text."""
     parser = argparse.ArgumentParser(description="Writes a made English-German-like text.", allow_abbrev=False)
     parser.add_argument("folder", type=Path, metavar="DIR", help="where {train,valid,test}.{en,de} go")
-    numbers = {"seed": "1", "train": "20000", "valid": "300", "test": "500"}
+    numbers = {"seed": "1", "train": "30000", "valid": "300", "test": "500"}
     for name, default in numbers.items():
         parser.add_argument(f"--{name}", default=default, metavar="N", help=f"default: {default}")
     args = vars(parser.parse_args())

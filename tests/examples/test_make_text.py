@@ -57,9 +57,10 @@ def test_the_seed_decides_the_text(folder, tmp_path):
     assert set(read(tmp_path / "other")["test.en"]) != set(read(folder)["test.en"])
 
 
-def test_another_training_set_leaves_the_test_set_as_it_is(folder, tmp_path):
+def test_another_training_set_leaves_the_others_as_they_are(folder, tmp_path):
     assert make_text(tmp_path / "small", *FLAGS, "--train", 10).returncode == 0
-    assert read(tmp_path / "small")["test.de"] == read(folder)["test.de"]
+    small, text = read(tmp_path / "small"), read(folder)
+    assert {name for name in FILES if small[name] == text[name]} == {"test.de", "test.en", "valid.de", "valid.en"}
 
 
 def test_words_are_unequally_frequent_and_translations_differ(folder):
