@@ -13,7 +13,6 @@ import contextlib
 import copy
 import csv
 import io
-import itertools
 import shlex
 import subprocess
 import sys
@@ -30,7 +29,6 @@ from fairseq.data import Dictionary
 from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.models.transformer import TransformerModel, TransformerModelBase
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
-from torch import Tensor
 
 from linformer_fairseq.cli.arguments import Parser, check_device, count, number
 from linformer_fairseq.cli.errors import UserError
@@ -63,12 +61,12 @@ class Row(NamedTuple):
         return "faster" if self.upper < baseline.lower else "slower" if self.lower > baseline.upper else "–"
 
 
-def encoder(model: TransformerModelBase, source: Tensor, target: Tensor, dtype: torch.dtype) -> Contender:
+def encoder(model: TransformerModelBase, source: torch.Tensor, target: torch.Tensor, half: bool) -> Contender:
     """A forward pass of the encoder"""
     return lambda _: model.encoder(source), {}
 
 
-def translation(model: TransformerModelBase, source: Tensor, target: Tensor, dtype: torch.dtype) -> Contender:
+def translation(model: TransformerModelBase, source: torch.Tensor, target: torch.Tensor, half: bool) -> Contender:
     """A step of greedy decoding, which adds a token to every sentence: mean of the last steps of a target"""
     decoder, encoded, filled, n = model.decoder, model.encoder(source), dict[str, Any](), target.size(1)
     # what comes before these steps goes through each layer at once, as thousands of single steps would take long
@@ -79,12 +77,12 @@ def translation(model: TransformerModelBase, source: Tensor, target: Tensor, dty
     return lambda state: [decoder(target[:, :end], encoded, state) for end in range(n - STEPS + 1, n + 1)], filled
 
 
-def training(model: TransformerModelBase, source: Tensor, target: Tensor, dtype: torch.dtype) -> Contender:
+def training(model: TransformerModelBase, source: torch.Tensor, target: torch.Tensor, half: bool) -> Contender:
     """Forward, backward and Adam's update of the whole model"""
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, betas=(0.9, 0.98))
 
     def step(_: dict[str, Any]) -> None:
-        with torch.autocast(source.device.type, torch.bfloat16, enabled=dtype == torch.bfloat16):
+        with torch.autocast(source.device.type, torch.bfloat16, enabled=half):
             log_probs = model.get_normalized_probs(model(source, None, target.roll(1, dims=1)), log_probs=True)
             loss, _nll = label_smoothed_nll_loss(log_probs, target, epsilon=0.1)
         (loss / target.numel()).backward()
@@ -97,11 +95,11 @@ def training(model: TransformerModelBase, source: Tensor, target: Tensor, dtype:
 PARTS = {part.__name__: part for part in (encoder, translation, training)}
 
 
-def in_turn(make: Callable[..., Contender], cases: dict[str, tuple[Any, ...]], repeats: int) -> dict[str, list[float]]:
-    """Returns the seconds of every contender, run by run after one to warm up; NaN where a GPU's memory ran out."""
+def in_turn(make: Callable[..., Contender], cases: dict[str, tuple[Any, ...]], rounds: int) -> dict[str, list[float]]:
+    """Returns the seconds of every contender, run by run; NaN where a GPU's memory ran out."""
     wait: Callable[[], None] = torch.cuda.synchronize if torch.cuda.is_initialized() else lambda: None
     contenders, names, seconds = dict[str, Contender](), list(cases), {name: list[float]() for name in cases}
-    for _ in range(1 + repeats):
+    for _ in range(rounds):
         for name in names:
             try:
                 run, state = contenders[name] = contenders.get(name) or make(*cases[name])
@@ -114,7 +112,7 @@ def in_turn(make: Callable[..., Contender], cases: dict[str, tuple[Any, ...]], r
             except torch.cuda.OutOfMemoryError:
                 seconds[name].append(np.nan)
         names = names[1:] + names[:1]  # in every round another one begins
-    return {name: own[1:] for name, own in seconds.items()}
+    return seconds
 
 
 def measure(part: str, args: argparse.Namespace) -> Iterator[Row]:
@@ -124,16 +122,18 @@ def measure(part: str, args: argparse.Namespace) -> Iterator[Row]:
     for model in built.values() if part != "training" else ():
         model.load_state_dict(model.state_dict())  # fairseq 0.12.2 has a faster encoder for loaded weights alone
         model.to(dtype).make_generation_fast_(need_attn=False)
+    per_run = STEPS if part == "translation" else 1
     for length in args.lengths:
-        source, target = torch.randint(
-            words.unk() + 1, len(words), (2, args.tokens // length, length), device=args.device
-        )
-        cases = {name: (model, source, target, dtype) for name, model in built.items()}
+        shape = 2, args.tokens // length, length
+        source, target = torch.randint(words.unk() + 1, len(words), shape, device=args.device)
+        cases = {name: (model, source, target, dtype == torch.bfloat16) for name, model in built.items()}
+        # training on a CPU warms up at the first length alone: a run takes long, and the first is hardly longer
+        warm_up = int(part != "training" or args.device == "cuda" or length == args.lengths[0])
         with torch.set_grad_enabled(part == "training"):
-            times = in_turn(PARTS[part], cases, args.repeats)
+            times = in_turn(PARTS[part], cases, warm_up + args.repeats)
         built = {name: built[name] for name, seconds in times.items() if not np.isnan(seconds).any()}
         for name in args.models:
-            seconds = np.array(times[name] if name in built else np.nan) / (STEPS if part == "translation" else 1)
+            seconds = np.array(times[name][warm_up:] if name in built else np.nan) / per_run
             row = Row(part, name, length, len(source), *np.quantile(seconds, [0.5, 0.25, 0.75]).tolist())
             print(f"{part}, {length:,} tokens, {name}: {row}", flush=True)
             yield row
@@ -154,7 +154,6 @@ def build(flags: list[str], words: Dictionary) -> TransformerModelBase:
 
 def report(rows: list[Row], args: argparse.Namespace, argv: Sequence[str]) -> str:
     """Returns a table of every part, and what made it."""
-    git = f"git -C {shlex.quote(str(Path(__file__).parent))} describe --always --dirty 2>/dev/null || echo unknown"
     tables: dict[str, list[list[str]]] = {part: [] for part in args.parts}
     for start in range(0, len(rows), len(args.models)):
         first, *others = rows[start : start + len(args.models)]
@@ -167,7 +166,7 @@ runs, the models in turn. A model is *faster* or *slower* than `{rows[0].model}`
 overlap. k is that of encoder, cross- and decoder attention, unless `--flags` below says otherwise.
 
 - Machine: {describe_machine()}; {args.device}, {args.threads} threads, {args.dtype}
-- Commit: {subprocess.getoutput(git)}
+- Commit: {subprocess.getoutput(f"git -C {shlex.quote(str(Path(__file__).parent))} describe --always --dirty")}
 - Command: `{shlex.join(["scripts/benchmark.py", *argv])}`
 """ + "".join(f"\n## {PARTS[x].__doc__}\n\n{table(['tokens × sentences', *args.models], tables[x])}\n" for x in tables)
 
@@ -182,7 +181,7 @@ def plot(path: Path, rows: list[Row], args: argparse.Namespace) -> None:
         axes.set(title=part, xlabel="tokens of a sentence", ylabel="seconds", xscale="log", yscale="log")
         axes.set_xticks(args.lengths, labels=[f"{length:,}" for length in args.lengths])
         axes.set_xticks([], minor=True)
-    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=3)
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=len(args.parts))
     with replacing(path) as unfinished:
         figure.savefig(unfinished, dpi=150, format="png")
 
@@ -214,12 +213,11 @@ def main(argv: Sequence[str]) -> None:
     torch.set_num_threads(args.threads)
     args.out.mkdir(parents=True, exist_ok=True)
     args.models = {}  # fairseq's flags, by the model's name in the tables
-    for arch, k in itertools.product(args.arch, args.k):
+    for arch, k in [(arch, k) for arch in args.arch for k in args.k]:
         name, flags = arch, f"--arch {arch} --max-source-positions {longest} --max-target-positions {longest}"
         if ARCH_MODEL_REGISTRY[arch] is LinformerTransformerModel:
             name, flags = f"{arch}, k = {k}", f"{flags} --linformer-attention encoder,cross,decoder --linformer-k {k}"
         args.models[name] = flags.split() + args.flags
-
     rows = [row for part in args.parts for row in measure(part, args)]
     with replacing(args.out / "benchmark.csv") as path, open(path, "w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([Row._fields, *rows])

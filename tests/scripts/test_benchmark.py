@@ -104,12 +104,12 @@ def test_contenders_take_turns_and_memory_may_end(script: ModuleType) -> None:
 
         return run, {"first": 1}
 
-    seconds = script.in_turn(make, {"a": ("a", 9), "b": ("b", 2), "c": ("c", 9)}, 3)
+    seconds = script.in_turn(make, {"a": ("a", 9), "b": ("b", 2), "c": ("c", 9)}, 4)
     assert "".join(done) == "abc" + "bca" + "ca" + "ac"
     assert {name: [math.isnan(x) for x in own] for name, own in seconds.items()} == {
-        "a": [False] * 3,
-        "b": [False, True, True],
-        "c": [False] * 3,
+        "a": [False] * 4,
+        "b": [False, False, True, True],
+        "c": [False] * 4,
     }
 
 
@@ -126,7 +126,7 @@ def test_steps_of_decoding_continue_the_prefix(script: ModuleType, words: Dictio
     model.make_generation_fast_(need_attn=False)
     source, target = torch.randint(4, len(words), (2, 2, 40))
     whole, _ = model(source, None, target)
-    run, filled = script.translation(model, source, target, torch.float64)
+    run, filled = script.translation(model, source, target, half=False)
     outputs: list[torch.Tensor] = []
     model.decoder.register_forward_hook(lambda module, given, output: outputs.append(output[0]))
     run(filled)
@@ -138,7 +138,7 @@ def test_steps_of_decoding_continue_the_prefix(script: ModuleType, words: Dictio
 def test_training_lowers_the_loss(script: ModuleType, words: Dictionary) -> None:
     model = script.build(["--arch", "transformer", *SIZES.split()], words)
     source, target = torch.randint(4, len(words), (2, 2, 16))
-    run, _ = script.training(model, source, target, torch.float32)
+    run, _ = script.training(model, source, target, half=False)
 
     @torch.no_grad()
     def likelihood() -> torch.Tensor:
