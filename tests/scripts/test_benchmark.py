@@ -2,6 +2,7 @@
 
 import csv
 import importlib.util
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -11,19 +12,19 @@ import pytest
 import torch
 from fairseq.data import Dictionary
 
-from tests.fairseq_commands import ROOT, environment
+from linformer_fairseq.cli.errors import UserError
+from tests.fairseq_commands import ALL_PLACES, ROOT, SHORT, environment
 
 SCRIPT = ROOT / "scripts" / "benchmark.py"
+SIZES = (
+    "--encoder-layers 1 --encoder-embed-dim 16 --encoder-ffn-embed-dim 16 --encoder-attention-heads 2 "
+    "--decoder-layers 2 --decoder-attention-heads 2 --share-all-embeddings"
+)
 TINY = [
     *("--lengths", "16", "40", "--tokens", "80", "--k", "4", "8", "--vocabulary", "20", "--threads", "1"),
-    "--flags",
-    "--encoder-layers 1 --encoder-embed-dim 16 --encoder-ffn-embed-dim 16 --encoder-attention-heads 2 "
-    "--decoder-layers 2 --decoder-attention-heads 2 --share-all-embeddings",
+    *("--repeats", "3", "--flags", SIZES),
 ]
-MODELS = [
-    "transformer",
-    *(f"{kind}_transformer, k = {k}, all attention" for kind in ("linformer", "two_level") for k in (4, 8)),
-]
+MODELS = ["transformer", *(f"{kind}_transformer, k = {k}" for kind in ("linformer", "two_level") for k in (4, 8))]
 PARTS = ["encoder", "translation", "training"]
 
 
@@ -38,32 +39,33 @@ def script() -> ModuleType:
 
 
 @pytest.fixture(scope="module")
+def words() -> Dictionary:
+    words = Dictionary()
+    for word in range(20):
+        words.add_symbol(f"w{word}")
+    return words
+
+
+@pytest.fixture(scope="module")
 def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Returns what the script wrote."""
     out = tmp_path_factory.mktemp("benchmark") / "a folder"
-    command = [sys.executable, SCRIPT, "--out", out, "--repeats", "3", *TINY]
-    subprocess.run(command, cwd=out.parent, env=environment(), check=True)
+    subprocess.run([sys.executable, SCRIPT, "--out", out, *TINY], cwd=out.parent, env=environment(), check=True)
     return out
 
 
-def refusal(script: ModuleType, capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    with pytest.raises(SystemExit) as error:
-        script.main(["--out", "/nowhere", *TINY, *arguments])
-    assert error.value.code == 2
-    return capsys.readouterr().err
+def row(script: ModuleType, *times: float) -> tuple[object, ...]:
+    return script.Row("training", "a model", 8, 1, *times)
 
 
 def test_table_has_the_figures_of_the_csv(script: ModuleType, out: Path) -> None:
     assert {path.name for path in out.iterdir()} == {"benchmark.csv", "benchmark.md", "benchmark.png"}
     with open(out / "benchmark.csv", newline="") as file:
-        rows = list(csv.DictReader(file))
-    keys = [(row["part"], row["length"], row["sentences"], row["model"]) for row in rows]
+        found = list(csv.DictReader(file))
+    keys = [(own["part"], own["length"], own["sentences"], own["model"]) for own in found]
     assert keys == [(part, *size, name) for part in PARTS for size in (("16", "5"), ("40", "2")) for name in MODELS]
-    spreads = [
-        script.Spread(*(float(row[name]) for name in ("seconds", "lower_quartile", "upper_quartile"))) for row in rows
-    ]
-    assert all(0 < own.lower <= own.median <= own.upper for own in spreads)
-    assert all(row["repeats"] == "3" and not row["note"] for row in rows)
+    rows = [row(script, *(float(own[name]) for name in ("median", "lower", "upper"))) for own in found]
+    assert all(0 < own.lower <= own.median <= own.upper for own in rows)
 
     text = (out / "benchmark.md").read_text()
     tables = [line.strip("| ").split("|") for line in text.splitlines() if line.startswith("|") and "×" in line]
@@ -71,143 +73,120 @@ def test_table_has_the_figures_of_the_csv(script: ModuleType, out: Path) -> None
     assert header == ["tokens × sentences", *MODELS]
     expected = []
     for start in range(0, len(rows), len(MODELS)):
-        baseline, *others = spreads[start : start + len(MODELS)]
-        cells = [f"{script.shown(own)}, {script.verdict(own, baseline)}" for own in others]
-        expected.append([f"{rows[start]['length']} × {rows[start]['sentences']}", script.shown(baseline), *cells])
+        baseline, *others = rows[start : start + len(MODELS)]
+        cells = [f"{own}, {own.verdict(baseline)}" for own in others]
+        expected.append([f"{found[start]['length']} × {found[start]['sentences']}", str(baseline), *cells])
     assert [line for line in lines if line != header] == expected
     assert all(f"- {fact}: " in text for fact in ("Machine", "Commit", "Command"))
 
 
 def test_verdict_needs_quartiles_that_do_not_overlap(script: ModuleType) -> None:
-    baseline = script.Spread(2.0, 1.5, 2.5)
-    assert script.verdict(script.Spread(1.2, 1.0, 1.4), baseline) == "faster"
-    assert script.verdict(script.Spread(1.2, 1.0, 1.5), baseline) == "–"
-    assert script.verdict(script.Spread(2.7, 2.5, 2.9), baseline) == "–"
-    assert script.verdict(script.Spread(2.7, 2.6, 2.9), baseline) == "slower"
-    assert script.verdict(None, baseline) == "–"
-    assert script.verdict(baseline, None) == "–"
-    assert script.spread([3.0, 1.0, 2.0, 5.0, 4.0]) == (3.0, 2.0, 4.0)
-    assert script.shown(script.Spread(0.1234, 0.12, 123.4)) == "0.123 (0.120–123)"
+    baseline, nothing = row(script, 2.0, 1.5, 2.5), row(script, *[math.nan] * 3)
+    assert row(script, 1.2, 1.0, 1.4).verdict(baseline) == "faster"
+    assert row(script, 1.2, 1.0, 1.5).verdict(baseline) == "–"
+    assert row(script, 2.7, 2.5, 2.9).verdict(baseline) == "–"
+    assert row(script, 2.7, 2.6, 2.9).verdict(baseline) == "slower"
+    assert nothing.verdict(baseline) == baseline.verdict(nothing) == "–"
+    assert str(nothing) == "out of memory"
+    assert str(row(script, 0.1234, 0.12, 1.234)) == "0.123 (0.120–1.23)"
 
 
-def test_contenders_take_turns_and_drop_out_where_memory_ends(script: ModuleType) -> None:
-    ready: list[str] = []
+def test_contenders_take_turns_and_memory_may_end(script: ModuleType) -> None:
     done: list[str] = []
 
-    def contender(name: str, fits: int) -> object:
-        def make_ready() -> object:
-            ready.append(name)
-            return run
-
-        def run() -> None:
+    def make(name: str, fits: int) -> object:
+        def run(state: dict[str, int]) -> None:
+            assert state == {"first": 1}
+            state["second"] = 2
             if done.count(name) == fits:
                 raise torch.cuda.OutOfMemoryError("CUDA out of memory")
             done.append(name)
 
-        return make_ready
+        return run, {"first": 1}
 
-    makers = {name: lambda name=name, fits=fits: contender(name, fits) for name, fits in (("a", 9), ("b", 2), ("c", 9))}
-    seconds = script.in_turn(makers, 3, "cpu")
+    seconds = script.in_turn(make, {"a": ("a", 9), "b": ("b", 2), "c": ("c", 9)}, 4)
     assert "".join(done) == "abc" + "bca" + "ca" + "ac"
-    assert "".join(ready) == "abc" + "bca" + "cab" + "ac"
-    assert {name: len(own) for name, own in seconds.items()} == {"a": 3, "b": 0, "c": 3}
-    row = script.Row("training", "b", 8, 1, None)
-    assert script.shown(row.time) == "out of memory"
+    assert {name: [math.isnan(x) for x in own] for name, own in seconds.items()} == {
+        "a": [False] * 4,
+        "b": [False, False, True, True],
+        "c": [False] * 4,
+    }
 
 
 @pytest.mark.parametrize("arch", ["transformer", "linformer_transformer", "two_level_transformer"])
 @torch.no_grad()
-def test_steps_of_decoding_continue_the_prefix(script: ModuleType, arch: str) -> None:
+def test_steps_of_decoding_continue_the_prefix(script: ModuleType, words: Dictionary, arch: str) -> None:
     """The state filled at once is that of a search, and a step computes one position."""
-    # short windows and blocks, so that two levels have some
-    two_levels = "--linformer-exact-below 0" if arch == "two_level_transformer" else ""
-    args = script.parse(["--out", "unused", *TINY, "--arch", arch, "--k", "8"])
-    args.flags += two_levels.split()
-    [settings] = script.fairseq_settings(args).values()
-    words = dictionary()
-    model, task = script.build(settings, words, seed=1)
-    model.double()
+    flags = ["--arch", arch, *SIZES.split(), "--max-source-positions", "40", "--max-target-positions", "40"]
+    if arch != "transformer":
+        flags += [*ALL_PLACES, "--linformer-k", "8"]
+    if arch == "two_level_transformer":  # short windows and blocks, so that there are two levels
+        flags += ["--linformer-exact-below", str(SHORT["exact_below"])]
+    model = script.build(flags, words).double()
     model.make_generation_fast_(need_attn=False)
-    source, target = script.random_tokens(4, 40, words, seed=1).split(2)
-    case = script.Case(model, task, source, target, torch.float64)
-    whole, _ = model(source, case.lengths, target)
+    source, target = torch.randint(4, len(words), (2, 2, 40))
+    whole, _ = model(source, None, target)
+    run, filled = script.translation(model, source, target, half=False)
     outputs: list[torch.Tensor] = []
-    hook = model.decoder.register_forward_hook(lambda module, given, output: outputs.append(output[0]))
-    contender = script.translation(case)
-    del outputs[:]  # of the prefix
-    for run in range(2):
-        contender()()
-        assert [tuple(x.shape) for x in outputs] == [(2, 1, len(words))] * script.STEPS * (run + 1)
-    hook.remove()
-    steps = torch.cat(outputs, dim=1)
-    last = whole[:, -script.STEPS :]
+    model.decoder.register_forward_hook(lambda module, given, output: outputs.append(output[0]))
+    run(filled)
+    assert [tuple(x.shape) for x in outputs] == [(2, 1, len(words))] * script.STEPS
     near = 1e-5 if arch == "transformer" else 1e-9  # fairseq's softmax is in float32, whatever its input
-    torch.testing.assert_close(steps, torch.cat([last, last], dim=1), rtol=near, atol=near)
+    torch.testing.assert_close(torch.cat(outputs, dim=1), whole[:, -script.STEPS :], rtol=near, atol=near)
 
 
-def test_training_lowers_the_loss(script: ModuleType) -> None:
-    [settings] = script.fairseq_settings(script.parse(["--out", "unused", *TINY, "--arch", "transformer"])).values()
-    words = dictionary()
-    model, task = script.build(settings, words, seed=1)
-    source, target = script.random_tokens(4, 16, words, seed=1).split(2)
-    run = script.training(script.Case(model, task, source, target, torch.float32))()
+def test_training_lowers_the_loss(script: ModuleType, words: Dictionary) -> None:
+    model = script.build(["--arch", "transformer", *SIZES.split()], words)
+    source, target = torch.randint(4, len(words), (2, 2, 16))
+    run, _ = script.training(model, source, target, half=False)
 
     @torch.no_grad()
     def likelihood() -> torch.Tensor:
         model.eval()
-        logits, _ = model(source, torch.full((2,), 16), target.roll(1, dims=1))
+        logits, _ = model(source, None, target.roll(1, dims=1))
         model.train()
         return logits.log_softmax(-1).gather(2, target[..., None]).sum()
 
     first = likelihood()
     for _ in range(20):
-        run()
+        run({})
     assert likelihood() > first
     assert all(x.grad is None for x in model.parameters())
-
-
-def test_same_seed_gives_the_same_tokens(script: ModuleType) -> None:
-    words = dictionary()
-    one, same, other = (script.random_tokens(3, 12, words, seed) for seed in (1, 1, 2))
-    assert torch.equal(one, same)
-    assert not torch.equal(one, other)
-    assert one[:, :-1].ge(words.nspecial).all()
-    assert one[:, -1].eq(words.eos()).all()
 
 
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--k", "0"], "argument --k: must be a whole number of at least 1, not 0"),
-        (["--k", "64"], "linformer_transformer cannot be built: --linformer-k 64 is larger than --max-source-pos"),
-        (["--arch", "no_such"], "--arch no_such: neither fairseq nor this package has such a Transformer for transl"),
-        (["--arch", "lstm"], "--arch lstm: neither fairseq nor this package has such a Transformer for translation"),
-        (["--lengths", "100"], "--lengths 100 is longer than a batch: choose --tokens 100 or more"),
-        (["--lengths", "8"], "--lengths 8 is too short"),
-        (["--repeats", "2"], "--repeats 2 is too few for quartiles: choose 3 or more"),
+        (["--k", "0"], "argument --k: '0' is not a whole number from 1 on"),
+        (["--k", "64"], "--linformer-k 64 is larger than --max-source-pos"),
+        (["--arch", "no_such"], "argument --arch: invalid choice: 'no_such'"),
+        (["--arch", "lstm"], "argument --arch: invalid choice: 'lstm'"),
+        (["--lengths", "100"], "--lengths 100 is longer than a batch: choose --tokens 100 or more."),
+        (["--lengths", "8"], "argument --lengths: '8' is not a whole number above 8"),
+        (["--repeats", "2"], "argument --repeats: '2' is not 3 or more"),
         (["--flags", "--no-such-flag 3"], "unrecognized arguments: --no-such-flag 3"),
-        (["--flags", "--encoder-attention-heads 3"], "transformer cannot be built: embed_dim must be divisible by"),
-        (["--dtype", "float16"], "--dtype float16 is for --device cuda --parts encoder translation"),
+        (["--flags", "--encoder-attention-heads 3"], "embed_dim must be divisible by"),
+        (["--dtype", "float16"], "--dtype float16 would need a scaled loss in training"),
+        pytest.param(
+            ["--device", "cuda"],
+            "--device cuda needs a GPU that torch sees",
+            marks=pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU"),
+        ),
     ],
 )
 def test_bad_input_is_refused_in_one_sentence(
-    script: ModuleType, capsys: pytest.CaptureFixture[str], tmp_path: Path, arguments: list[str], sentence: str
+    script: ModuleType, tmp_path: Path, arguments: list[str], sentence: str
 ) -> None:
-    said = refusal(script, capsys, *arguments, "--out", str(tmp_path))
-    assert said.startswith("error: ")
-    assert said.count("\n") == 1
-    assert sentence in said
+    with pytest.raises(UserError) as error:
+        script.main([*TINY, *arguments, "--out", str(tmp_path)])
+    assert sentence in str(error.value)
+    assert "\n" not in str(error.value)
     assert not list(tmp_path.iterdir())
 
 
-def test_a_file_is_no_folder(script: ModuleType, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    file = tmp_path / "file"
-    file.touch()
-    assert f"--out {file}: " in refusal(script, capsys, "--out", str(file))
-
-
-def dictionary() -> Dictionary:
-    words = Dictionary()
-    for word in range(20):
-        words.add_symbol(f"w{word}")
-    return words
+def test_a_refusal_has_status_2(tmp_path: Path) -> None:
+    command = [sys.executable, SCRIPT, "--out", tmp_path, *TINY, "--k", "0"]
+    said = subprocess.run(command, env=environment(), capture_output=True, text=True)
+    assert said.returncode == 2
+    assert said.stderr.startswith("error: argument --k")
+    assert said.stderr.count("\n") == 1
