@@ -12,13 +12,14 @@ size=(
   --decoder-layers 2 --decoder-embed-dim 128 --decoder-ffn-embed-dim 256 --decoder-attention-heads 4
 )
 
-# 1. made captions, 30,000 pairs of English and German
-[ -f "$out/text/train.en" ] ||
+# 1. made captions: 30,000 pairs of English and German sentences
 python "$root/examples/quickstart/make_text.py" "$out/text"
 
-# 2. sentences: what attention to k slots costs
-export ARCHS='transformer linformer_transformer two_level_transformer' K=${K:-8} BPE_MERGES=2000 UPDATE_FREQ=1 AVERAGE=1
-"$root/examples/wmt14_en_de/compare.sh" "$out" "$out/text" "${size[@]}" --dropout 0 --num-workers 0 --max-tokens 4096
+# 2. sentences: what it costs to attend to k slots
+export ARCHS='transformer linformer_transformer two_level_transformer' K=${K:-16} BPE_MERGES=800 UPDATE_FREQ=1 AVERAGE=3
+"$root/examples/wmt14_en_de/compare.sh" "$out" "$out/text" "${size[@]}" --dropout 0 --lr 5e-3 --warmup-updates 200 \
+  --max-tokens 512 --max-update 1200 --validate-interval-updates 150 --save-interval-updates 150 \
+  --max-source-positions 64 --max-target-positions 64 --num-workers 0
 
 # 3. long texts: what it saves
-python "$root/scripts/benchmark.py" --out "$out" --flags "${size[*]}" --k 64 --lengths 256 512 1024 2048 4096
+python "$root/scripts/benchmark.py" --out "$out" --flags "${size[*]}" --vocabulary 1000 --repeats 3

@@ -111,6 +111,11 @@ def read_study(path: Path, text: Path | None, out: Path | None) -> Study:
             refuse(f"arm {name} of {path} needs either arch, to be trained, or convert.")
         if arm.source and arm.source not in arms:
             refuse(f"arm {name} of {path} is made from {arm.source}, which is no arm of it.")
+        seeds, others = (set(own.seeds or keys.get("seeds", (1,))) for own in (arm, arms.get(arm.source, arm)))
+        if not seeds <= others:
+            refuse(
+                f"arm {name} of {path} has seeds that {arm.source} lacks, from which it is made: give both the same."
+            )
         if re.search(r"--linformer-k[ =]0+\b", arm.flags):
             refuse(f"arm {name} of {path} has k = 0: project onto 1 or more, or leave the flag out for full attention.")
     if keys.get("baseline") and keys["baseline"] not in arms:
@@ -214,14 +219,15 @@ def task_check() -> Task:
 def convert(name: str) -> bool | TaskFailed:
     """Converts the model of another arm."""
     arm, seed = RUNS[name][1:]
-    converted = folder(name) / "checkpoint_best.pt"
+    converted, record = folder(name) / "checkpoint_best.pt", folder(name) / "command"
+    words = ["python", "-m", "linformer_fairseq.convert", model_of(f"{arm.convert}/seed-{seed}"), converted]
+    command = shlex.join([*map(str, words), *shlex.split(arm.flags), "--texts", "0"]) + "\n"
     if converted.exists():
-        return True
-    words = [sys.executable, "-m", "linformer_fairseq.convert", model_of(f"{arm.convert}/seed-{seed}"), converted]
-    words += [*shlex.split(arm.flags), "--texts", "0"]
+        same = record.read_text(encoding="utf-8") == command
+        return same or TaskFailed(f"{converted} was made with other flags, see {record}: name another arm.")
     folder(name).mkdir(parents=True, exist_ok=True)
-    (folder(name) / "command").write_text(shlex.join(map(str, words)) + "\n", encoding="utf-8")
-    return run(folder(name) / "study.log", *words)
+    record.write_text(command, encoding="utf-8")
+    return run(folder(name) / "study.log", *shlex.split(command))
 
 
 def task_train() -> Iterator[Task]:
@@ -251,4 +257,5 @@ def task_report() -> Task:
     names += ["--baseline", STUDY.baseline] if STUDY.baseline else []
     names += ["--metrics", *STUDY.metrics] if STUDY.metrics else []
     command = (sys.executable, Path(__file__).with_name("report.py"), STUDY.out, *names)
-    return {"actions": [(run, (STUDY.out / "report.log", *command))], "task_dep": ["evaluate"], "verbosity": 2}
+    actions = [(run, (STUDY.out / "report.log", *command)), f"echo {shlex.quote(str(STUDY.out / 'report.md'))}"]
+    return {"actions": actions, "task_dep": ["evaluate"], "verbosity": 2}

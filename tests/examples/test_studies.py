@@ -56,6 +56,10 @@ def test_what_is_done_stays_done(study: Path) -> None:
         (("text: made text\n", ""), "lacks text: add it"),
         (("baseline: transformer", "baseline: rnn"), "the baseline rnn is no arm of"),
         (("from: transformer", "from: rnn"), "arm tuned of * is made from rnn, which is no arm of it"),
+        (
+            ("exact-below 0, seeds: [1]", "exact-below 0, seeds: [3]"),
+            "arm converted of * has seeds that transformer lacks",
+        ),
         (("{arch: transformer}", "{}"), "needs either arch, to be trained, or convert"),
         (("arms:", "arms: ["), "cannot be read"),
     ],
