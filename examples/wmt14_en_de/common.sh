@@ -25,6 +25,8 @@ done
 
 set_device() { # DEVICE, or what this machine has, as the array `device`
   read -ra device <<<"${DEVICE:-$(python -c 'import torch; print("--fp16" if torch.cuda.is_available() else "--cpu")')}"
+  [[ " ${device[*]} " != *" --bf16 "* ]] ||
+    fail "fairseq's commands look for a TPU with --bf16: use --fp16 or --amp, or fairseq-hydra-train with common.bf16=true."
 }
 
 lock() { # FOLDER WORK: held until this script and all that it has started have ended

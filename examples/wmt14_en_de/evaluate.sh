@@ -4,7 +4,7 @@
 # usage: evaluate.sh BIN RUN REFERENCE [FLAGS OF fairseq-generate]
 #   evaluate.sh data/wmt14/bin data/wmt14/runs/linformer-k64 data/wmt14/reference.de
 # variables: AVERAGE=5 (checkpoints; 0: checkpoint_best.pt as it is), DEVICE (common.sh), SRC, TGT
-set -euo pipefail
+set -Eeuo pipefail
 # shellcheck source-path=SCRIPTDIR source=common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 [ $# -ge 3 ] || fail "usage: evaluate.sh BIN RUN REFERENCE [FLAGS OF fairseq-generate]"
@@ -15,6 +15,7 @@ bin=$(realpath "$1") run=$(realpath "$2") reference=$(realpath "$3") average=${A
 shift 3
 set_device
 lock "$run" "training or evaluating"
+trap 'stopped evaluating "$run"' ERR
 
 model=$run/checkpoint_best.pt
 [ "$average" = 0 ] || model=$run/average.pt
@@ -37,7 +38,7 @@ if [ -f "$run/scores.json" ]; then
 fi
 
 if [ "$average" != 0 ]; then
-  python -m linformer_fairseq.average --folder "$run" --last "$average" --output "$model"
+  python -m linformer_fairseq.average --folder "$run" --last "$average" --output "$model" || exit
 fi
 
 fairseq-validate "$bin" --user-dir "$plugin" --task translation --source-lang "$src" --target-lang "$tgt" \

@@ -6,7 +6,7 @@
 #   train.sh data/wmt14/bin data/wmt14/runs/linformer-k64 linformer_transformer_wmt_en_de --linformer-k 64
 # variables: DEVICE (common.sh), UPDATE_FREQ=8 (batches of a GPU in an update: 8 on one GPU are 1 on eight), SRC, TGT,
 # DRY_RUN=1 (prints the command)
-set -euo pipefail
+set -Eeuo pipefail
 # shellcheck source-path=SCRIPTDIR source=common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 [ $# -ge 3 ] || fail "usage: train.sh BIN RUN ARCH [FLAGS OF fairseq-train]"
@@ -15,8 +15,6 @@ source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 bin=$(realpath "$1") run=$(realpath -m "$2") arch=$3
 shift 3
 set_device
-[[ " ${device[*]} " != *" --bf16 "* ]] ||
-  fail "fairseq's commands look for a TPU with --bf16: use --fp16 or --amp, or fairseq-hydra-train with common.bf16=true."
 
 command=(
   fairseq-train "$bin" --user-dir "$plugin" --task translation --source-lang "$src" --target-lang "$tgt" \
@@ -32,6 +30,8 @@ if [ -n "${DRY_RUN:-}" ]; then
   printed "${command[@]}"
   exit
 fi
+
+trap 'stopped training "$run"' ERR
 
 option() { # FLAG: its value among the command's words
   local i
@@ -63,8 +63,9 @@ else
     [ -z "$newest" ] || cp "$newest" "$last"
   fi
   {
-    git -C "$root" describe --always --dirty 2>/dev/null || pip list 2>/dev/null | grep -i '^linformer.fairseq'
-    nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null || lscpu | sed -n 's/^Model name: *//p'
+    git -C "$root" describe --always --dirty 2>/dev/null || pip list 2>/dev/null | grep '^linformer' || echo unknown
+    { nvidia-smi --query-gpu=name --format=csv,noheader | uniq -c; } 2>/dev/null ||
+      echo "$(nproc) cores, $(lscpu | sed -n 's/^Model name: *//p')"
   } >"$run/about"
 fi
 
