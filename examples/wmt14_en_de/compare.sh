@@ -23,31 +23,34 @@ done
 set_device
 export DEVICE="${device[*]}" # found once
 
-"$here/prepare.sh" "$out" "${text[@]}"
+{ # read as a whole, so that this file may change while models are trained
+  "$here/prepare.sh" "$out" "${text[@]}"
 
-model() { # NAME ARCH [FLAGS OF fairseq-train]
-  "$here/train.sh" "$out/bin" "$out/runs/$1" "${@:2}"
-  "$here/evaluate.sh" "$out/bin" "$out/runs/$1" "$out/reference.$tgt"
+  model() { # NAME ARCH [FLAGS OF fairseq-train]
+    "$here/train.sh" "$out/bin" "$out/runs/$1" "${@:2}"
+    "$here/evaluate.sh" "$out/bin" "$out/runs/$1" "$out/reference.$tgt"
+  }
+  runs=()
+  for arch in "${archs[@]}"; do
+    case $arch in
+      # two-level attention is full attention up to 768 tokens unless told otherwise; here k is studied on sentences
+      two_level_*) exact=(--linformer-exact-below 0) ;;
+      *) exact=() ;;
+    esac
+    case $arch in
+      two_level_* | linformer_*)
+        for k in "${ks[@]}"; do
+          model "$arch-k$k" "$arch" --linformer-k "$k" "${exact[@]}" "$@"
+          runs+=("$arch-k$k")
+        done
+        ;;
+      *)
+        model "$arch" "$arch" "$@"
+        runs+=("$arch")
+        ;;
+    esac
+  done
+
+  python "$root/examples/studies/report.py" "$out" --arms "${runs[@]}"
+  exit
 }
-runs=()
-for arch in "${archs[@]}"; do
-  case $arch in
-    # two-level attention is full attention up to 768 tokens unless told otherwise; here k is studied on sentences
-    two_level_*) exact=(--linformer-exact-below 0) ;;
-    *) exact=() ;;
-  esac
-  case $arch in
-    two_level_* | linformer_*)
-      for k in "${ks[@]}"; do
-        model "$arch-k$k" "$arch" --linformer-k "$k" "${exact[@]}" "$@"
-        runs+=("$arch-k$k")
-      done
-      ;;
-    *)
-      model "$arch" "$arch" "$@"
-      runs+=("$arch")
-      ;;
-  esac
-done
-
-python "$root/examples/studies/report.py" "$out" --arms "${runs[@]}"

@@ -85,6 +85,9 @@ if [ "$world" -gt 1 ] && [ "$rank" = 0 ] && [[ " ${command[*]} " != *" --batch-s
   touch "$log"
   check_words &
 fi
-"${command[@]}" 2>&1 | tee -a "$log" || stopped fairseq-train "$run" "$log ($(tail -n 1 "$log" | cut -c 1-200))"
-grep -q 'done training in' "$log" || [ "$rank" -gt 0 ] ||
-  fail "fairseq-train ended without having trained, see $log: look at the --distributed flags." 1
+{ # read as a whole, so that this file may change while it trains
+  "${command[@]}" 2>&1 | tee -a "$log" || stopped fairseq-train "$run" "$log ($(tail -n 1 "$log" | cut -c 1-200))"
+  grep -q 'done training in' "$log" || [ "$rank" -gt 0 ] ||
+    fail "fairseq-train ended without having trained, see $log: look at the --distributed flags." 1
+  exit
+}

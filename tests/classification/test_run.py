@@ -21,7 +21,7 @@ from tests.classification.made import examples, pretraining, write_set
 from tests.fairseq_commands import ROOT, environment
 from tests.masked_lm.made_text import write_books
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.exhaustive]
 ARMS = ("transformer", "linformer")
 PRETRAINED = {"transformer": "transformer-n32", "linformer": "linformer-n32-k8"}
 SIZES = "--epochs 4 --batch-size 6 --lr 0.02 --dropout 0 --threads 1"

@@ -22,7 +22,7 @@ from linformer_fairseq.documents.run import run
 from tests.fairseq_commands import ROOT
 from tests.variants import reads_checkpoints
 
-pytestmark = [pytest.mark.slow, reads_checkpoints]
+pytestmark = [pytest.mark.slow, pytest.mark.exhaustive, reads_checkpoints]
 SIZES = (
     "--bpe-merges 150 --layers 1 --dim 16 --heads 2 --ffn-dim 16 --max-tokens 256 --start-updates 3 --updates 3 "
     "--validate-updates 1 --average 1 --keep-checkpoints 2 --beam 2 --max-subwords 256 --lengths 128,256,512 --k 4 "

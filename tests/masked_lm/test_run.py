@@ -21,7 +21,7 @@ from tests.fairseq_commands import ROOT, environment
 from tests.masked_lm.made_text import write_books
 from tests.variants import reads_checkpoints
 
-pytestmark = [pytest.mark.slow, reads_checkpoints]
+pytestmark = [pytest.mark.slow, pytest.mark.exhaustive, reads_checkpoints]
 SIZES = (
     "--vocabulary 60 --layers 1 --dim 16 --heads 2 --ffn-dim 16 --max-tokens 256 --updates 10 --validate-updates 5 "
     "--lr 0.01 --warmup-updates 2 -k 8 --cost-repeats 1 --threads 1 --lengths 32 --seeds 1 --sharings headwise "
