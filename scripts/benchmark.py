@@ -159,6 +159,7 @@ def report(rows: list[Row], args: argparse.Namespace, argv: Sequence[str]) -> st
         first, *others = rows[start : start + len(args.models)]
         cells = [f"{first.length:,} × {first.sentences}", str(first), *(f"{x}, {x.verdict(first)}" for x in others)]
         tables[first.part].append(cells)
+    git = f"git -C {shlex.quote(str(Path(__file__).parent))} describe --always --dirty 2>/dev/null || echo unknown"
     return f"""# Time against sentence length
 
 Seconds for a batch of {args.tokens:,} source and {args.tokens:,} target tokens: median (quartiles) of {args.repeats}
@@ -166,7 +167,7 @@ runs, the models in turn. A model is *faster* or *slower* than `{rows[0].model}`
 overlap. k is that of encoder, cross- and decoder attention, unless `--flags` below says otherwise.
 
 - Machine: {describe_machine()}; {args.device}, {args.threads} threads, {args.dtype}
-- Commit: {subprocess.getoutput(f"git -C {shlex.quote(str(Path(__file__).parent))} describe --always --dirty")}
+- Commit: {subprocess.getoutput(git)}
 - Command: `{shlex.join(["scripts/benchmark.py", *argv])}`
 """ + "".join(f"\n## {PARTS[x].__doc__}\n\n{table(['tokens × sentences', *args.models], tables[x])}\n" for x in tables)
 
@@ -181,6 +182,8 @@ def plot(path: Path, rows: list[Row], args: argparse.Namespace) -> None:
         axes.set(title=part, xlabel="tokens of a sentence", ylabel="seconds", xscale="log", yscale="log")
         axes.set_xticks(args.lengths, labels=[f"{length:,}" for length in args.lengths])
         axes.set_xticks([], minor=True)
+        axes.yaxis.set_major_formatter("{x:g}")
+        axes.yaxis.set_minor_formatter("{x:g}")
     figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=len(args.parts))
     with replacing(path) as unfinished:
         figure.savefig(unfinished, dpi=150, format="png")

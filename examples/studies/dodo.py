@@ -13,6 +13,7 @@ import io
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -94,6 +95,9 @@ def fields_of(kind: type, found: Any, where: str) -> dict[str, Any]:
     for name, field in known.items():
         if field.default is field.default_factory is dataclasses.MISSING and not found.get(name):
             refuse(f"{where} lacks {name}: add it.")
+        kinds = {"seeds": list, "metrics": list, "env": dict, "arms": dict}
+        if not isinstance(found.get(name, kinds.get(name, str)()), (kinds.get(name, str), Path)):
+            refuse(f"{name} of {where} is {found[name]!r}, which has another form than in examples/studies/README.md.")
     return {known[key].name: tuple(value) if isinstance(value, list) else value for key, value in found.items()}
 
 
@@ -103,7 +107,8 @@ def read_study(path: Path, text: Path | None, out: Path | None) -> Study:
         found = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, yaml.YAMLError) as error:
         refuse(f"{path} cannot be read ({' '.join(str(error).split())}): name a YAML file by study=.")
-    found = {**found, **({"text": text} if text else {}), **({"out": out} if out else {})} if found else found
+    if isinstance(found, dict):
+        found |= ({"text": text} if text else {}) | ({"out": out} if out else {})
     keys = fields_of(Study, found, str(path))
     arms = {name: Arm(**fields_of(Arm, arm, f"arm {name} of {path}")) for name, arm in keys.pop("arms").items()}
     for name, arm in arms.items():
@@ -116,11 +121,14 @@ def read_study(path: Path, text: Path | None, out: Path | None) -> Study:
             refuse(
                 f"arm {name} of {path} has seeds that {arm.source} lacks, from which it is made: give both the same."
             )
-        if re.search(r"--linformer-k[ =]0+\b", arm.flags):
+        if re.search(r"--linformer-k[ =]+0+\b", f"{keys.get('training', '')} {arm.flags}"):
             refuse(f"arm {name} of {path} has k = 0: project onto 1 or more, or leave the flag out for full attention.")
     if keys.get("baseline") and keys["baseline"] not in arms:
         refuse(f"the baseline {keys['baseline']} is no arm of {path}.")
     paths = {name: path.parent / keys[name] for name in ("out", "text", "prepare", "train", "evaluate")}
+    for name in ("prepare", "train", "evaluate"):
+        if not paths[name].is_file():
+            refuse(f"{name} of {path} is {paths[name]}, which is no file: name a script.")
     keys["env"] = {name: str(value) for name, value in keys.get("env", {}).items()}
     return Study(**{**keys, **{name: Path(os.path.abspath(place)) for name, place in paths.items()}, "arms": arms})
 
@@ -144,8 +152,12 @@ class Reporter(ConsoleReporter):
         if not isinstance(fail, UnmetDependency):
             self.write(f"error: {task.name}: {' '.join(fail.get_msg().split())}\n")
 
+            self.failures.append(task)
+
     def complete_run(self) -> None:
         self.write("".join(f"{error}\n" for error in self.runtime_errors))
+        if self.failures:
+            self.write(f"python {Path(__file__).with_name('report.py')} {STUDY.out} reports what is there.\n")
 
 
 DOIT_CONFIG = {
@@ -220,13 +232,14 @@ def convert(name: str) -> bool | TaskFailed:
     """Converts the model of another arm."""
     arm, seed = RUNS[name][1:]
     converted, record = folder(name) / "checkpoint_best.pt", folder(name) / "command"
-    words = ["python", "-m", "linformer_fairseq.convert", model_of(f"{arm.convert}/seed-{seed}"), converted]
+    words = [sys.executable, "-m", "linformer_fairseq.convert", model_of(f"{arm.convert}/seed-{seed}"), converted]
     command = shlex.join([*map(str, words), *shlex.split(arm.flags), "--texts", "0"]) + "\n"
     if converted.exists():
         same = record.read_text(encoding="utf-8") == command
         return same or TaskFailed(f"{converted} was made with other flags, see {record}: name another arm.")
     folder(name).mkdir(parents=True, exist_ok=True)
     record.write_text(command, encoding="utf-8")
+    shutil.copyfile(folder(f"{arm.convert}/seed-{seed}") / "about", folder(name) / "about")
     return run(folder(name) / "study.log", *shlex.split(command))
 
 

@@ -8,6 +8,7 @@ reference is OUT/reference.LANG.
 """
 
 import argparse
+import contextlib
 import csv
 import json
 import os
@@ -81,7 +82,8 @@ class Run:
         kinds: dict[str, list[dict[str, Any]]] = {"train_inner": [], "train": [], "valid": []}
         lines = re.findall(r"\| (train_inner|train|valid) \| (\{.*\})$", _read(self.folder / "train.log"), re.M)
         for kind, line in lines:
-            kinds[kind].append(json.loads(line))
+            with contextlib.suppress(ValueError):  # two lines in one, as the disk was full
+                kinds[kind].append(json.loads(line))
         return kinds
 
     @cached_property
@@ -117,8 +119,10 @@ def _read(path: Path) -> str:
 def find_runs(out: Path, arms: Sequence[str]) -> dict[str, list[Run]]:
     """Returns the finished runs of every arm, of all arms unless some are named, in order of their seeds."""
     found: dict[str, list[Run]] = {arm: [] for arm in arms}
-    for path in sorted((out / "runs").glob("**/scores.json")):
+    for path in sorted([*out.glob("runs/*/scores.json"), *out.glob("runs/*/seed-*/scores.json")]):
         arm = path.relative_to(out / "runs").parts[0]
+        if not re.fullmatch(rf"{re.escape(arm)}|seed-\d+", path.parent.name):
+            continue
         if not arms or arm in arms:
             values = json.loads(path.read_text(encoding="utf-8"))
             scores = {name: float(value) for name, value in values.items() if isinstance(value, int | float)}
@@ -140,6 +144,10 @@ class Bootstrap:
             len(self.references), size=(SAMPLES, len(self.references)), replace=True
         )
         self.weights = numpy.stack([numpy.bincount(draw, minlength=len(self.references)) for draw in draws])
+
+    def has(self, runs: Sequence[Run]) -> bool:
+        """Returns whether all these runs have translated the test set."""
+        return all((run.folder / self.name).is_file() for run in runs)
 
     def scores(self, runs: Sequence[Run]) -> numpy.ndarray:
         """Returns BLEU of the test set and of its resamples, means over the runs, (1 + SAMPLES,)."""
@@ -190,7 +198,7 @@ def quality(found: dict[str, list[Run]], baseline: str, metrics: Sequence[str], 
     """Returns the table of scores, with the difference from the baseline where translations can be compared."""
     compared = {}
     if bootstrap:
-        scores = {arm: bootstrap.scores(runs) for arm, runs in found.items() if runs}
+        scores = {arm: bootstrap.scores(runs) for arm, runs in found.items() if runs and bootstrap.has(runs)}
         compared = {arm: Bootstrap.compare(scores[baseline], own) for arm, own in scores.items() if arm != baseline}
     rows = []
     for arm, runs in found.items():
@@ -239,11 +247,11 @@ def draw_curves(found: dict[str, list[Run]], path: Path) -> bool:
 
 
 def draw_comparison(found: dict[str, list[Run]], metrics: Sequence[str], path: Path) -> bool:
-    """Draws quality and speed against k, a line a kind of attention, dots for seeds, models without k as levels."""
+    """Draws quality and speed against k where there are several: a line a kind of attention, dots for seeds."""
     wanted = (*metrics[:2], "trained tokens/s", "sentences/s")
     names = [name for name in wanted if any(column(runs, name) for runs in found.values())]
     ks = sorted({run.k for runs in found.values() for run in runs if run.k})
-    if not ks or not names:
+    if len(ks) < 2 or not names:
         return False
     figure, grid = pyplot.subplots(1, len(names), figsize=(3.6 * len(names), 3.9), layout="constrained", squeeze=False)
     families = list(dict.fromkeys(run.family for runs in found.values() for run in runs))
@@ -334,8 +342,9 @@ def main(argv: Sequence[str]) -> None:
         *(name for name in known if name not in FIRST),
     ]
     reference = next(out.glob("reference.*"), None)
-    translated = reference and all((run.folder / f"test{reference.suffix}").is_file() for run in runs)
-    bootstrap = Bootstrap(reference) if reference and translated else None
+    bootstrap = Bootstrap(reference) if reference else None
+    if bootstrap and not bootstrap.has(found[baseline]):
+        bootstrap = None
     drawn = {
         "curves.png": draw_curves(found, out / "curves.png"),
         "comparison.png": draw_comparison(found, metrics, out / "comparison.png"),

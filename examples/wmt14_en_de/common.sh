@@ -18,19 +18,23 @@ if ! command -v fairseq-train >/dev/null; then
   "$root/scripts/setup.sh"
   PATH=$root/.venv/bin:$PATH
 fi
-for command in fairseq-train sacrebleu sacremoses subword-nmt flock; do
+for command in python fairseq-train sacrebleu sacremoses subword-nmt curl flock pkill; do
   command -v "$command" >/dev/null ||
-    fail "$command is missing: pip install 'linformer_fairseq[recipes]' brings all but flock (util-linux)."
+    fail "$command is missing: pip install '${root}[recipes]' brings the Python ones, your system the others."
 done
 
 set_device() { # DEVICE, or what this machine has, as the array `device`
-  read -ra device <<<"${DEVICE:-$(python -c 'import torch; print("--fp16" if torch.cuda.is_available() else "--cpu")')}"
+  local flags=${DEVICE:-}
+  [ -n "$flags" ] || flags=$(python -c 'import torch; print("--fp16" if torch.cuda.is_available() else "--cpu")') ||
+    fail "torch cannot be imported, see the lines above: run scripts/setup.sh, or mend the environment."
+  read -ra device <<<"$flags"
   [[ " ${device[*]} " != *" --bf16 "* ]] ||
     fail "fairseq's commands look for a TPU with --bf16: use --fp16 or --amp, or fairseq-hydra-train with common.bf16=true."
 }
 
 lock() { # FOLDER WORK: held until this script and all that it has started have ended
-  mkdir -p "$1"
+  [[ $1 != *[:,]* ]] || fail "$1 has a colon or a comma, which fairseq takes for the end of a path: name another folder."
+  mkdir -p "$1" 2>/dev/null && [ -w "$1" ] || fail "$1 cannot be written: name another folder."
   exec 9>"$1/.lock"
   flock --nonblock 9 ||
     fail "$1 is in use: another call is $2 there, or what a killed one started goes on; there is nothing to do but wait."
@@ -38,6 +42,7 @@ lock() { # FOLDER WORK: held until this script and all that it has started have 
 
 stopped() { # WORK FOLDER LOG: ends the script where a command has failed
   local why=
+  ((BASH_SUBSHELL == 0)) || exit 1 # the script itself will say so
   [ "$(df -Pk "$2" | awk 'NR == 2 { print $4 }')" -gt 2048 ] || why=" as the disk of $2 is full"
   fail "$1 failed$why, see ${3:-the lines above}: put that right and run the same command again; it goes on from there." 1
 }

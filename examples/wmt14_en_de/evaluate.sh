@@ -30,14 +30,18 @@ command=(
     --tokenizer moses --remove-bpe "${plain[@]}" "${device[@]}" "$@" --path "$model"
 )
 [ -f "$run/scores.json" ] || rm -f "$run/evaluated"
+updates=$(grep -os '"num_updates": "[0-9]*' "$run/train.log" | tail -n 1 | tr -dc 0-9) || true
 record "$run/evaluated" "$run was evaluated" "remove $run/scores.json to evaluate it with these." \
-  "# average of $average, $(cksum <"$reference")"$'\n'"${command[0]}" "${command[@]:1}"
+  "# updates: ${updates:-unknown}, averaged: $average, reference: $(cksum <"$reference")"$'\n'"${command[0]}" "${command[@]:1}"
 if [ -f "$run/scores.json" ]; then
   echo "$run: already evaluated"
   exit
 fi
 
 if [ "$average" != 0 ]; then
+  saved=$(find "$run" -maxdepth 1 -regex '.*/checkpoint\(_[0-9]+_\)?[0-9]+\.pt' | wc -l)
+  [ "$saved" -ge "$average" ] ||
+    fail "$run has $saved saved checkpoints, fewer than the $average to be averaged: set AVERAGE to $saved or less."
   python -m linformer_fairseq.average --folder "$run" --last "$average" --output "$model" || exit
 fi
 

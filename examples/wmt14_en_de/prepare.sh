@@ -11,7 +11,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 [ $# = 1 ] || [ $# = 2 ] || fail "usage: prepare.sh OUT [TEXT]"
 [ $# = 1 ] || [ -d "$2" ] || fail "$2 is missing: name a folder with {train,valid,test}.{$src,$tgt}, a sentence a line."
 out=$(realpath -m "$1") text=${2:+$(realpath "$2")} work=$out/prepared
-merges=${BPE_MERGES:-40000} workers=${WORKERS:-$(nproc)} official=https://www.statmt.org
+merges=${BPE_MERGES:-40000} workers=${WORKERS:-$(env -u OMP_NUM_THREADS nproc)} official=https://www.statmt.org
 server=${WMT_BASE_URL:-$official}
 lock "$out" preparing
 trap 'stopped "$doing" "$out"' ERR
@@ -46,14 +46,17 @@ new() { # FOLDER WORK: whether it is still to be made, as `to`, which is renamed
   doing=$2 to=$work/$1.part
   echo "prepare: $doing"
   rm -rf "$to"
-  mkdir "$to"
+  mkdir "$to" || stopped "$doing" "$out"
 }
 
 fetch() { # PATH SHA256: an archive of the server to OUT/orig; what the server itself does not publish is recorded
   local file=$out/orig/${1##*/} recorded wanted
   if [ ! -f "$file" ]; then
     curl --fail --location --retry 5 --continue-at - --output "$file.part" "$server/$1" || {
-      [ $? != 33 ] || rm "$file.part" # a server that always sends all
+      case $? in
+        23) stopped "writing $file.part" "$out" ;;
+        33 | 36) rm "$file.part" ;; # cannot be resumed
+      esac
       fail "$server/$1 cannot be fetched: run the same command again, or name a mirror (WMT_BASE_URL)."
     }
     if ! gzip --test "$file.part" 2>/dev/null; then
@@ -71,7 +74,8 @@ fetch() { # PATH SHA256: an archive of the server to OUT/orig; what the server i
     fail "$file is not the archive that it was or should be: remove it and run the same command again."
 }
 
-utf8=$(locale -a | grep -i -m 1 'utf-\?8$') || fail "There is no UTF-8 locale here (locale -a): install one, such as C.UTF-8."
+utf8=$(locale -a | awk 'tolower($0) ~ /utf-?8$/ && !found++')
+[ -n "$utf8" ] || fail "There is no UTF-8 locale here (locale -a): install one, such as C.UTF-8."
 same_lines() { # FILE: refused unless both languages have as many lines
   local here there
   here=$(wc -l <"$1.$src") there=$(wc -l <"$1.$tgt")
@@ -119,8 +123,9 @@ if new raw "collecting the text"; then
   else
     for file in "${files[@]}"; do
       name=${file##*/}
-      gzip -dcf "$file" 2>/dev/null | plain >"$to/${name%.gz}" ||
+      [[ $file != *.gz ]] || gzip --test "$file" 2>/dev/null ||
         fail "$file cannot be read, or is no whole gzip file: unpack or fetch it again."
+      gzip -dcf "$file" | plain >"$to/${name%.gz}"
       bad=$(LC_ALL=$utf8 grep -naxv -m 1 '.*' "$to/${name%.gz}" | cut -d : -f 1) || true
       [ -z "$bad" ] || fail "$file is not UTF-8 text: line $bad cannot be read."
     done
@@ -137,6 +142,7 @@ in_parts() { # FUNCTION ARGUMENT FROM TO: what the function makes of the lines o
   printf '%s\n' "$4".part.* | xargs -d '\n' -P "$workers" -I {} bash -c "$1 \"\$0\" <\"\$1\" >\"\$1.done\"" "$2" {}
   cat "$4".part.*.done >"$4"
   rm "$4".part.*
+  [ "$(wc -l <"$3")" = "$(wc -l <"$4")" ] || fail "$1 has lost lines of $3: run the same command again." 1
 }
 
 # 3. tokens as Moses makes them, without control characters
@@ -159,12 +165,15 @@ if new bpe "learning and applying $merges BPE merges"; then
   subword-nmt learn-bpe --symbols "$merges" --input "$to/both" --output "$to/codes"
   for name in {valid,test}.{"$src","$tgt"}; do in_parts subwords "$to/codes" "$work/tok/$name" "$to/$name"; done
   for lang in "$src" "$tgt"; do in_parts subwords "$to/codes" "$work/tok/train.$lang" "$to/all.$lang"; done
-  paste "$to/all.$src" "$to/all.$tgt" | awk -F '\t' -v src="$to/train.$src" -v tgt="$to/train.$tgt" '
+  paste "$to/all.$src" "$to/all.$tgt" | awk -F '\t' '
     { a = split($1, _, " "); b = split($2, _, " ") }
-    a && b && a <= 250 && b <= 250 && a <= 1.5 * b && b <= 1.5 * a { print $1 >src; print $2 >tgt; kept++; next }
-    END { print "prepare: left out " NR - kept " pairs that are empty, too long or too unequal"; exit !kept }' ||
-    fail "No training pair has 1 to 250 subwords a side, and at most 1.5 to 1: look at $work/tok."
-  rm "$to"/{both,all.*}
+    a && b && a <= 250 && b <= 250 && a <= 1.5 * b && b <= 1.5 * a' >"$to/kept"
+  [ -s "$to/kept" ] || fail "No training pair has 1 to 250 subwords a side, and at most 1.5 to 1: look at $work/tok."
+  cut -f 1 "$to/kept" >"$to/train.$src"
+  cut -f 2 "$to/kept" >"$to/train.$tgt"
+  left_out=$(($(wc -l <"$to/all.$src") - $(wc -l <"$to/kept")))
+  echo "prepare: left out $left_out pairs that are empty, too long or too unequal"
+  rm "$to"/{both,all.*,kept}
   mv "$to" "$work/bpe"
 fi
 

@@ -11,6 +11,10 @@
 set -euo pipefail
 # Slurm runs a copy of this script, so train.sh is found from where the job was submitted; processes on each machine:
 export TRAIN=$SLURM_SUBMIT_DIR/examples/wmt14_en_de/train.sh GPUS=${SLURM_GPUS_ON_NODE:-1}
+if [ ! -x "$TRAIN" ]; then
+  echo "error: $TRAIN is missing: submit the job from the project's folder." >&2
+  exit 2
+fi
 MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 # a port of its own, as two jobs may share a machine
 export MASTER_ADDR MASTER_PORT=${MASTER_PORT:-$((20000 + SLURM_JOB_ID % 20000))} SRUN_CPUS_PER_TASK=${SLURM_CPUS_PER_TASK:-1}

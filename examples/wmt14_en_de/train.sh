@@ -33,45 +33,61 @@ fi
 
 trap 'stopped training "$run"' ERR
 
-option() { # FLAG: its value among the command's words
-  local i
-  for i in "${!command[@]}"; do [ "${command[i]}" != "$1" ] || echo "${command[i + 1]}"; done | tail -n 1
+option() { # FLAG: the value that the command gives it last
+  local i value=
+  for i in "${!command[@]}"; do
+    case ${command[i]} in
+      "$1") value=${command[i + 1]} ;;
+      "$1="*) value=${command[i]#*=} ;;
+    esac
+  done
+  echo "$value"
 }
 
 rank=$(option --distributed-rank)
 rank=${rank:-${RANK:-0}}
 log=$run/train.log
+gpus() { # the names of those that are used
+  [[ " ${command[*]} " = *" --cpu "* ]] ||
+    nvidia-smi ${CUDA_VISIBLE_DEVICES:+--id="$CUDA_VISIBLE_DEVICES"} --query-gpu=name --format=csv,noheader 2>/dev/null || true
+}
 if [ "$rank" -gt 0 ]; then # the first machine alone keeps anything
+  ! grep -qs 'done training in' "$log" || exit 0
   mkdir -p "$run"
   log=$run/train-rank$rank.log
 else
   lock "$run" training
+  saved=$(find "$run" -maxdepth 1 -name 'checkpoint*.pt')
   # a training that has saved nothing yet may begin anew, with other flags too
-  compgen -G "$run/checkpoint*.pt" >/dev/null || grep -qs 'done training in' "$log" || rm -f "$run"/{command,train.log}
-  text=$(cat "$bin"/dict.*.txt "$bin"/*.idx | cksum)
+  [ -n "$saved" ] || grep -qs 'done training in' "$log" || rm -f "$run"/{command,about,train.log}
   record "$run/command" "$run was begun" "go on with those, or name another RUN." \
-    "# text $text"$'\n'"${command[0]}" "${command[@]:1}"
+    "# text $(cat "$bin"/dict.*.txt "$bin"/*.idx | cksum), GPUs: $(gpus | wc -l)"$'\n'"${command[0]}" "${command[@]:1}"
   if grep -qs 'done training in' "$log"; then
     echo "$run: already trained"
     exit
   fi
   rm -f "$run"/*.pt.tmp
+  whole() { python -m zipfile -l "$1" >/dev/null 2>&1; }
   last=$run/checkpoint_last.pt
-  if [ -f "$last" ] && ! python -m zipfile -l "$last" >/dev/null 2>&1; then # a kill while fairseq copied this one
-    newest=$(find "$run" -name 'checkpoint_*_*.pt' | sort -t _ -k 3 -V | tail -n 1)
+  if [ -f "$last" ] && ! whole "$last"; then # fairseq copies another one to it, and was killed meanwhile
     rm "$last"
-    [ -z "$newest" ] || cp "$newest" "$last"
+    while read -r _ newest; do
+      if whole "$newest"; then
+        cp "$newest" "$last"
+        break
+      fi
+    done < <(find "$run" -maxdepth 1 -name 'checkpoint*.pt' -printf '%T@ %p\n' | sort -gr)
   fi
-  {
+  [ -f "$run/about" ] || {
     git -C "$root" describe --always --dirty 2>/dev/null || pip list 2>/dev/null | grep '^linformer' || echo unknown
-    { nvidia-smi --query-gpu=name --format=csv,noheader | uniq -c; } 2>/dev/null ||
-      echo "$(nproc) cores, $(lscpu | sed -n 's/^Model name: *//p')"
+    if [ "$(gpus | wc -l)" -gt 0 ]; then gpus | uniq -c; else lscpu | sed -n 's/^Model name: *//p'; fi
   } >"$run/about"
+  [ ! -s "$log" ] || [ -z "$(tail -c 1 "$log")" ] || echo >>"$log" # a line that a kill cut short
 fi
 
 # Started wrongly, fairseq trains as many models as there are processes without a word: an update then has no more words
 # than one process holds.
-most=$(($(option --max-tokens) * $(option --update-freq)))
+most=$(($(option --max-tokens) * $(option --update-freq | tr , '\n' | sort -n | tail -n 1)))
 check_words() {
   local words
   words=$(tail -n 0 -F --pid=$$ "$log" 2>/dev/null | grep -m 1 train_inner | sed 's/.*"wpb": "\([0-9]*\).*/\1/') || true
