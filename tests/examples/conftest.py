@@ -25,7 +25,7 @@ arms:
   transformer: {{arch: transformer}}
   linformer-k4: {{arch: linformer_transformer, flags: --linformer-k 4}}
   tuned: {{arch: transformer, from: transformer, flags: --lr 1e-9, seeds: [1]}}
-  converted: {{convert: transformer, flags: --linformer-k 4 --linformer-exact-below 0, seeds: [1]}}
+  converted: {{convert: transformer, flags: --linformer-k 8 --linformer-exact-below 0, seeds: [1]}}
 """
 
 

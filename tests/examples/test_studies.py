@@ -25,7 +25,7 @@ def test_arms_and_seeds_end_in_a_report(study: Path) -> None:
     assert [(row["arm"], row["seed"], row["k"]) for row in rows] == [
         *(("transformer", "1", "0"), ("transformer", "2", "0")),
         *(("linformer-k4", "1", "4"), ("linformer-k4", "2", "4")),
-        *(("tuned", "1", "0"), ("converted", "1", "4")),
+        *(("tuned", "1", "0"), ("converted", "1", "8")),
     ]
     assert [row["updates"] for row in rows] == ["12"] * 5 + [""]
     assert rows[0]["perplexity"] != rows[1]["perplexity"]
