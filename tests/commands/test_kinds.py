@@ -1,6 +1,5 @@
 """Windows and other packages' attention go through the commands: converting, training and translating."""
 
-import re
 import shlex
 from pathlib import Path
 
@@ -9,7 +8,7 @@ import torch
 
 from linformer_fairseq.checkpoints import read_checkpoint
 from linformer_fairseq.models.loading import projection_weights
-from tests.fairseq_commands import run_module, train, translate, valid_losses, validation_loss
+from tests.fairseq_commands import run, run_module, train, translate, valid_losses, validation_loss
 from tests.peers import PEERS, need_peer
 from tests.variants import reads_checkpoints, variants
 
@@ -45,14 +44,16 @@ def test_a_transformer_is_converted_and_tuned(kind: str, trained_transformer: Pa
     assert bool(projection_weights(after["model"])) == (kind in ("nystromformer", "performer"))
     assert len(translate(data, out)) == 30
 
-    told = shlex.split(re.search(rf"--finetune-from-model {out} (.*)", said)[1])
+    told = shlex.split(said.splitlines()[-1])[1:]
+    start = told.index("--finetune-from-model")
+    told[start : start + 2] = []
     converted = validation_loss(data, out)
     for start_from in (
         ["--finetune-from-model", out],
         ["--restore-file", out, "--reset-optimizer", "--reset-dataloader", "--reset-meters", "--reset-lr-scheduler"],
     ):
         folder = tmp_path / start_from[0].strip("-")
-        losses = valid_losses(train(data, folder, *told, *start_from, "--max-epoch", 3).ok())
+        losses = valid_losses(run("train", *told, *start_from, "--max-epoch", 3, "--save-dir", folder).ok())
         assert losses[-1] < converted
         assert len(translate(data, folder / "checkpoint_best.pt")) == 30
 
