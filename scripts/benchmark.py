@@ -1,7 +1,7 @@
 #!/usr/bin/env python
 """Times whole fairseq models against the length of their sentences, at a constant number of tokens in a batch.
 
-Weights and tokens are random, as no time depends on what a model has learnt. The models take turns, so that what else
+Weights and tokens are random, as speed does not depend on what a model has learnt. The models take turns, so that what else
 the machine does affects all alike. In bfloat16, training computes under torch.autocast, as fairseq's --amp does.
 """
 

@@ -2,8 +2,7 @@
 
 usage: doit -f examples/studies/dodo.py -n JOBS -P thread study=STUDY.yaml [text=TEXT] [out=OUT]
 
-What is done stays done: the same command goes on where it was stopped, and a failing arm does not keep the others from
-being trained. Each run lies in OUT/runs/ARM/seed-N. The keys of a YAML are those of `Study` and `Arm`; its paths are
+What is done stays done: the same command resumes where it was stopped, and a failing arm does not stop the others. Each run lies in OUT/runs/ARM/seed-N. The keys of a YAML are those of `Study` and `Arm`; its paths are
 relative to its own folder, those of the command line to where it is given.
 """
 
@@ -97,7 +96,7 @@ def fields_of(kind: type, found: Any, where: str) -> dict[str, Any]:
             refuse(f"{where} lacks {name}: add it.")
         kinds = {"seeds": list, "metrics": list, "env": dict, "arms": dict}
         if not isinstance(found.get(name, kinds.get(name, str)()), (kinds.get(name, str), Path)):
-            refuse(f"{name} of {where} is {found[name]!r}, which has another form than in examples/studies/README.md.")
+            refuse(f"{name} of {where} is {found[name]!r}, which is not of the form that examples/studies/README.md gives.")
     return {known[key].name: tuple(value) if isinstance(value, list) else value for key, value in found.items()}
 
 
@@ -119,7 +118,7 @@ def read_study(path: Path, text: Path | None, out: Path | None) -> Study:
         seeds, others = (set(own.seeds or keys.get("seeds", (1,))) for own in (arm, arms.get(arm.source, arm)))
         if not seeds <= others:
             refuse(
-                f"arm {name} of {path} has seeds that {arm.source} lacks, from which it is made: give both the same."
+                f"arm {name} of {path} has seeds that its source {arm.source} lacks: give both the same."
             )
         if re.search(r"--linformer-k[ =]+0+\b", f"{keys.get('training', '')} {arm.flags}"):
             refuse(f"arm {name} of {path} has k = 0: project onto 1 or more, or leave the flag out for full attention.")
@@ -146,7 +145,7 @@ STUDY.out.mkdir(parents=True, exist_ok=True)
 
 
 class Reporter(ConsoleReporter):
-    """Says in one sentence what has failed, and nothing of what could not be done for that."""
+    """Reports each failure in one sentence, and says nothing of tasks that were skipped because of it."""
 
     def add_failure(self, task: Any, fail: BaseFail) -> None:
         if not isinstance(fail, UnmetDependency):

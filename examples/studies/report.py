@@ -288,7 +288,7 @@ def _save(figure: Any, path: Path) -> None:
 
 
 def commands(found: dict[str, list[Run]]) -> str:
-    """Returns how every run was trained: the command of an arm's first seed, and in what the others differ from it."""
+    """Returns how every run was trained: the command of an arm's first seed, and how the others differ from it."""
     parts = []
     for arm, runs in found.items():
         first = runs[0].command.splitlines() if runs else []
@@ -374,11 +374,11 @@ def notes(runs: Sequence[Run], found: dict[str, list[Run]], compared: bool) -> s
     """Returns what a reader has to know of the table of scores."""
     parts = ["Means and standard deviations over seeds; perplexity is that of the validation set."]
     if all(len(own) < 2 for own in found.values()):
-        parts = ["**One seed a model: another seed alone can change BLEU by as much as many of these differences.**"]
+        parts = ["**One seed a model: another seed alone can move BLEU by as much as many of these differences.**"]
     if compared:
         parts.append(
             "In brackets the 95 % interval of a paired bootstrap over test sentences, with p as sacreBLEU computes it; "
-            "it does not know how much seeds differ."
+            "it ignores variation between seeds."
         )
     signatures = sorted({signature for run in runs for signature in run.signatures})
     return " ".join([*parts, "Signatures:" * bool(signatures), *(f"`{signature}`" for signature in signatures)])

@@ -26,10 +26,10 @@ done
 set_device() { # DEVICE, or what this machine has, as the array `device`
   local flags=${DEVICE:-}
   [ -n "$flags" ] || flags=$(python -c 'import torch; print("--fp16" if torch.cuda.is_available() else "--cpu")') ||
-    fail "torch cannot be imported, see the lines above: run scripts/setup.sh, or mend the environment."
+    fail "torch cannot be imported, see the lines above: run scripts/setup.sh, or fix the environment."
   read -ra device <<<"$flags"
   [[ " ${device[*]} " != *" --bf16 "* ]] ||
-    fail "fairseq's commands look for a TPU with --bf16: use --fp16 or --amp, or fairseq-hydra-train with common.bf16=true."
+    fail "with --bf16 fairseq's commands look for a TPU: use --fp16 or --amp, or fairseq-hydra-train with common.bf16=true."
 }
 
 lock() { # FOLDER WORK: held until this script and all that it has started have ended
@@ -37,14 +37,14 @@ lock() { # FOLDER WORK: held until this script and all that it has started have 
   mkdir -p "$1" 2>/dev/null && [ -w "$1" ] || fail "$1 cannot be written: name another folder."
   exec 9>"$1/.lock"
   flock --nonblock 9 ||
-    fail "$1 is in use: another call is $2 there, or what a killed one started goes on; there is nothing to do but wait."
+    fail "$1 is in use: another call is $2 there, or processes of a killed call still run; wait until they end."
 }
 
 stopped() { # WORK FOLDER LOG: ends the script where a command has failed
   local why=
   ((BASH_SUBSHELL == 0)) || exit 1 # the script itself will say so
-  [ "$(df -Pk "$2" | awk 'NR == 2 { print $4 }')" -gt 2048 ] || why=" as the disk of $2 is full"
-  fail "$1 failed$why, see ${3:-the lines above}: put that right and run the same command again; it goes on from there." 1
+  [ "$(df -Pk "$2" | awk 'NR == 2 { print $4 }')" -gt 2048 ] || why=" because the disk of $2 is full"
+  fail "$1 failed$why, see ${3:-the lines above}: fix that and run the same command again; it resumes from there." 1
 }
 
 printed() { # COMMAND...: a flag and its values on each line, as one can type them
@@ -63,5 +63,5 @@ record() { # FILE WHAT ADVICE COMMAND...: keeps the command in FILE, or refuses 
   [ -f "$file" ] || cp "$file.now" "$file"
   changed=$(diff "$file" "$file.now" | sed -n 's/^\([<>] .*[^ \\]\)[ \\]*$/\1/p' | tr -s ' ' | paste -sd ' ') || true
   rm "$file.now"
-  [ -z "$changed" ] || fail "$what with other flags (<) than these (>): $changed; $advice"
+  [ -z "$changed" ] || fail "$what with different flags (<: then, >: now): $changed; $advice"
 }

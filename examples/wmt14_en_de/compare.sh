@@ -33,7 +33,7 @@ export DEVICE="${device[*]}" # found once
   runs=()
   for arch in "${archs[@]}"; do
     case $arch in
-      # two-level attention is full attention up to 768 tokens unless told otherwise; here k is studied on sentences
+      # two-level attention is full attention below 768 tokens unless told otherwise; here k is studied on sentences
       two_level_*) exact=(--linformer-exact-below 0) ;;
       *) exact=() ;;
     esac

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes fairseq's binary data, OUT/bin, and the plain reference, OUT/reference.de, of WMT14 English-German, or of TEXT, a
-# folder with {train,valid,test}.{en,de}, plain or .gz. The same command goes on where it was stopped.
+# folder with {train,valid,test}.{en,de}, plain or .gz. The same command resumes where it was stopped.
 # usage: prepare.sh OUT [TEXT]
 #   prepare.sh data/wmt14
 # variables: BPE_MERGES=40000, WORKERS (processes; all cores), SRC=en, TGT=de, WMT_BASE_URL (https://www.statmt.org, or a
@@ -61,7 +61,7 @@ fetch() { # PATH SHA256: an archive of the server to OUT/orig; what the server i
     }
     if ! gzip --test "$file.part" 2>/dev/null; then
       rm "$file.part"
-      fail "$server/$1 is a web page, cut short or damaged: run the same command again, or name a mirror (WMT_BASE_URL)."
+      fail "$server/$1 is not a whole archive (a web page, cut short or damaged): run the same command again, or name a mirror (WMT_BASE_URL)."
     fi
     rm -f "$file.sha256"
     mv "$file.part" "$file"
@@ -71,7 +71,7 @@ fetch() { # PATH SHA256: an archive of the server to OUT/orig; what the server i
   wanted=$(cat "$file.sha256")
   if [ "$server" = "$official" ] && [ "$2" != - ]; then wanted=$2; fi
   [ "$recorded" = "$wanted" ] ||
-    fail "$file is not the archive that it was or should be: remove it and run the same command again."
+    fail "$file does not match its published or recorded SHA-256: remove it and run the same command again."
 }
 
 utf8=$(locale -a | awk 'tolower($0) ~ /utf-?8$/ && !found++')
@@ -168,7 +168,7 @@ if new bpe "learning and applying $merges BPE merges"; then
   paste "$to/all.$src" "$to/all.$tgt" | awk -F '\t' '
     { a = split($1, _, " "); b = split($2, _, " ") }
     a && b && a <= 250 && b <= 250 && a <= 1.5 * b && b <= 1.5 * a' >"$to/kept"
-  [ -s "$to/kept" ] || fail "No training pair has 1 to 250 subwords a side, and at most 1.5 to 1: look at $work/tok."
+  [ -s "$to/kept" ] || fail "No training pair has 1 to 250 subwords a side and a length ratio of at most 1.5: look at $work/tok."
   cut -f 1 "$to/kept" >"$to/train.$src"
   cut -f 2 "$to/kept" >"$to/train.$tgt"
   left_out=$(($(wc -l <"$to/all.$src") - $(wc -l <"$to/kept")))

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Trains one model on all GPUs of this machine. The same command goes on where it was stopped, and does nothing once it is
+# Trains one model on all GPUs of this machine. The same command resumes where it was stopped, and does nothing once it is
 # done. The command is kept in RUN/command, the log in RUN/train.log.
 # usage: train.sh BIN RUN ARCH [FLAGS OF fairseq-train]
 #   train.sh data/wmt14/bin data/wmt14/runs/transformer transformer_wmt_en_de
@@ -85,14 +85,14 @@ else
   [ ! -s "$log" ] || [ -z "$(tail -c 1 "$log")" ] || echo >>"$log" # a line that a kill cut short
 fi
 
-# Started wrongly, fairseq trains as many models as there are processes without a word: an update then has no more words
-# than one process holds.
+# With wrong distributed flags fairseq silently trains one model per process: an update then has no more tokens than one
+# process holds.
 most=$(($(option --max-tokens) * $(option --update-freq | tr , '\n' | sort -n | tail -n 1)))
 check_words() {
   local words
   words=$(tail -n 0 -F --pid=$$ "$log" 2>/dev/null | grep -m 1 train_inner | sed 's/.*"wpb": "\([0-9]*\).*/\1/') || true
   [ "${words:-$((most + 1))}" -le "$most" ] || return 0
-  echo "an update has $words words, as one process alone holds (up to $most): look at the --distributed flags" >>"$log"
+  echo "an update has only $words tokens, as one process alone holds (up to $most): look at the --distributed flags" >>"$log"
   pkill -P $$ -f fairseq-train
 }
 world=$(option --distributed-world-size)
@@ -104,6 +104,6 @@ fi
 { # read as a whole, so that this file may change while it trains
   "${command[@]}" 2>&1 | tee -a "$log" || stopped fairseq-train "$run" "$log ($(tail -n 1 "$log" | cut -c 1-200))"
   grep -q 'done training in' "$log" || [ "$rank" -gt 0 ] ||
-    fail "fairseq-train ended without having trained, see $log: look at the --distributed flags." 1
+    fail "fairseq-train ended without finishing its training, see $log: look at the --distributed flags." 1
   exit
 }

@@ -46,7 +46,7 @@ def test_an_evaluation_is_not_repeated_and_other_flags_are_refused(trained: tupl
     command.write_text(re.sub("--path '.*'", f"--path {trained[1]}/average.pt", command.read_text()))
     assert run("evaluate.sh", *trained, *flags, cwd=tmp_path).ok() == f"{trained[1]}: already evaluated\n"
     sentence = refused("evaluate.sh", *trained, *flags, "--beam", "2", cwd=tmp_path)
-    assert "was evaluated with other flags (<) than these (>): > --beam 2;" in sentence
+    assert "was evaluated with different flags (<: then, >: now): > --beam 2;" in sentence
     assert sentence.endswith("scores.json to evaluate it with these.")
 
 

@@ -121,7 +121,7 @@ def test_two_at_once_are_refused(tmp_path: Path) -> None:
         fcntl.flock(lock, fcntl.LOCK_EX)
         sentence = refused("prepare.sh", out, write_text(tmp_path / "text"), cwd=tmp_path)
     assert "is in use: another call is preparing there" in sentence
-    assert sentence.endswith("there is nothing to do but wait.")
+    assert sentence.endswith("wait until they end.")
 
 
 def test_a_full_disk_is_an_error_and_it_goes_on_when_there_is_room(tmp_path: Path, small_disk: Path) -> None:
@@ -129,7 +129,7 @@ def test_a_full_disk_is_an_error_and_it_goes_on_when_there_is_room(tmp_path: Pat
     ballast.write_bytes(bytes(440 << 10))
     result = run("prepare.sh", small_disk / "out", text, cwd=tmp_path)
     assert result.status == 1
-    assert f"failed as the disk of {small_disk / 'out'} is full" in result.output.splitlines()[-1]
+    assert f"failed because the disk of {small_disk / 'out'} is full" in result.output.splitlines()[-1]
     assert not (small_disk / "out/bin").exists()
     ballast.unlink()
     run("prepare.sh", small_disk / "out", text, cwd=tmp_path).ok()
@@ -162,7 +162,7 @@ def test_wmt14_from_a_mirror(tmp_path: Path, mirror: Path) -> None:
     shutil.rmtree(out / "prepared")
     (out / "orig/dev.tgz").write_bytes((mirror / "wmt14/test-full.tgz").read_bytes())
     sentence = refused("prepare.sh", out, cwd=tmp_path, WMT_BASE_URL=server, BPE_MERGES="500")
-    assert "dev.tgz is not the archive that it was or should be: remove it" in sentence
+    assert "dev.tgz does not match its published or recorded SHA-256: remove it" in sentence
 
 
 @pytest.mark.parametrize("fault", ["a web page", "cut short", "absent", "another text"])
@@ -181,7 +181,7 @@ def test_what_a_server_may_give_instead_of_an_archive(tmp_path: Path, mirror: Pa
     sentence = result.sentence()
     if fault in ("a web page", "cut short"):
         assert result.status == 2
-        assert "nc-v9.tgz is a web page, cut short or damaged: run the same command again" in sentence
+        assert "nc-v9.tgz is not a whole archive (a web page, cut short or damaged): run the same command again" in sentence
     elif fault == "absent":
         assert result.status == 2
         assert "nc-v9.tgz cannot be fetched: run the same command again" in sentence

@@ -58,7 +58,7 @@ def test_what_is_done_stays_done(study: Path) -> None:
         (("from: transformer", "from: rnn"), "arm tuned of * is made from rnn, which is no arm of it"),
         (
             ("exact-below 0, seeds: [1]", "exact-below 0, seeds: [3]"),
-            "arm converted of * has seeds that transformer lacks",
+            "arm converted of * has seeds that its source transformer lacks",
         ),
         (("{arch: transformer}", "{}"), "needs either arch, to be trained, or convert"),
         (("arms:", "arms: ["), "cannot be read"),
