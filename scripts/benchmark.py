@@ -1,8 +1,8 @@
 #!/usr/bin/env python
 """Times whole fairseq models against the length of their sentences, at a constant number of tokens in a batch.
 
-Weights and tokens are random, as speed does not depend on what a model has learnt. The models take turns, so that what else
-the machine does affects all alike. In bfloat16, training computes under torch.autocast, as fairseq's --amp does.
+Weights and tokens are random, as speed does not depend on what a model has learnt. The models take turns, so that other
+load on the machine affects all alike. In bfloat16, training computes under torch.autocast, as fairseq's --amp does.
 """
 
 from matplotlib.figure import Figure  # isort: skip  before fairseq, whose logging lets matplotlib's debugging through

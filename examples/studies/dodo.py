@@ -2,8 +2,9 @@
 
 usage: doit -f examples/studies/dodo.py -n JOBS -P thread study=STUDY.yaml [text=TEXT] [out=OUT]
 
-What is done stays done: the same command resumes where it was stopped, and a failing arm does not stop the others. Each run lies in OUT/runs/ARM/seed-N. The keys of a YAML are those of `Study` and `Arm`; its paths are
-relative to its own folder, those of the command line to where it is given.
+What is done stays done: the same command resumes where it was stopped, and a failing arm does not stop the others. Each
+run lies in OUT/runs/ARM/seed-N. The keys of a YAML are those of `Study` and `Arm`; its paths are relative to its own
+folder, those of the command line to where it is given.
 """
 
 import contextlib
@@ -96,7 +97,7 @@ def fields_of(kind: type, found: Any, where: str) -> dict[str, Any]:
             refuse(f"{where} lacks {name}: add it.")
         kinds = {"seeds": list, "metrics": list, "env": dict, "arms": dict}
         if not isinstance(found.get(name, kinds.get(name, str)()), (kinds.get(name, str), Path)):
-            refuse(f"{name} of {where} is {found[name]!r}, which is not of the form that examples/studies/README.md gives.")
+            refuse(f"{name} of {where} is {found[name]!r}, which is not what examples/studies/README.md has.")
     return {known[key].name: tuple(value) if isinstance(value, list) else value for key, value in found.items()}
 
 
@@ -117,9 +118,7 @@ def read_study(path: Path, text: Path | None, out: Path | None) -> Study:
             refuse(f"arm {name} of {path} is made from {arm.source}, which is no arm of it.")
         seeds, others = (set(own.seeds or keys.get("seeds", (1,))) for own in (arm, arms.get(arm.source, arm)))
         if not seeds <= others:
-            refuse(
-                f"arm {name} of {path} has seeds that its source {arm.source} lacks: give both the same."
-            )
+            refuse(f"arm {name} of {path} has seeds that its source {arm.source} lacks: give both the same.")
         if re.search(r"--linformer-k[ =]+0+\b", f"{keys.get('training', '')} {arm.flags}"):
             refuse(f"arm {name} of {path} has k = 0: project onto 1 or more, or leave the flag out for full attention.")
     if keys.get("baseline") and keys["baseline"] not in arms:

@@ -62,6 +62,8 @@ def test_what_is_done_stays_done(study: Path) -> None:
         ),
         (("{arch: transformer}", "{}"), "needs either arch, to be trained, or convert"),
         (("arms:", "arms: ["), "cannot be read"),
+        (("seeds: [1, 2]", "seeds: 2"), "seeds of * is 2, which is not what examples/studies/README.md has"),
+        (("wmt14_en_de/prepare.sh", "wmt14_en_de/prepar.sh"), "prepare of * which is no file: name a script"),
     ],
 )
 def test_a_wrong_yaml_is_refused_in_one_sentence(tmp_path: Path, change: tuple[str, str], sentence: str) -> None:
