@@ -92,17 +92,20 @@ check_words() {
   local words
   words=$(tail -n 0 -F --pid=$$ "$log" 2>/dev/null | grep -m 1 train_inner | sed 's/.*"wpb": "\([0-9]*\).*/\1/') || true
   [ "${words:-$((most + 1))}" -le "$most" ] || return 0
-  echo "an update has only $words tokens, as one process alone holds (up to $most): look at the --distributed flags" >>"$log"
+  echo "an update has only $words tokens, as one process alone holds (up to $most): look at the --distributed flags" \
+    >"$run/.alone"
   pkill -P $$ -f fairseq-train
 }
 world=$(option --distributed-world-size)
 world=${world:-${WORLD_SIZE:-1}} # torchrun sets the latter
 if [ "$world" -gt 1 ] && [ "$rank" = 0 ] && [[ " ${command[*]} " != *" --batch-size "* ]]; then
   touch "$log"
+  rm -f "$run/.alone"
   check_words &
 fi
 { # read as a whole, so that this file may change while it trains
-  "${command[@]}" 2>&1 | tee -a "$log" || stopped fairseq-train "$run" "$log ($(tail -n 1 "$log" | cut -c 1-200))"
+  "${command[@]}" 2>&1 | tee -a "$log" ||
+    stopped fairseq-train "$run" "$log ($(cat "$run/.alone" 2>/dev/null || tail -n 1 "$log" | cut -c 1-200))"
   grep -q 'done training in' "$log" || [ "$rank" -gt 0 ] ||
     fail "fairseq-train ended without finishing its training, see $log: look at the --distributed flags." 1
   exit
