@@ -26,7 +26,6 @@ from doit import get_initial_workdir, get_var
 from doit.exceptions import BaseFail, TaskFailed, UnmetDependency
 from doit.reporter import ConsoleReporter
 
-ROOT = Path(__file__).resolve().parents[2]
 Task = dict[str, Any]
 
 
@@ -92,11 +91,12 @@ def fields_of(kind: type, found: Any, where: str) -> dict[str, Any]:
     for key in found:
         if key not in known:
             refuse(f"{where} has a key {key!r} that is not known: use {', '.join(known)}.")
+    forms = {"seeds": list, "metrics": list, "env": dict, "arms": dict}
     for name, field in known.items():
         if field.default is field.default_factory is dataclasses.MISSING and not found.get(name):
             refuse(f"{where} lacks {name}: add it.")
-        kinds = {"seeds": list, "metrics": list, "env": dict, "arms": dict}
-        if not isinstance(found.get(name, kinds.get(name, str)()), (kinds.get(name, str), Path)):
+        form = forms.get(name, str)
+        if not isinstance(found.get(name, form()), (form, Path)):
             refuse(f"{name} of {where} is {found[name]!r}, which is not what examples/studies/README.md has.")
     return {known[key].name: tuple(value) if isinstance(value, list) else value for key, value in found.items()}
 
@@ -149,7 +149,6 @@ class Reporter(ConsoleReporter):
     def add_failure(self, task: Any, fail: BaseFail) -> None:
         if not isinstance(fail, UnmetDependency):
             self.write(f"error: {task.name}: {' '.join(fail.get_msg().split())}\n")
-
             self.failures.append(task)
 
     def complete_run(self) -> None:

@@ -1,13 +1,11 @@
 """Text and runs that the tests of the recipes share."""
 
-import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import Shared
+from tests.conftest import Shared, mounted
 from tests.examples.recipes import EXAMPLES, SMALL, VARIABLES, run, write_text
 
 STUDY = f"""
@@ -44,10 +42,5 @@ def study(shared: Shared) -> Path:
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A disk of 512 KiB."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", folder]
-    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True).returncode:
-        pytest.skip("mounting a small disk needs root")
-    yield folder
-    subprocess.run(["umount", "--lazy", folder], check=True)
+    with mounted(tmp_path / "disk", 512) as disk:
+        yield disk
