@@ -3,8 +3,8 @@
 # reports quality and speed, and then times models of that size on sentences of 256 to 4,096 tokens.
 # usage: run.sh [OUT]      (results/quickstart in the project)
 set -euo pipefail
-# shellcheck source-path=SCRIPTDIR source=../wmt14_en_de/common.sh
-source "$(dirname "${BASH_SOURCE[0]}")/../wmt14_en_de/common.sh"
+# shellcheck source-path=SCRIPTDIR source=../common.sh
+source "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
 [ $# -le 1 ] || fail "usage: run.sh [OUT]"
 out=${1:-$root/results/quickstart}
 size=(

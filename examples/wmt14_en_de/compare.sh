@@ -5,8 +5,8 @@
 #   compare.sh data/wmt14
 # variables: ARCHS, K='32 64', and those of prepare.sh, train.sh and evaluate.sh
 set -euo pipefail
-# shellcheck source-path=SCRIPTDIR source=common.sh
-source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+# shellcheck source-path=SCRIPTDIR source=../common.sh
+source "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
 here=$root/examples/wmt14_en_de
 [ $# -ge 1 ] || fail "usage: compare.sh OUT [TEXT] [FLAGS OF fairseq-train]"
 out=$1 text=()

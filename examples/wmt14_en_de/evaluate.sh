@@ -5,8 +5,8 @@
 #   evaluate.sh data/wmt14/bin data/wmt14/runs/linformer-k64 data/wmt14/reference.de
 # variables: AVERAGE=5 (checkpoints; 0: checkpoint_best.pt as it is), DEVICE (common.sh), SRC, TGT
 set -Eeuo pipefail
-# shellcheck source-path=SCRIPTDIR source=common.sh
-source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+# shellcheck source-path=SCRIPTDIR source=../common.sh
+source "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
 [ $# -ge 3 ] || fail "usage: evaluate.sh BIN RUN REFERENCE [FLAGS OF fairseq-generate]"
 [ -d "$1" ] || fail "$1 is missing: name the folder that fairseq-preprocess wrote, OUT/bin of prepare.sh."
 [ -d "$2" ] || fail "$2 is missing: train the model first (train.sh)."

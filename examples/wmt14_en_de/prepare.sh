@@ -6,8 +6,8 @@
 # variables: BPE_MERGES=40000, WORKERS (processes; all cores), SRC=en, TGT=de, WMT_BASE_URL (https://www.statmt.org, or a
 # mirror with the same paths, file:// too)
 set -Eeuo pipefail
-# shellcheck source-path=SCRIPTDIR source=common.sh
-source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+# shellcheck source-path=SCRIPTDIR source=../common.sh
+source "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
 [ $# = 1 ] || [ $# = 2 ] || fail "usage: prepare.sh OUT [TEXT]"
 [ $# = 1 ] || [ -d "$2" ] || fail "$2 is missing: name a folder with {train,valid,test}.{$src,$tgt}, a sentence a line."
 out=$(realpath -m "$1") text=${2:+$(realpath "$2")} work=$out/prepared

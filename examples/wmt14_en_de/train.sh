@@ -7,8 +7,8 @@
 # variables: DEVICE (common.sh), UPDATE_FREQ=8 (batches of a GPU in an update: 8 on one GPU are 1 on eight), SRC, TGT,
 # DRY_RUN=1 (prints the command)
 set -Eeuo pipefail
-# shellcheck source-path=SCRIPTDIR source=common.sh
-source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+# shellcheck source-path=SCRIPTDIR source=../common.sh
+source "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
 [ $# -ge 3 ] || fail "usage: train.sh BIN RUN ARCH [FLAGS OF fairseq-train]"
 [ -f "$1/dict.$src.txt" ] ||
   fail "$1 has no dict.$src.txt: name the folder that fairseq-preprocess wrote, OUT/bin of prepare.sh."

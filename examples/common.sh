@@ -1,8 +1,8 @@
 # shellcheck shell=bash disable=SC2034  # most variables are used by the scripts that source this one
-# What the scripts of this folder share; sourced, not run. The environment whose commands come first in PATH is used, and
-# the project's .venv where there is no fairseq-train at all. DEVICE: --fp16 on a machine with a GPU, else --cpu, or any
-# other flags of fairseq for all its commands (--amp, '--cpu --num-workers 0').
-root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+# What the recipes share; sourced, not run. The environment whose commands come first in PATH is used, and the project's
+# .venv where there is no fairseq-train at all. DEVICE: --fp16 on a machine with a GPU, else --cpu, or any other flags of
+# fairseq for all its commands (--amp, '--cpu --num-workers 0').
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 plugin=$root/linformer_fairseq
 src=${SRC:-en} tgt=${TGT:-de}
 export PYTHONUNBUFFERED=1 # so that lines of two outputs do not mix in a log
