@@ -7,10 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fairseq.models import ARCH_MODEL_REGISTRY, BaseFairseqModel
-from fairseq.models.roberta import RobertaModel
-from fairseq.models.transformer import TransformerModel
-from fairseq.models.transformer_lm import TransformerLanguageModel
+from fairseq.models import ARCH_MODEL_REGISTRY
 
 from linformer_fairseq.checkpoints import model_settings, plain_cfg
 from linformer_fairseq.cli.errors import UserError
@@ -31,31 +28,25 @@ EXACT_START = {"linformer_init": "identity", "linformer_mask_empty_slots": True}
 CONVOLUTION = "linformer_value_convolution"
 
 
-def _language_model_flags(kind: str) -> dict[str, Any]:
-    return {**flag_defaults(LanguageModelAttentionConfig), "linformer_projection": kind}
-
-
 @dataclass(frozen=True)
 class Family:
     """Models that fairseq and this package both have, with another attention."""
 
     name: str
     """What one of them is called in a sentence."""
-    predicted: str
-    """What the tokens of a data set that it predicts are called."""
-    context: str
-    """What it predicts them from."""
-    of_fairseq: type[BaseFairseqModel]
     base: str
     """fairseq's name of its model."""
-    model: str
-    """This package's."""
     attention: type[AttentionConfig]
     """The flags of its attention."""
     defaults: Callable[[str], dict[str, Any]]
     """The default of each of them, by the kind of attention."""
     by_command_line: bool
     """Whether fairseq keeps its settings as a command line with `--arch`, and not as a configuration."""
+
+    @property
+    def model(self) -> str:
+        """This package's name of its model."""
+        return f"linformer_{self.base}"
 
     def architecture(self, arch: str, kind: str) -> str:
         """Returns the architecture of a converted model, for fairseq's and the new kind of attention."""
@@ -104,33 +95,21 @@ class Family:
 
 TRANSLATION = Family(
     name="translation model",
-    predicted="reference token",
-    context="the tokens before it",
-    of_fairseq=TransformerModel,
     base="transformer",
-    model="linformer_transformer",
     attention=LinformerConfig,
     defaults=default_flags,
     by_command_line=True,
 )
 LANGUAGE_MODEL = Family(
     name="language model",
-    predicted="reference token",
-    context="the tokens before it",
-    of_fairseq=TransformerLanguageModel,
     base="transformer_lm",
-    model="linformer_transformer_lm",
     attention=LanguageModelAttentionConfig,
-    defaults=_language_model_flags,
+    defaults=lambda kind: {**flag_defaults(LanguageModelAttentionConfig), "linformer_projection": kind},
     by_command_line=False,
 )
 MASKED_LANGUAGE_MODEL = Family(
     name="masked language model",
-    predicted="masked token",
-    context="the text around it",
-    of_fairseq=RobertaModel,
     base="roberta",
-    model="linformer_roberta",
     attention=EncoderAttentionConfig,
     defaults=encoder_default_flags,
     by_command_line=True,
@@ -169,7 +148,7 @@ def family_of(state: dict[str, Any], path: Path) -> Family:
 
 def is_of_fairseq(state: dict[str, Any], family: Family) -> bool:
     """Returns whether a checkpoint is of fairseq's model of a family, and not of this package's."""
-    return ARCH_MODEL_REGISTRY.get(architecture_of(model_settings(state))) is family.of_fairseq
+    return ARCH_MODEL_REGISTRY.get(architecture_of(model_settings(state))) is ARCH_MODEL_REGISTRY[family.base]
 
 
 def task_of(state: dict[str, Any]) -> str | None:
