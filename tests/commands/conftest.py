@@ -6,7 +6,17 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Shared
-from tests.fairseq_commands import ALL_PLACES, TWO_LEVELS, run, train, train_masked, valid_losses
+from tests.fairseq_commands import (
+    ALL_PLACES,
+    TWO_LEVELS,
+    generate_arguments,
+    hypotheses,
+    override_flags,
+    run,
+    train,
+    train_masked,
+    valid_losses,
+)
 
 EVERY_FOUR_UPDATES = ["--max-epoch", 3, "--save-interval-updates", 4, "--keep-interval-updates", 3]
 CAUSAL = [*TWO_LEVELS, *ALL_PLACES, *EVERY_FOUR_UPDATES, "--eval-bleu", "--eval-bleu-args", '{"beam": 1}']
@@ -41,6 +51,17 @@ def trained_causal(shared: Shared, data: Path) -> Path:
 def trained_transformer(shared: Shared, data: Path) -> Path:
     """Returns the checkpoint of fairseq's own Transformer of the same size."""
     return trained_once(shared, data, "transformer", arch="transformer_tiny")
+
+
+@pytest.fixture(scope="session")
+def translated(shared: Shared, data: Path, trained_transformer: Path) -> dict[int, tuple[float, str]]:
+    """Returns that model's hypotheses for the test set."""
+
+    def make(folder: Path) -> None:
+        output = run("generate", *generate_arguments(data, trained_transformer, *override_flags())).ok()
+        (folder / "output").write_text(output)
+
+    return hypotheses((shared("translated", make) / "output").read_text())
 
 
 @pytest.fixture(scope="session")

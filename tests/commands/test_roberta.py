@@ -2,6 +2,7 @@
 
 import random
 import re
+import socket
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -24,7 +25,6 @@ from tests.fairseq_commands import (
     valid_losses,
 )
 from tests.models.example_checkpoints import EXAMPLE
-from tests.recipe.scripts import free_port
 
 pytestmark = pytest.mark.slow
 
@@ -90,6 +90,13 @@ def trained(shared: Shared, texts: Path) -> Path:
         (folder / "log").write_text(train_masked(texts / "bin", folder, *LINFORMER, arch=ARCH).ok())
 
     return shared("masked-linformer", make) / "checkpoint_last.pt"
+
+
+def free_port() -> int:
+    """Returns a port that nobody listens on."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
 
 
 def log_of(checkpoint: Path) -> str:

@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from linformer_fairseq.trained import override_flags
 from tests.commands.conftest import CAUSAL
 from tests.fairseq_commands import (
     SHORT,
     generate_arguments,
     hydra_arguments,
     kill_once_saved,
+    override_flags,
     run,
     same_hypotheses,
     train,
