@@ -27,16 +27,8 @@ from tests.fairseq_commands import (
     train_arguments,
     valid_losses,
 )
-from tests.variants import variants
 
 PACKAGE = "linformer_fairseq"
-TOOLS = {
-    "spectrum": ["checkpoint.pt", "data", "--out", "out"],
-    "convert": ["checkpoint.pt", "new.pt", "--data", "data", "--report", "report"],
-    "documents": ["--out", "out"],
-    "benchmark": ["efficiency", "--out", "out"],
-}
-"""The tools that write reports, with arguments that they accept."""
 MODELS = {1: (32, "two-level"), 2: (128, "linear")}
 """k and the kind of attention of the models that the documented commands of hydra train, by their number."""
 
@@ -191,28 +183,13 @@ def test_the_documented_hydra_commands(bare: Bare, data: Path, tmp_path: Path, n
     assert (cfg["linformer_k"], cfg["linformer_projection"]) == MODELS[number]
 
 
-@pytest.mark.parametrize("tool", variants(TOOLS, default=["spectrum"]))
-def test_a_tool_says_which_extra_it_needs(bare: Bare, tmp_path: Path, tool: str) -> None:
-    refused = bare.run(tmp_path, f"{PACKAGE}.{tool}", *TOOLS[tool])
-    library, _, advice = refused.stderr.partition(" is not installed: ")
-    assert (refused.returncode, refused.stdout) == (2, "")
-    assert library == "error: matplotlib"
-    assert advice == "run pip install 'linformer_fairseq[recipes]'.\n"
-
-
-@pytest.mark.parametrize(
-    "tool", variants(["average", "convert", "spectrum", "documents"], default=["average", "spectrum"])
-)
-def test_help_needs_no_extra(bare: Bare, tmp_path: Path, tool: str) -> None:
-    """Nothing is printed on stderr either, where fairseq would ask for tensorboardX."""
-    helped = bare.run(tmp_path, f"{PACKAGE}.{tool}", "--help")
+def test_the_tools_need_no_extra(bare: Bare, tmp_path: Path) -> None:
+    """Nothing is printed on stderr beside a refusal, where fairseq would ask for tensorboardX."""
+    helped = bare.run(tmp_path, f"{PACKAGE}.average", "--help")
     assert (helped.returncode, helped.stderr) == (0, "")
-
-
-@pytest.mark.exhaustive
-def test_a_conversion_without_a_report_needs_no_extra(bare: Bare, tmp_path: Path) -> None:
-    refused = bare.run(tmp_path, f"{PACKAGE}.convert", "checkpoint.pt", "new.pt", "--data", "data")
+    refused = bare.run(tmp_path, f"{PACKAGE}.convert", "checkpoint.pt", "new.pt")
     assert refused.stderr.startswith(("error: checkpoint.pt is missing:", "error: Converting needs torch 2.4"))
+    assert refused.returncode == 2
 
 
 def test_other_loggers_are_heard() -> None:

@@ -1,12 +1,13 @@
 """The command line of the conversion: the model's own flags, and what to compare on."""
 
-from argparse import SUPPRESS
+from argparse import SUPPRESS, ArgumentParser
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fairseq.dataclass.utils import gen_parser_from_dataclass
+from fairseq.utils import import_user_module
 
 from linformer_fairseq.cli.arguments import Parser, ascending, count, natural
 from linformer_fairseq.cli.errors import UserError
@@ -33,6 +34,7 @@ class Conversion:
     fit: int
     threads: int
     seed: int
+    user_dir: str | None
     flags: dict[str, Any]
     """The flags of the new model's attention that were given, and its kind."""
 
@@ -50,7 +52,13 @@ def build_parser() -> Parser:
     add("output", type=Path, metavar="OUT", help="the file to write")
     add("--data", type=Path, metavar="DATA", help="folder that fairseq-preprocess wrote, to compare on text")
     add("--subset", default="valid", help="split of DATA to compare both models on")
-    add("--texts", type=natural, default=2, help="without --data: random texts of each length; 0 compares nothing")
+    add(
+        "--texts",
+        type=natural,
+        default=2,
+        metavar="T",
+        help="without --data: random texts of each length; 0 compares nothing",
+    )
     add(
         "--lengths",
         type=ascending,
@@ -59,9 +67,16 @@ def build_parser() -> Parser:
         "longest text that gets full attention)",
     )
     add("--csv", type=Path, metavar="FILE", help="where the comparison is written to, too")
-    add("--fit", type=natural, default=0, help="training sentences of DATA to whose attention E and F are fitted")
+    add(
+        "--fit",
+        type=natural,
+        default=0,
+        metavar="SENTENCES",
+        help="training sentences of DATA to whose attention E and F are fitted",
+    )
     add("--threads", type=count, default=cpu_count(), help="threads of torch")
     add("--seed", type=natural, default=1, help="seed of random tokens, sentences to fit to and fresh parameters")
+    _add_user_dir(parser)
     group = parser.add_argument_group(
         "the new model",
         "as for fairseq-train; a language model, masked or not, has --linformer-projection, -k and the options of its "
@@ -75,6 +90,7 @@ def build_parser() -> Parser:
 
 def parse(argv: Sequence[str]) -> Conversion:
     """Returns the conversion that a command line asks for, checked as far as is possible without the checkpoint."""
+    _import_user_dir(argv)
     args = vars(build_parser().parse_args(argv))
     given = {name: args.pop(name) for name in list(args) if name.startswith("linformer_")}
     if args["fit"] and args["data"] is None:
@@ -93,3 +109,18 @@ def parse(argv: Sequence[str]) -> Conversion:
         if path is not None and (path.is_dir() or not path.parent.is_dir()):
             raise UserError(f"{path} cannot be written: name a file in a folder that exists.")
     return Conversion(flags=given, **args)
+
+
+def _add_user_dir(parser: ArgumentParser) -> None:
+    parser.add_argument("--user-dir", metavar="DIR", help="folder that adds kinds of attention, as for fairseq-train")
+
+
+def _import_user_dir(argv: Sequence[str]) -> None:
+    """Imports the module of `--user-dir` before the flags of all kinds are asked for, as fairseq does."""
+    parser = Parser(add_help=False)
+    _add_user_dir(parser)
+    given, _ = parser.parse_known_args(argv)
+    try:
+        import_user_module(given)
+    except FileNotFoundError:
+        raise UserError(f"--user-dir {given.user_dir} does not exist: name a folder.") from None
