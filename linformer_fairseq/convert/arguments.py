@@ -1,10 +1,8 @@
 """The command line of the conversion: the model's own flags, and what to compare on."""
 
-from argparse import SUPPRESS, ArgumentParser
+from argparse import SUPPRESS, ArgumentParser, Namespace
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq.utils import import_user_module
@@ -18,25 +16,6 @@ CONVERTED_KIND = "two-level"
 """The kind of attention of a converted model, unless told otherwise: short texts get the same outputs as before."""
 LEAST_SHARING = ("headwise", "none")
 """The values of `--linformer-sharing` with which every layer has an E and an F of its own."""
-
-
-@dataclass(frozen=True)
-class Conversion:
-    """What one invocation asks for."""
-
-    checkpoint: Path
-    output: Path
-    data: Path | None
-    subset: str
-    texts: int
-    lengths: tuple[int, ...] | None
-    csv: Path | None
-    fit: int
-    threads: int
-    seed: int
-    user_dir: str | None
-    flags: dict[str, Any]
-    """The flags of the new model's attention that were given, and its kind."""
 
 
 def build_parser() -> Parser:
@@ -88,8 +67,9 @@ def build_parser() -> Parser:
     return parser
 
 
-def parse(argv: Sequence[str]) -> Conversion:
-    """Returns the conversion that a command line asks for, checked as far as is possible without the checkpoint."""
+def parse(argv: Sequence[str]) -> Namespace:
+    """Returns what a command line asks for, checked as far as is possible without the checkpoint; `flags` are those of
+    the new model's attention that were given, and its kind."""
     _import_user_dir(argv)
     args = vars(build_parser().parse_args(argv))
     given = {name: args.pop(name) for name in list(args) if name.startswith("linformer_")}
@@ -108,7 +88,7 @@ def parse(argv: Sequence[str]) -> Conversion:
     for path in (args["output"], args["csv"]):
         if path is not None and (path.is_dir() or not path.parent.is_dir()):
             raise UserError(f"{path} cannot be written: name a file in a folder that exists.")
-    return Conversion(flags=given, **args)
+    return Namespace(flags=given, **args)
 
 
 def _add_user_dir(parser: ArgumentParser) -> None:

@@ -2,7 +2,7 @@
 
 import shlex
 from argparse import Namespace
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,8 @@ from linformer_fairseq.models.config import (
     LanguageModelAttentionConfig,
     LinformerConfig,
     default_flags,
-    flag_defaults,
 )
-from linformer_fairseq.models.encoder_config import EncoderAttentionConfig, encoder_default_flags
+from linformer_fairseq.models.encoder_config import EncoderAttentionConfig
 from linformer_fairseq.models.loading import is_convolution, projection_weights
 from linformer_fairseq.modules.registry import DEFAULT_KIND, flag_of
 
@@ -38,10 +37,6 @@ class Family:
     """fairseq's name of its model."""
     attention: type[AttentionConfig]
     """The flags of its attention."""
-    defaults: Callable[[str], dict[str, Any]]
-    """The default of each of them, by the kind of attention."""
-    by_command_line: bool
-    """Whether fairseq keeps its settings as a command line with `--arch`, and not as a configuration."""
 
     @property
     def model(self) -> str:
@@ -55,17 +50,11 @@ class Family:
         arch = next((arch.removeprefix(own) for own in PRESETS if arch.startswith(own)), arch)
         return prefix + arch if prefix + arch in ARCH_MODEL_REGISTRY else prefix + self.base
 
-    def settings(self, args: Namespace) -> Any:
-        """Returns the settings of a model in the form in which a checkpoint of today's fairseq holds them."""
-        if self.by_command_line:
-            return args
-        return {name: value for name, value in vars(args).items() if name != "arch"}
-
     def flags(self, config: AttentionConfig) -> str:
         """Returns the flags by which fairseq-train builds this attention, with any architecture of this family."""
         kind = config.linformer_projection
         words = ["--linformer-projection", kind]
-        for name, default in self.defaults(kind).items():
+        for name, default in default_flags(kind, self.attention).items():
             value = getattr(config, name)
             if str(value) != str(default):
                 words += [flag_of(name)] if value is True else [flag_of(name), str(value)]
@@ -82,7 +71,7 @@ class Family:
         Raises:
             UserError: a flag that other families have, or flags that do not go together.
         """
-        flags = self.defaults(given["linformer_projection"])
+        flags = default_flags(given["linformer_projection"], self.attention)
         for name in sorted(given.keys() - flags.keys()):
             raise UserError(f"{flag_of(name)} is not for {self.name}s: leave it out.")
         try:
@@ -93,27 +82,9 @@ class Family:
             raise UserError(f"{error}.") from None
 
 
-TRANSLATION = Family(
-    name="translation model",
-    base="transformer",
-    attention=LinformerConfig,
-    defaults=default_flags,
-    by_command_line=True,
-)
-LANGUAGE_MODEL = Family(
-    name="language model",
-    base="transformer_lm",
-    attention=LanguageModelAttentionConfig,
-    defaults=lambda kind: {**flag_defaults(LanguageModelAttentionConfig), "linformer_projection": kind},
-    by_command_line=False,
-)
-MASKED_LANGUAGE_MODEL = Family(
-    name="masked language model",
-    base="roberta",
-    attention=EncoderAttentionConfig,
-    defaults=encoder_default_flags,
-    by_command_line=True,
-)
+TRANSLATION = Family("translation model", "transformer", LinformerConfig)
+LANGUAGE_MODEL = Family("language model", "transformer_lm", LanguageModelAttentionConfig)
+MASKED_LANGUAGE_MODEL = Family("masked language model", "roberta", EncoderAttentionConfig)
 FAMILIES = (TRANSLATION, LANGUAGE_MODEL, MASKED_LANGUAGE_MODEL)
 
 

@@ -1,7 +1,7 @@
 """The command that fine-tunes a converted model with the settings of its training."""
 
 import shlex
-from argparse import Action
+from argparse import Action, Namespace
 from collections.abc import Collection, Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -17,7 +17,6 @@ from linformer_fairseq.checkpoints import model_settings, plain_cfg
 from linformer_fairseq.models.config import AttentionConfig
 from linformer_fairseq.modules.registry import flag_of
 
-from .arguments import Conversion
 from .families import Family
 
 PACKAGE = Path(__file__).parents[1]
@@ -41,7 +40,7 @@ FOLLOWING = {"batch_size_valid": "batch_size", "max_tokens_valid": "max_tokens"}
 """Settings that are those of others, unless told otherwise."""
 
 
-def finetuning_command(asked: Conversion, family: Family, config: AttentionConfig, state: dict[str, Any]) -> str | None:
+def finetuning_command(asked: Namespace, family: Family, config: AttentionConfig, state: dict[str, Any]) -> str | None:
     """Returns the command line of fairseq-train that trains a converted model with the settings of its checkpoint; None
     where that was trained with a task or another part that is neither fairseq's nor this package's.
 

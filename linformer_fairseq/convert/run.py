@@ -1,6 +1,7 @@
 """Runs the conversion step by step."""
 
 import shlex
+from argparse import Namespace
 from typing import Any
 
 import torch
@@ -18,7 +19,6 @@ from linformer_fairseq.cli.progress import say
 from linformer_fairseq.models.loading import projection_weights
 from linformer_fairseq.trained import Trained, load_split, load_trained
 
-from .arguments import Conversion
 from .checkpoint import build_model, build_original, convert_state, vocabulary_sizes
 from .compare import (
     compare,
@@ -39,8 +39,12 @@ MASKING = "masked_lm"
 """The task whose data masked language models are compared on."""
 
 
-def run(asked: Conversion) -> None:
-    """Writes the converted checkpoint, after fitting it and comparing it where that is asked for."""
+def run(asked: Namespace) -> None:
+    """Writes the converted checkpoint, after fitting it and comparing it where that is asked for.
+
+    Args:
+        asked: what `arguments.parse` returns.
+    """
     torch.set_num_threads(asked.threads)
     check_torch("Converting")
     check_checkpoint(asked.checkpoint)
@@ -73,7 +77,7 @@ def run(asked: Conversion) -> None:
 
 
 def _compared(
-    asked: Conversion, trained: dict[str, Any], model: BaseFairseqModel, state: dict[str, Any], exact: int | None
+    asked: Namespace, trained: dict[str, Any], model: BaseFairseqModel, state: dict[str, Any], exact: int | None
 ) -> list[dict[str, Any]]:
     """Returns how far the outputs of the converted model are from those of the trained one, after fitting it.
 
@@ -100,7 +104,7 @@ def _compared(
     return rows
 
 
-def _fit(asked: Conversion, trained: Trained, model: BaseFairseqModel, state: dict[str, Any]) -> None:
+def _fit(asked: Namespace, trained: Trained, model: BaseFairseqModel, state: dict[str, Any]) -> None:
     """Fits E and F of the converted model to attention maps of the trained one, in the model and in its state."""
     if not fittable_attention(model):
         raise UserError("There is no E or F to fit: --fit needs --linformer-projection linear or pooled-linear.")
