@@ -21,8 +21,6 @@ from unittest import mock
 
 import pytest
 
-from linformer_fairseq.trained import plain_encoder
-
 ROOT = Path(__file__).parents[1]
 PLUGIN = ["--user-dir", "linformer_fairseq"]
 ALL_PLACES = ["--linformer-attention", "encoder,cross,decoder"]
@@ -225,11 +223,6 @@ def validation_loss(data: Path, checkpoint: Path) -> float:
     """Returns the loss that fairseq-validate finds."""
     (loss,) = valid_losses(run("validate", *validate_arguments(data, checkpoint)).ok())
     return loss
-
-
-def override_flags() -> list[str]:
-    """Returns flags that keep fairseq 0.12.2's own Transformer off a kernel that refuses left-padded batches."""
-    return ["--model-overrides", str(overrides)] if (overrides := plain_encoder()) else []
 
 
 def hypotheses(output: str) -> dict[int, tuple[float, str]]:

@@ -7,7 +7,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,9 +14,8 @@ import torch
 
 from linformer_fairseq.checkpoints import read_checkpoint
 from linformer_fairseq.cli.errors import UserError
-from linformer_fairseq.convert.arguments import parse
-from linformer_fairseq.convert.run import run as convert
 from linformer_fairseq.models.loading import projection_weights
+from tests.commands.conftest import Converting, rows_of
 from tests.fairseq_commands import (
     LINFORMER,
     TWO_LEVELS,
@@ -36,18 +34,6 @@ from tests.variants import reads_checkpoints
 pytestmark = [pytest.mark.slow, reads_checkpoints]
 
 LINEAR_DECODER = ["--linformer-attention", "decoder", "--linformer-decoder-projection", "linear"]
-Converting = Callable[..., str]
-
-
-@pytest.fixture
-def converting(capsys: pytest.CaptureFixture[str]) -> Converting:
-    """Returns a function that runs the command in this process and returns what it prints."""
-
-    def converting(*arguments: object) -> str:
-        convert(parse([*map(str, arguments), "--threads", "1"]))
-        return capsys.readouterr().out
-
-    return converting
 
 
 def command_of(said: str) -> str:
@@ -61,12 +47,6 @@ def tune(said: str, folder: Path) -> Result:
     """Runs that command for one update that changes nothing."""
     nothing = ["--max-update", 1, "--lr", 0, "--save-dir", folder]
     return run("train", *shlex.split(command_of(said))[1:], *nothing)
-
-
-def rows_of(text: str) -> dict[str, list[str]]:
-    """Returns the other cells of each row of the table by its first cell."""
-    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("| ")]
-    return {name: cells for name, *cells in rows}
 
 
 def test_a_converted_transformer_translates_as_before(

@@ -12,13 +12,12 @@ from subword_nmt.learn_bpe import learn_bpe
 
 from linformer_fairseq import DocumentHubInterface, LinformerTransformerModel
 from linformer_fairseq.trained import plain_encoder
-from tests.commands.conftest import trained_once
+from tests.commands.conftest import override_flags, trained_once
 from tests.conftest import Shared
 from tests.fairseq_commands import (
     Result,
     generate_arguments,
     hypotheses,
-    override_flags,
     run,
     same_hypotheses,
     train,

@@ -5,13 +5,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.commands.conftest import CAUSAL
+from tests.commands.conftest import CAUSAL, override_flags
 from tests.fairseq_commands import (
     SHORT,
     generate_arguments,
     hydra_arguments,
     kill_once_saved,
-    override_flags,
     run,
     same_hypotheses,
     train,
