@@ -22,8 +22,6 @@ from tests.conftest import Shared
 from tests.fairseq_commands import (
     ROOT,
     environment,
-    generate_arguments,
-    hypotheses,
     train_arguments,
     valid_losses,
 )
@@ -121,23 +119,17 @@ def requirement_of(text: str) -> Requirement:
     return Requirement(text.replace(".*)", ")"))  # the omegaconf of fairseq 0.12.2 requires "PyYAML (>=5.1.*)"
 
 
-def test_trains_and_translates_by_the_bare_name_of_the_plugin(bare: Bare, data: Path, tmp_path: Path) -> None:
+def test_trains_by_the_bare_name_of_the_plugin(bare: Bare, data: Path, tmp_path: Path) -> None:
     """The plugin is found from any folder, and needs no extra."""
     assert not [name for name in ("matplotlib", "sacremoses", "pytest") if (bare.packages / name).exists()]
-    trained = bare.run(tmp_path, "fairseq_cli.train", *train_arguments(data, tmp_path, "--max-epoch", 1))
+    trained = bare.run(tmp_path, "fairseq_cli.train", *train_arguments(data, tmp_path, "--max-update", 1))
     assert len(valid_losses(trained.stdout + trained.stderr)) == 1, trained.stderr[-3000:]
-    arguments = generate_arguments(data, tmp_path / "checkpoint_best.pt")
-    translated = bare.run(tmp_path, "fairseq_cli.generate", *arguments)
-    assert len(hypotheses(translated.stdout)) == 30, translated.stderr[-3000:]
 
 
-def test_trains_by_the_bare_name_where_setup_has_installed_it(data: Path, tmp_path: Path) -> None:
+def test_the_bare_name_leads_to_what_setup_has_installed(tmp_path: Path) -> None:
     """`scripts/setup.sh` has put a link beside fairseq, and whoever imports the plugin gets the same module."""
     if not Path(fairseq.__file__).parents[1].joinpath(PACKAGE).exists():
         pytest.skip(f"no {PACKAGE} beside fairseq: scripts/setup.sh has not made this environment")
-    arguments = train_arguments(data, tmp_path, "--max-epoch", 1)
-    trained = run_outside(tmp_path, Path(sys.executable).with_name("fairseq-train"), *arguments)
-    assert len(valid_losses(trained.stdout + trained.stderr)) == 1, trained.stderr[-3000:]
     program = f"""
 from argparse import Namespace
 from fairseq import models, utils
@@ -183,12 +175,11 @@ def test_the_documented_hydra_commands(bare: Bare, data: Path, tmp_path: Path, n
     assert (cfg["linformer_k"], cfg["linformer_projection"]) == MODELS[number]
 
 
-def test_the_tools_need_no_extra(bare: Bare, tmp_path: Path) -> None:
-    """Nothing is printed on stderr beside a refusal, where fairseq would ask for tensorboardX."""
-    helped = bare.run(tmp_path, f"{PACKAGE}.average", "--help")
-    assert (helped.returncode, helped.stderr) == (0, "")
+def test_a_conversion_needs_no_extra(bare: Bare, tmp_path: Path) -> None:
+    """Only its refusal is printed, where fairseq would ask for tensorboardX."""
     refused = bare.run(tmp_path, f"{PACKAGE}.convert", "checkpoint.pt", "new.pt")
-    assert refused.stderr.startswith(("error: checkpoint.pt is missing:", "error: Converting needs torch 2.4"))
+    (sentence,) = refused.stderr.splitlines()
+    assert sentence.startswith(("error: checkpoint.pt is missing:", "error: Converting needs torch 2.4"))
     assert refused.returncode == 2
 
 

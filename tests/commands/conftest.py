@@ -22,7 +22,8 @@ from tests.fairseq_commands import (
 )
 
 EVERY_FOUR_UPDATES = ["--max-epoch", 3, "--save-interval-updates", 4, "--keep-interval-updates", 3]
-CAUSAL = [*TWO_LEVELS, *ALL_PLACES, *EVERY_FOUR_UPDATES, "--eval-bleu", "--eval-bleu-args", '{"beam": 1}']
+BLEU = ["--eval-bleu", "--eval-bleu-args", '{"beam": 1, "max_len_b": 8}']
+CAUSAL = [*TWO_LEVELS, *ALL_PLACES, *EVERY_FOUR_UPDATES, *BLEU]
 """The flags of `trained_causal`, whose checkpoint holds the counts of BLEU."""
 
 Converting = Callable[..., str]
