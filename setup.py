@@ -52,13 +52,13 @@ setup(
         "sacrebleu>=2.0",
         "sentencepiece",
         "subword-nmt",
+        "tabulate",
         "tqdm>=4.66",
     ],
     extras_require={
-        # for the recipes and studies of examples/, and for the commands that write reports
-        "recipes": ["doit", "matplotlib", "pyyaml", "sacremoses", "scikit-learn", "tabulate"],
-        # other attention: kinds of `--linformer-projection`, and modules that `linformer_fairseq.benchmark efficiency`
-        # measures where they are installed
+        # for the recipes and studies of examples/, and for what scripts/ measures
+        "recipes": ["doit", "matplotlib", "pyyaml", "sacremoses"],
+        # other attention: the kinds of examples/peers, and what scripts/benchmark.py measures beside them
         "peers": [
             "linformer",
             "linformer-pytorch",

@@ -101,9 +101,3 @@ def plain_encoder() -> dict[str, Any]:
     """
     has_fused_path = "_load_from_state_dict" in vars(TransformerEncoderLayerBase)
     return {"checkpoint_activations": True} if has_fused_path else {}
-
-
-def override_flags(overrides: Mapping[str, Any] | None = None) -> list[str]:
-    """Returns the same, with further settings of a model, as flags of fairseq-generate and fairseq-validate."""
-    every = {**plain_encoder(), **(overrides or {})}
-    return ["--model-overrides", str(every)] if every else []

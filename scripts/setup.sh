@@ -72,7 +72,7 @@ if $stock; then
   echo "setup: installing torch and fairseq 0.12.2"
   pip torch numpy
   pip fairseq
-  # what the efficiency benchmark compares with needs a newer torch
+  # the packages of other attention need a newer torch
   extras="recipes,test"
 else
   echo "setup: installing torch"

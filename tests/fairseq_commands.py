@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 from argparse import Namespace
+from collections.abc import Mapping
 from dataclasses import dataclass
 from multiprocessing import forkserver
 from multiprocessing.context import ForkServerContext
@@ -69,7 +70,7 @@ def run_module(module: str, *arguments: object, text: str | None = None) -> Resu
     with tempfile.TemporaryDirectory() as folder:
         given, printed = Path(folder, "input"), Path(folder, "output")
         given.write_text(text or "")
-        process = _libraries_imported().Process(
+        process = libraries_imported().Process(
             target=_as_main, args=(module, list(map(str, arguments)), given, printed)
         )
         process.start()
@@ -81,7 +82,7 @@ def run_module(module: str, *arguments: object, text: str | None = None) -> Resu
 
 
 @functools.cache
-def _libraries_imported() -> ForkServerContext:
+def libraries_imported() -> ForkServerContext:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["fairseq", "torch._dynamo", "matplotlib.pyplot"])
     with mock.patch.dict(os.environ, environment(), clear=True):
@@ -96,12 +97,17 @@ def _as_main(module: str, arguments: list[str], given: Path, printed: Path) -> N
         os.dup2(output.fileno(), 2)
     sys.stdin = given.open()
     os.chdir(ROOT)
-    os.environ.clear()
-    os.environ.update(environment())
-    multiprocessing.set_start_method(None, force=True)
-    logging.getLogger().handlers.clear()
+    as_fresh(environment())
     sys.argv = [module, *arguments]
     runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+def as_fresh(variables: Mapping[str, str]) -> None:
+    """Gives this process an environment, and has it forget what its imports have set up."""
+    os.environ.clear()
+    os.environ.update(variables)
+    multiprocessing.set_start_method(None, force=True)
+    logging.getLogger().handlers.clear()
 
 
 def train_arguments(

@@ -22,21 +22,11 @@ from tests.conftest import Shared
 from tests.fairseq_commands import (
     ROOT,
     environment,
-    generate_arguments,
-    hypotheses,
     train_arguments,
     valid_losses,
 )
-from tests.variants import variants
 
 PACKAGE = "linformer_fairseq"
-TOOLS = {
-    "spectrum": ["checkpoint.pt", "data", "--out", "out"],
-    "convert": ["checkpoint.pt", "new.pt", "--data", "data", "--report", "report"],
-    "documents": ["--out", "out"],
-    "benchmark": ["efficiency", "--out", "out"],
-}
-"""The tools that write reports, with arguments that they accept."""
 MODELS = {1: (32, "two-level"), 2: (128, "linear")}
 """k and the kind of attention of the models that the documented commands of hydra train, by their number."""
 
@@ -129,23 +119,17 @@ def requirement_of(text: str) -> Requirement:
     return Requirement(text.replace(".*)", ")"))  # the omegaconf of fairseq 0.12.2 requires "PyYAML (>=5.1.*)"
 
 
-def test_trains_and_translates_by_the_bare_name_of_the_plugin(bare: Bare, data: Path, tmp_path: Path) -> None:
+def test_trains_by_the_bare_name_of_the_plugin(bare: Bare, data: Path, tmp_path: Path) -> None:
     """The plugin is found from any folder, and needs no extra."""
     assert not [name for name in ("matplotlib", "sacremoses", "pytest") if (bare.packages / name).exists()]
-    trained = bare.run(tmp_path, "fairseq_cli.train", *train_arguments(data, tmp_path, "--max-epoch", 1))
+    trained = bare.run(tmp_path, "fairseq_cli.train", *train_arguments(data, tmp_path, "--max-update", 1))
     assert len(valid_losses(trained.stdout + trained.stderr)) == 1, trained.stderr[-3000:]
-    arguments = generate_arguments(data, tmp_path / "checkpoint_best.pt")
-    translated = bare.run(tmp_path, "fairseq_cli.generate", *arguments)
-    assert len(hypotheses(translated.stdout)) == 30, translated.stderr[-3000:]
 
 
-def test_trains_by_the_bare_name_where_setup_has_installed_it(data: Path, tmp_path: Path) -> None:
+def test_the_bare_name_leads_to_what_setup_has_installed(tmp_path: Path) -> None:
     """`scripts/setup.sh` has put a link beside fairseq, and whoever imports the plugin gets the same module."""
     if not Path(fairseq.__file__).parents[1].joinpath(PACKAGE).exists():
         pytest.skip(f"no {PACKAGE} beside fairseq: scripts/setup.sh has not made this environment")
-    arguments = train_arguments(data, tmp_path, "--max-epoch", 1)
-    trained = run_outside(tmp_path, Path(sys.executable).with_name("fairseq-train"), *arguments)
-    assert len(valid_losses(trained.stdout + trained.stderr)) == 1, trained.stderr[-3000:]
     program = f"""
 from argparse import Namespace
 from fairseq import models, utils
@@ -191,28 +175,12 @@ def test_the_documented_hydra_commands(bare: Bare, data: Path, tmp_path: Path, n
     assert (cfg["linformer_k"], cfg["linformer_projection"]) == MODELS[number]
 
 
-@pytest.mark.parametrize("tool", variants(TOOLS, default=["spectrum"]))
-def test_a_tool_says_which_extra_it_needs(bare: Bare, tmp_path: Path, tool: str) -> None:
-    refused = bare.run(tmp_path, f"{PACKAGE}.{tool}", *TOOLS[tool])
-    library, _, advice = refused.stderr.partition(" is not installed: ")
-    assert (refused.returncode, refused.stdout) == (2, "")
-    assert library == "error: matplotlib"
-    assert advice == "run pip install 'linformer_fairseq[recipes]'.\n"
-
-
-@pytest.mark.parametrize(
-    "tool", variants(["average", "convert", "spectrum", "documents"], default=["average", "spectrum"])
-)
-def test_help_needs_no_extra(bare: Bare, tmp_path: Path, tool: str) -> None:
-    """Nothing is printed on stderr either, where fairseq would ask for tensorboardX."""
-    helped = bare.run(tmp_path, f"{PACKAGE}.{tool}", "--help")
-    assert (helped.returncode, helped.stderr) == (0, "")
-
-
-@pytest.mark.exhaustive
-def test_a_conversion_without_a_report_needs_no_extra(bare: Bare, tmp_path: Path) -> None:
-    refused = bare.run(tmp_path, f"{PACKAGE}.convert", "checkpoint.pt", "new.pt", "--data", "data")
-    assert refused.stderr.startswith(("error: checkpoint.pt is missing:", "error: Converting needs torch 2.4"))
+def test_a_conversion_needs_no_extra(bare: Bare, tmp_path: Path) -> None:
+    """Only its refusal is printed, where fairseq would ask for tensorboardX."""
+    refused = bare.run(tmp_path, f"{PACKAGE}.convert", "checkpoint.pt", "new.pt")
+    (sentence,) = refused.stderr.splitlines()
+    assert sentence.startswith(("error: checkpoint.pt is missing:", "error: Converting needs torch 2.4"))
+    assert refused.returncode == 2
 
 
 def test_other_loggers_are_heard() -> None:

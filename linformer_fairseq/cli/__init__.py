@@ -1,1 +1,1 @@
-"""What the package's commands share: errors, arguments, files, processes, progress and pictures."""
+"""What the package's commands and scripts share: errors, arguments, files, progress and tables."""

@@ -1,8 +1,7 @@
 """Parses arguments, and refuses them in one sentence."""
 
 import argparse
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any, NoReturn, TypeVar
 
 import torch
@@ -27,18 +26,6 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise UserError(f"{message} (see --help).")
-
-
-def cut_at_dashes(argv: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Returns the arguments before the first `--`, and those after it, which are for another command."""
-    cut = list(argv).index("--") if "--" in argv else len(argv)
-    return list(argv[:cut]), list(argv[cut + 1 :])
-
-
-def check_folder(flag: str, path: Path) -> None:
-    """Refuses the path of a file where a folder for results is expected."""
-    if path.exists() and not path.is_dir():
-        raise UserError(f"{flag} {path} is a file: name a folder.")
 
 
 def check_device(device: str) -> None:
@@ -69,38 +56,8 @@ def _whole(text: str) -> int:
 
 count = number(_whole, 1, 2**31 - 1, "a whole number from 1 on")
 natural = number(_whole, 0, 2**31 - 1, "a whole number from 0 on")
-rate = number(float, 0.0, 0.999, "a number from 0 to below 1")
-positive = number(float, 1e-12, 1e6, "a number above 0")
-
-
-def paths(text: str) -> tuple[Path, ...]:
-    """Returns the paths of a comma list."""
-    return tuple(Path(part.strip()).expanduser() for part in text.split(","))
-
-
-def counts(text: str) -> list[int]:
-    """Returns the numbers of a comma list of whole numbers from 1 on."""
-    return [count(part.strip()) for part in text.split(",")]
-
-
-def names(text: str) -> list[str]:
-    """Returns the names of a comma list, each once, in this order."""
-    return list(dict.fromkeys(name.strip() for name in text.split(",")))
-
-
-def names_of(known: Sequence[str], what: str) -> Callable[[str], list[str]]:
-    """Returns a converter for argparse of a comma list of `names` that are known."""
-
-    def convert(text: str) -> list[str]:
-        found = names(text)
-        for name in found:
-            if name not in known:
-                raise argparse.ArgumentTypeError(f"{name!r} is not {what}: choose from {', '.join(known)}")
-        return found
-
-    return convert
 
 
 def ascending(text: str) -> tuple[int, ...]:
     """Returns the numbers of a comma list of whole numbers from 1 on, each once, in ascending order."""
-    return tuple(sorted(set(counts(text))))
+    return tuple(sorted({count(part.strip()) for part in text.split(",")}))

@@ -24,7 +24,7 @@ from linformer_fairseq.models.layers import FAST_PATH_PARAMETERS
 from linformer_fairseq.models.loading import projection_weights
 from linformer_fairseq.trained import plain_encoder
 
-from .families import Family, architecture_of
+from .families import LANGUAGE_MODEL, Family, architecture_of
 
 _ADAPTIVE_BAND = re.compile(r"decoder\.embed_tokens\.embeddings\.\d+\.0\.weight")
 """The words of one band of `--adaptive-input`."""
@@ -54,7 +54,9 @@ def convert_state(state: dict[str, Any], family: Family, config: AttentionConfig
     if not all(config.kind_of(place).attention.drops_probabilities for place in config.places):
         args.attention_dropout = 0.0  # which matters in training alone, whose command line says it anew
     weights = {key: tensor for key, tensor in state["model"].items() if not _is_fast_path(key)}
-    settings = args if state.get("cfg") is None else family.settings(args)
+    settings: Any = args
+    if family is LANGUAGE_MODEL and state.get("cfg") is not None:  # whose flags fairseq keeps as a configuration
+        settings = {name: value for name, value in vars(args).items() if name != "arch"}
     new = {**_with_settings(state, settings), "model": weights}
     model = build_model(new)
     if weights.keys() - model.state_dict().keys():  # older names, such as RoBERTa's in fairseq before 0.10

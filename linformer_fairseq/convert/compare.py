@@ -1,143 +1,176 @@
-"""Compares the outputs of converted models with those of the trained one, by length of the source and by position."""
+"""Compares the outputs of a converted model with those of the trained one, by the length of the text."""
 
+import csv
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import torch
-from fairseq.models import BaseFairseqModel
+from fairseq.data import data_utils
+from fairseq.models import BaseFairseqModel, FairseqEncoderDecoderModel, FairseqEncoderModel
 from torch import Tensor
 
+from linformer_fairseq.cli.files import replacing
 from linformer_fairseq.cli.progress import bar
-from linformer_fairseq.length_buckets import Bucket
+from linformer_fairseq.cli.tables import table
+from linformer_fairseq.modules import CausalTwoLevelAttention, ProjectedAttention, TwoLevelAttention
+from linformer_fairseq.trained import Split, Trained
 
+LONGEST = 2048
+"""Where lengths end that nobody has named: full attention to longer texts takes much memory."""
+BATCH_TOKENS = 4096
 PORTION = 512
 """Tokens whose predictions over all words are in memory at a time."""
+BOS, EOS, FIRST_WORD = 0, 2, 4
+"""As fairseq numbers them in every dictionary."""
+FORMS = {"Texts": ",", "Perplexity before": ".2f", "Perplexity after": ".2f", "Divergence": ".4f", "Same best": ".1%"}
+"""How the table's numbers are written, by the title of their column."""
 
 
-@dataclass
-class OutputDrift:
-    """Sums over the target tokens in one bucket, for one converted model."""
-
-    bucket: Bucket
-    sentences: int = 0
-    tokens: int = 0
-    loss_before: float = 0.0
-    """Negative log-likelihood under the trained model, in nats."""
-    loss: float = 0.0
-    """The same under the converted model."""
-    divergence: float = 0.0
-    """KL divergence of the new predictions from the old, in nats."""
-    agreements: int = 0
-    """Tokens whose best prediction is the trained model's."""
-    farthest: float = 0.0
-    """The largest change of a reference token's log-probability, in nats."""
-
-    def perplexities(self) -> tuple[float, float]:
-        """Returns the perplexity under the trained model and under the converted one."""
-        return math.exp(self.loss_before / self.tokens), math.exp(self.loss / self.tokens)
-
-    def add(self, moves: Tensor) -> None:
-        """Adds tokens of a sentence, as `moves_of` gives them."""
-        if len(moves):
-            loss_before, loss, divergence, agreements = moves.sum(0).tolist()
-            self.sentences += 1
-            self.tokens += len(moves)
-            self.loss_before += loss_before
-            self.loss += loss
-            self.divergence += divergence
-            self.agreements += round(agreements)
-            self.farthest = max(self.farthest, (moves[:, 0] - moves[:, 1]).abs().max().item())
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """How far the outputs of converted models have moved, for each model in every bucket that has a token."""
-
-    sources: list[list[OutputDrift]]
-    """By the length of the source, or of the text of a masked language model; for a language model without buckets."""
-    positions: list[list[OutputDrift]]
-    """By the position in the target, or in the text of a language model; for a masked one without buckets."""
-
-
-@dataclass(frozen=True)
-class Sample:
-    """A batch of texts."""
+class Sample(NamedTuple):
+    """What models are called with, the tokens that they should predict and whether these count, (B, T), and the tokens
+    of each text; of a translation, those of the longer of source and target."""
 
     net_input: dict[str, Any]
-    """What the models are called with."""
     target: Tensor
-    """The tokens that they should predict, (B, T)."""
     is_token: Tensor
-    """Whether they count, (B, T)."""
-    source_lengths: list[int] | None
-    """Tokens of each source; None where sources do not count."""
-    counts_positions: bool = True
+    lengths: list[int]
 
 
-def moves_of(before: Tensor, after: Tensor, target: Tensor) -> Tensor:
-    """Returns four columns with a row for each token: its loss before and after, the divergence of the new predictions
-    from the old, and whether the best one is the same.
+def longest_text(model: BaseFairseqModel) -> int:
+    """Returns the tokens of the longest text that a model takes, as a source or as a target."""
+    longest = model.max_positions()
+    return int(max(longest) if isinstance(longest, tuple) else longest)
+
+
+def exact_length(model: BaseFairseqModel) -> int | None:
+    """Returns up to how many tokens texts get full attention; None where other kinds than two levels are."""
+    exact = longest_text(model)
+    for module in model.modules():
+        if isinstance(module, CausalTwoLevelAttention):
+            exact = min(exact, module.exact)
+        elif isinstance(module, TwoLevelAttention):
+            _, last, _ = next(module.rule.ranges(module.max_positions))
+            exact = min(exact, last)
+        elif isinstance(module, ProjectedAttention):
+            return None
+    return exact
+
+
+def default_lengths(longest: int, exact: int | None) -> tuple[int, ...]:
+    """Returns powers of two from 8 on up to the longest text or `LONGEST`, and the last length that is exact."""
+    longest = min(longest, LONGEST)
+    lengths = {8 << power for power in range(longest.bit_length())} | {longest, exact or longest}
+    return tuple(sorted(length for length in lengths if length <= longest))
+
+
+def split_samples(trained: Trained, split: Split) -> Iterator[Sample]:
+    """Yields the sentences of a split; of a masked language model's, the masked tokens count."""
+    sentences = split.sentences
+    order = sorted(split.indices, key=sentences.num_tokens)
+    most = max(BATCH_TOKENS, sentences.num_tokens(order[-1]))
+    for indices in data_utils.batch_by_size(order, sentences.num_tokens, max_tokens=most):
+        sample = sentences.collater([sentences[index] for index in indices])
+        inputs, target = sample["net_input"], sample["target"]
+        is_token = target != trained.task.target_dictionary.pad()
+        of_sources = (inputs["src_tokens"] != trained.task.source_dictionary.pad()).sum(1)
+        yield Sample(inputs, target, is_token, torch.maximum(of_sources, is_token.sum(1)).tolist())
+
+
+def random_samples(
+    model: BaseFairseqModel, words: tuple[int, int], lengths: Sequence[int], texts: int, seed: int
+) -> Iterator[Sample]:
+    """Yields so many texts of random words of each length; sources and targets of a translation are equally long.
 
     Args:
-        before, after: the log-probabilities of all words, (n, V).
-        target: the words that should be predicted, (n,).
+        words: the number of words of the source and of the target.
     """
-    losses = [-x.gather(-1, target[:, None])[:, 0] for x in (before, after)]
-    divergence = (before.exp() * (before - after)).sum(-1)
-    same = before.argmax(-1) == after.argmax(-1)
-    return torch.stack([*losses, divergence, same.to(divergence)], -1).double()
+    generator = torch.Generator().manual_seed(seed)
+
+    def random_text(words: int, length: int) -> Tensor:
+        text = torch.randint(min(FIRST_WORD, words - 1), words, (1, length), generator=generator)
+        text[:, -1] = EOS
+        return text
+
+    for length in (length for length in lengths for _ in range(texts)):
+        inputs: dict[str, Any] = {}
+        if isinstance(model, FairseqEncoderDecoderModel):
+            longest_source, longest_target = model.max_positions()
+            inputs["src_tokens"] = random_text(words[0], min(length, longest_source))
+            target = random_text(words[1], min(length, longest_target))
+            inputs["prev_output_tokens"] = target.roll(1, 1)  # it begins with the end of the text, as in fairseq
+        else:
+            target = random_text(words[0], length)
+            if isinstance(model, FairseqEncoderModel):
+                target[:, 0] = BOS
+            inputs["src_tokens"] = target if isinstance(model, FairseqEncoderModel) else target.roll(1, 1)
+        inputs["src_lengths"] = torch.tensor([inputs["src_tokens"].size(1)])
+        yield Sample(inputs, target, torch.ones_like(target, dtype=torch.bool), [length])
 
 
 @torch.no_grad()
 def compare(
     trained: BaseFairseqModel,
-    others: Sequence[BaseFairseqModel],
+    converted: BaseFairseqModel,
     samples: Iterable[Sample],
     number: int,
-    sources: Sequence[Bucket],
-    positions: Sequence[Bucket],
-) -> Comparison:
-    """Returns how far each of the other models is from the trained one.
+    ends: Sequence[int],
+    on_text: bool,
+) -> list[dict[str, Any]]:
+    """Returns a row for every range of lengths in which there are texts, by the titles of its columns.
 
-    The models predict each reference token, given the tokens before it, or the text around it where they have no
-    decoder.
+    The models predict each token from those before it, or from the text around it where they have no decoder.
 
     Args:
         number: the texts in all samples.
-        sources: the ranges of lengths of sources.
-        positions: the ranges of positions, from 1 on.
+        ends: where the ranges end.
+        on_text: whether the texts are text: perplexities on random tokens would say nothing.
     """
-    by_source = [[OutputDrift(bucket) for bucket in sources] for _ in others]
-    by_position = [[OutputDrift(bucket) for bucket in positions] for _ in others]
+    sums = torch.zeros(len(ends) + 1, 6, dtype=torch.float64)  # texts, and tokens with the columns of `_moves`
     with bar(number, "comparing", "text") as progress:
         for sample in samples:
-            before = _features(trained, sample)
-            for model, of_sources, of_positions in zip(others, by_source, by_position, strict=True):
-                moves = _moves(trained, before, model, _features(model, sample), sample)
-                for row, is_token in enumerate(sample.is_token):
-                    if sample.source_lengths is not None:
-                        length = sample.source_lengths[row]
-                        next(drift for drift in of_sources if length in drift.bucket).add(moves[row, is_token])
-                    for drift in of_positions if sample.counts_positions else ():
-                        part = slice(drift.bucket.shortest - 1, drift.bucket.longest)
-                        drift.add(moves[row, part][is_token[part]])
+            for row, of_text in enumerate(_moves(trained, converted, sample)):
+                tokens = of_text[sample.is_token[row]]
+                if len(tokens):
+                    place = bisect_left(ends, sample.lengths[row])
+                    sums[place] += torch.cat([sums.new_ones(1), tokens.sum(0)])
             progress.update(len(sample.target))
-    return Comparison(
-        *([[drift for drift in own if drift.tokens] for own in drifts] for drifts in (by_source, by_position))
-    )
+    rows = []
+    for place, (texts, tokens, *totals) in enumerate(sums.tolist()):
+        if texts:
+            before, after, divergence, same = (total / tokens for total in totals)
+            found: dict[str, Any] = {"Length": _span(ends, place, on_text), "Texts": int(texts)}
+            if on_text:
+                found |= {"Perplexity before": math.exp(before), "Perplexity after": math.exp(after)}
+            rows.append(
+                {**found, "Divergence": max(0.0, divergence), "Same best": same}
+            )  # rounding can make it negative
+    return rows
 
 
-def _features(model: BaseFairseqModel, sample: Sample) -> Tensor:
-    """Returns what a model's output layer is given, (B, T, C)."""
-    return model(**sample.net_input, features_only=True)[0]
+def _span(ends: Sequence[int], place: int, is_range: bool) -> str:
+    """Returns a length, or a range of them, in words."""
+    first = ends[place - 1] + 1 if place else 1
+    if place == len(ends):
+        return f"{first} and more"
+    return f"{first} to {ends[place]}" if is_range and first < ends[place] else str(ends[place])
 
 
-def _moves(trained: BaseFairseqModel, before: Tensor, model: BaseFairseqModel, after: Tensor, sample: Sample) -> Tensor:
-    """Returns the moves of all tokens, (B, T, 4)."""
-    portions = zip(*(x.flatten(0, 1).split(PORTION) for x in (before, after, sample.target)), strict=True)
-    moves = [moves_of(_log_probabilities(trained, b), _log_probabilities(model, a), t) for b, a, t in portions]
+def _moves(trained: BaseFairseqModel, converted: BaseFairseqModel, sample: Sample) -> Tensor:
+    """Returns for each token, (B, T, 5): 1, its loss before and after, the divergence of the new predictions from the
+    old, and whether the best one is the same."""
+    features = [
+        model(**sample.net_input, features_only=True)[0].flatten(0, 1).split(PORTION) for model in (trained, converted)
+    ]
+    moves = []
+    for one, other, target in zip(*features, sample.target.flatten().split(PORTION), strict=True):
+        before, after = _log_probabilities(trained, one), _log_probabilities(converted, other)
+        losses = [-x.gather(-1, target[:, None])[:, 0] for x in (before, after)]
+        divergence = (before.exp() * (before - after)).sum(-1)
+        same = (before.argmax(-1) == after.argmax(-1)).to(divergence)
+        moves.append(torch.stack([torch.ones_like(same), *losses, divergence, same], -1).double())
     return torch.cat(moves).unflatten(0, sample.target.shape)
 
 
@@ -145,3 +178,15 @@ def _log_probabilities(model: BaseFairseqModel, features: Tensor) -> Tensor:
     """Returns the log-probabilities of all words, (n, V), in float32, for features (n, C)."""
     last = model.decoder if hasattr(model, "decoder") else model.encoder
     return model.get_normalized_probs((last.output_layer(features[None]), None), log_probs=True)[0].float()
+
+
+def table_of(rows: Sequence[dict[str, Any]]) -> str:
+    """Returns the table that is printed."""
+    cells = [[format(value, FORMS.get(title, "")) for title, value in row.items()] for row in rows]
+    return table(list(rows[0]), cells)
+
+
+def write_csv(rows: Sequence[dict[str, Any]], path: Path) -> None:
+    """Writes the table with all digits."""
+    with replacing(path) as part, open(part, "w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([list(rows[0]), *(row.values() for row in rows)])

@@ -2,15 +2,12 @@
 
 import shlex
 from argparse import Namespace
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fairseq.models import ARCH_MODEL_REGISTRY, BaseFairseqModel
-from fairseq.models.roberta import RobertaModel
-from fairseq.models.transformer import TransformerModel
-from fairseq.models.transformer_lm import TransformerLanguageModel
+from fairseq.models import ARCH_MODEL_REGISTRY
 
 from linformer_fairseq.checkpoints import model_settings, plain_cfg
 from linformer_fairseq.cli.errors import UserError
@@ -20,9 +17,8 @@ from linformer_fairseq.models.config import (
     LanguageModelAttentionConfig,
     LinformerConfig,
     default_flags,
-    flag_defaults,
 )
-from linformer_fairseq.models.encoder_config import EncoderAttentionConfig, encoder_default_flags
+from linformer_fairseq.models.encoder_config import EncoderAttentionConfig
 from linformer_fairseq.models.loading import is_convolution, projection_weights
 from linformer_fairseq.modules.registry import DEFAULT_KIND, flag_of
 
@@ -31,31 +27,21 @@ EXACT_START = {"linformer_init": "identity", "linformer_mask_empty_slots": True}
 CONVOLUTION = "linformer_value_convolution"
 
 
-def _language_model_flags(kind: str) -> dict[str, Any]:
-    return {**flag_defaults(LanguageModelAttentionConfig), "linformer_projection": kind}
-
-
 @dataclass(frozen=True)
 class Family:
     """Models that fairseq and this package both have, with another attention."""
 
     name: str
     """What one of them is called in a sentence."""
-    predicted: str
-    """What the tokens of a data set that it predicts are called."""
-    context: str
-    """What it predicts them from."""
-    of_fairseq: type[BaseFairseqModel]
     base: str
     """fairseq's name of its model."""
-    model: str
-    """This package's."""
     attention: type[AttentionConfig]
     """The flags of its attention."""
-    defaults: Callable[[str], dict[str, Any]]
-    """The default of each of them, by the kind of attention."""
-    by_command_line: bool
-    """Whether fairseq keeps its settings as a command line with `--arch`, and not as a configuration."""
+
+    @property
+    def model(self) -> str:
+        """This package's name of its model."""
+        return f"linformer_{self.base}"
 
     def architecture(self, arch: str, kind: str) -> str:
         """Returns the architecture of a converted model, for fairseq's and the new kind of attention."""
@@ -64,17 +50,11 @@ class Family:
         arch = next((arch.removeprefix(own) for own in PRESETS if arch.startswith(own)), arch)
         return prefix + arch if prefix + arch in ARCH_MODEL_REGISTRY else prefix + self.base
 
-    def settings(self, args: Namespace) -> Any:
-        """Returns the settings of a model in the form in which a checkpoint of today's fairseq holds them."""
-        if self.by_command_line:
-            return args
-        return {name: value for name, value in vars(args).items() if name != "arch"}
-
     def flags(self, config: AttentionConfig) -> str:
         """Returns the flags by which fairseq-train builds this attention, with any architecture of this family."""
         kind = config.linformer_projection
         words = ["--linformer-projection", kind]
-        for name, default in self.defaults(kind).items():
+        for name, default in default_flags(kind, self.attention).items():
             value = getattr(config, name)
             if str(value) != str(default):
                 words += [flag_of(name)] if value is True else [flag_of(name), str(value)]
@@ -91,7 +71,7 @@ class Family:
         Raises:
             UserError: a flag that other families have, or flags that do not go together.
         """
-        flags = self.defaults(given["linformer_projection"])
+        flags = default_flags(given["linformer_projection"], self.attention)
         for name in sorted(given.keys() - flags.keys()):
             raise UserError(f"{flag_of(name)} is not for {self.name}s: leave it out.")
         try:
@@ -102,39 +82,9 @@ class Family:
             raise UserError(f"{error}.") from None
 
 
-TRANSLATION = Family(
-    name="translation model",
-    predicted="reference token",
-    context="the tokens before it",
-    of_fairseq=TransformerModel,
-    base="transformer",
-    model="linformer_transformer",
-    attention=LinformerConfig,
-    defaults=default_flags,
-    by_command_line=True,
-)
-LANGUAGE_MODEL = Family(
-    name="language model",
-    predicted="reference token",
-    context="the tokens before it",
-    of_fairseq=TransformerLanguageModel,
-    base="transformer_lm",
-    model="linformer_transformer_lm",
-    attention=LanguageModelAttentionConfig,
-    defaults=_language_model_flags,
-    by_command_line=False,
-)
-MASKED_LANGUAGE_MODEL = Family(
-    name="masked language model",
-    predicted="masked token",
-    context="the text around it",
-    of_fairseq=RobertaModel,
-    base="roberta",
-    model="linformer_roberta",
-    attention=EncoderAttentionConfig,
-    defaults=encoder_default_flags,
-    by_command_line=True,
-)
+TRANSLATION = Family("translation model", "transformer", LinformerConfig)
+LANGUAGE_MODEL = Family("language model", "transformer_lm", LanguageModelAttentionConfig)
+MASKED_LANGUAGE_MODEL = Family("masked language model", "roberta", EncoderAttentionConfig)
 FAMILIES = (TRANSLATION, LANGUAGE_MODEL, MASKED_LANGUAGE_MODEL)
 
 
@@ -169,7 +119,7 @@ def family_of(state: dict[str, Any], path: Path) -> Family:
 
 def is_of_fairseq(state: dict[str, Any], family: Family) -> bool:
     """Returns whether a checkpoint is of fairseq's model of a family, and not of this package's."""
-    return ARCH_MODEL_REGISTRY.get(architecture_of(model_settings(state))) is family.of_fairseq
+    return ARCH_MODEL_REGISTRY.get(architecture_of(model_settings(state))) is ARCH_MODEL_REGISTRY[family.base]
 
 
 def task_of(state: dict[str, Any]) -> str | None:

@@ -1,7 +1,7 @@
 """The command that fine-tunes a converted model with the settings of its training."""
 
 import shlex
-from argparse import Action
+from argparse import Action, Namespace
 from collections.abc import Collection, Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -17,7 +17,6 @@ from linformer_fairseq.checkpoints import model_settings, plain_cfg
 from linformer_fairseq.models.config import AttentionConfig
 from linformer_fairseq.modules.registry import flag_of
 
-from .arguments import Conversion
 from .families import Family
 
 PACKAGE = Path(__file__).parents[1]
@@ -41,7 +40,7 @@ FOLLOWING = {"batch_size_valid": "batch_size", "max_tokens_valid": "max_tokens"}
 """Settings that are those of others, unless told otherwise."""
 
 
-def finetuning_command(asked: Conversion, family: Family, config: AttentionConfig, state: dict[str, Any]) -> str | None:
+def finetuning_command(asked: Namespace, family: Family, config: AttentionConfig, state: dict[str, Any]) -> str | None:
     """Returns the command line of fairseq-train that trains a converted model with the settings of its checkpoint; None
     where that was trained with a task or another part that is neither fairseq's nor this package's.
 
@@ -66,7 +65,7 @@ def finetuning_command(asked: Conversion, family: Family, config: AttentionConfi
         if not (name in NOT_REPEATED or name in parts or name.startswith("linformer_") or follows):
             repeated += _changed(action, value, defaults.get(name))
     start = ["--finetune-from-model", str(asked.output), "--save-dir", str(asked.output.with_suffix("")) + "-tuned"]
-    return shlex.join(["fairseq-train", *chosen, "--user-dir", _user_dir(), *start, *repeated])
+    return shlex.join(["fairseq-train", *chosen, "--user-dir", asked.user_dir or _user_dir(), *start, *repeated])
 
 
 def _settings(state: dict[str, Any]) -> dict[str, Any]:

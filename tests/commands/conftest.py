@@ -1,16 +1,54 @@
 """Small models, trained once for all workers; what fairseq-train printed is in the file `log` beside the checkpoint."""
 
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from linformer_fairseq.convert.arguments import parse
+from linformer_fairseq.convert.run import run as convert
+from linformer_fairseq.trained import plain_encoder
 from tests.conftest import Shared
-from tests.fairseq_commands import ALL_PLACES, TWO_LEVELS, run, train, train_masked, valid_losses
+from tests.fairseq_commands import (
+    ALL_PLACES,
+    TWO_LEVELS,
+    generate_arguments,
+    hypotheses,
+    run,
+    train,
+    train_masked,
+    valid_losses,
+)
 
 EVERY_FOUR_UPDATES = ["--max-epoch", 3, "--save-interval-updates", 4, "--keep-interval-updates", 3]
-CAUSAL = [*TWO_LEVELS, *ALL_PLACES, *EVERY_FOUR_UPDATES, "--eval-bleu", "--eval-bleu-args", '{"beam": 1}']
+BLEU = ["--eval-bleu", "--eval-bleu-args", '{"beam": 1, "max_len_b": 8}']
+CAUSAL = [*TWO_LEVELS, *ALL_PLACES, *EVERY_FOUR_UPDATES, *BLEU]
 """The flags of `trained_causal`, whose checkpoint holds the counts of BLEU."""
+
+Converting = Callable[..., str]
+
+
+@pytest.fixture
+def converting(capsys: pytest.CaptureFixture[str]) -> Converting:
+    """Returns a function that converts in this process, and returns what is printed."""
+
+    def converting(*arguments: object) -> str:
+        convert(parse([*map(str, arguments), "--threads", "1"]))
+        return capsys.readouterr().out
+
+    return converting
+
+
+def override_flags() -> list[str]:
+    """Returns flags that keep fairseq 0.12.2's own Transformer off a kernel that refuses left-padded batches."""
+    return ["--model-overrides", str(plain_encoder())] if plain_encoder() else []
+
+
+def rows_of(text: str) -> dict[str, list[str]]:
+    """Returns the other cells of each row of a conversion's table by its first cell."""
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("| ")]
+    return {name: cells for name, *cells in rows}
 
 
 def trained_once(shared: Shared, data: Path, name: str, *flags: object, **arch: str) -> Path:
@@ -41,6 +79,17 @@ def trained_causal(shared: Shared, data: Path) -> Path:
 def trained_transformer(shared: Shared, data: Path) -> Path:
     """Returns the checkpoint of fairseq's own Transformer of the same size."""
     return trained_once(shared, data, "transformer", arch="transformer_tiny")
+
+
+@pytest.fixture(scope="session")
+def translated(shared: Shared, data: Path, trained_transformer: Path) -> dict[int, tuple[float, str]]:
+    """Returns that model's hypotheses for the test set."""
+
+    def make(folder: Path) -> None:
+        output = run("generate", *generate_arguments(data, trained_transformer, *override_flags())).ok()
+        (folder / "output").write_text(output)
+
+    return hypotheses((shared("translated", make) / "output").read_text())
 
 
 @pytest.fixture(scope="session")

@@ -11,8 +11,8 @@ from subword_nmt.apply_bpe import BPE
 from subword_nmt.learn_bpe import learn_bpe
 
 from linformer_fairseq import DocumentHubInterface, LinformerTransformerModel
-from linformer_fairseq.trained import override_flags, plain_encoder
-from tests.commands.conftest import trained_once
+from linformer_fairseq.trained import plain_encoder
+from tests.commands.conftest import override_flags, trained_once
 from tests.conftest import Shared
 from tests.fairseq_commands import (
     Result,
@@ -101,6 +101,9 @@ def checkpoint(request: pytest.FixtureRequest) -> Path:
     return request.getfixturevalue(request.param)
 
 
+only_linformer = pytest.mark.parametrize("checkpoint", ["linformer"], indirect=True)
+
+
 def encoders(corpus: Path) -> list[object]:
     """Returns the flags of the tokeniser, which needs the languages, and of the subwords."""
     return ["-s", "en", "-t", "de", "--tokenizer", "moses", "--bpe", "subword_nmt", "--bpe-codes", corpus / "codes"]
@@ -143,10 +146,12 @@ def test_every_document_is_translated_sentence_by_sentence(corpus: Path, output:
             assert all(sentence.split()[-1] == end for sentence in sentences)
 
 
+@only_linformer
 def test_a_document_does_not_depend_on_its_batch(corpus: Path, checkpoint: Path, output: str) -> None:
     same_hypotheses(hypotheses(output), hypotheses(generated(corpus, checkpoint, "--batch-size", 1)))
 
 
+@only_linformer
 def test_words_are_joined_in_each_sentence(corpus: Path, linformer: Path, output: str) -> None:
     """`--post-process` leaves spaces around separators."""
     arguments = generate_arguments(corpus, linformer, *TASK, "--post-process", "subword_nmt")
@@ -212,6 +217,7 @@ def test_checkpoints_of_other_tasks(corpus: Path, linformer: Path, tmp_path: Pat
         hub(corpus, plain, task=task, sentence_separator="<doc>")
 
 
+@only_linformer
 @reads_checkpoints
 def test_a_checkpoint_of_another_dictionary_is_refused(corpus: Path, checkpoint: Path, tmp_path: Path) -> None:
     """As one is that was trained without the separator."""
@@ -245,6 +251,7 @@ def test_a_document_that_may_not_be_made_in_parts_is_not_cut_off(corpus: Path, l
         whole.translate_document(["w1 see them."] * 5, min_len=20)
 
 
+@only_linformer
 def test_free_is_translation(corpus: Path, checkpoint: Path) -> None:
     """For documents that the model takes whole and whose translations it ends itself."""
     subset = ["--gen-subset", "valid"]
@@ -257,6 +264,7 @@ def test_free_is_translation(corpus: Path, checkpoint: Path) -> None:
     same_hypotheses({number: free[number] for number in whole}, whole)
 
 
+@only_linformer
 def test_losses(corpus: Path, checkpoint: Path) -> None:
     """BLEU is that of detokenised documents; fairseq-validate finds the loss of the training."""
     log = (checkpoint.parent / "log").read_text()

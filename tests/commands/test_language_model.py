@@ -9,8 +9,10 @@ import pytest
 import torch
 
 from linformer_fairseq.checkpoints import read_checkpoint
+from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.models.linformer_transformer_lm import FAIRSEQ_LM_ARCHITECTURES
-from tests.fairseq_commands import PLUGIN, ROOT, TWO_LEVELS, run, run_module, valid_losses, with_args
+from tests.commands.conftest import Converting, rows_of
+from tests.fairseq_commands import PLUGIN, ROOT, TWO_LEVELS, run, valid_losses, with_args
 from tests.variants import reads_checkpoints
 
 pytestmark = pytest.mark.slow
@@ -100,39 +102,32 @@ def test_hydra(text: Path, tmp_path: Path) -> None:
 
 
 @reads_checkpoints
-def test_a_converted_transformer_lm(text: Path, tmp_path: Path) -> None:
-    """fairseq-eval-lm finds the perplexity of before up to the exact length, and another one beyond, and with learned
-    slots; fairseq-interactive and a training take the checkpoint; so it is with one of fairseq before 0.10."""
+def test_a_converted_transformer_lm(text: Path, tmp_path: Path, converting: Converting) -> None:
+    """fairseq-eval-lm finds the perplexity of before up to the exact length, and another one beyond;
+    fairseq-interactive and a training take the checkpoint; so it is with one of fairseq before 0.10."""
     run("train", *training(text, tmp_path, arch="transformer_lm_gpt2_tiny")).ok()
-    trained, old, out, linear = (tmp_path / f"{name}.pt" for name in ("checkpoint_last", "old", "converted", "linear"))
+    trained, old, out, of_old = (tmp_path / f"{name}.pt" for name in ("checkpoint_last", "old", "converted", "of_old"))
+    torch.save(with_args(read_checkpoint(trained)), old)
     cut = [*TWO_LEVELS, "--linformer-k", 4, "--linformer-exact-below", 16]
-    for checkpoint in (trained, old):
-        if checkpoint == old:
-            torch.save(with_args(read_checkpoint(trained)), old)
-        said = run_module("linformer_fairseq.convert", checkpoint, out, *cut).ok()
-        assert "The first 16 tokens of texts get the same outputs as before, but for rounding." in said
-        for length, same in ((16, True), (48, False)):
-            blocks = ["--sample-break-mode", "none", "--tokens-per-sample", length]
-            before, after = (perplexity(text, path, *blocks) for path in (trained, out))
-            assert (after == pytest.approx(before, rel=2e-4)) == same
-    on_valid = [*EOS_MODE, "--gen-subset", "valid"]
+    said = converting(trained, out, *cut, "--data", text, "--lengths", 64)
+    assert "Texts of up to 16 tokens get the same outputs as before, but for rounding." in said
+    for length, paths in ((16, (trained, out)), (48, (trained, out, of_old))):
+        blocks = ["--sample-break-mode", "none", "--tokens-per-sample", length]
+        if of_old in paths:
+            converting(old, of_old, *cut, "--texts", 0)
+        before, after, *same = (perplexity(text, path, *blocks) for path in paths)
+        assert (after == pytest.approx(before, rel=2e-4)) == (length == 16)
+        assert same in ([], [after])
     nothing = ["--max-update", 1, "--lr", 0, "--save-dir", tmp_path / "tuned"]
     tuned = run("train", *shlex.split(said.splitlines()[-1])[1:], *nothing).ok()
-    assert 2 ** valid_losses(tuned)[0] == pytest.approx(perplexity(text, out, *on_valid), rel=2e-3)
-    prompt = "w1 w2\n"
+    assert 2 ** valid_losses(tuned)[0] == pytest.approx(float(rows_of(said)["1 to 64"][2]), rel=2e-3)
     options = ["--path", out, "--beam", 1, "--max-len-b", 20, "--cpu", *PLUGIN]
-    assert "H-0" in run("interactive", text, "--task", "language_modeling", *options, text=prompt).ok()
+    assert "H-0" in run("interactive", text, "--task", "language_modeling", *options, text="w1 w2\n").ok()
 
-    on_text = ["--data", text, "--fit", 20, "--lengths", "5,10", "--report", tmp_path / "report"]
     flags = ["--linformer-k", 8, "--linformer-projection", "linear", "--linformer-window", 3]
-    said = run_module("linformer_fairseq.convert", trained, linear, *flags, *on_text).ok()
-    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in said.splitlines() if line.startswith("| ")]
-    assert [row[0] for row in rows[-3:]] == ["1 to 5", "6 to 10", "from 11 on"]
-    assert len(rows[-1]) == 11
-    assert rows[-3][2] == rows[-3][3] == rows[-3][7]  # five positions fit into slots and window
-    assert perplexity(text, linear, *EOS_MODE) < 20
-    assert "# A converted language model" in (tmp_path / "report/report.md").read_text()
-
-    wrong = run_module("linformer_fairseq.convert", trained, tmp_path / "no.pt", "--linformer-attention", "decoder")
-    assert wrong.sentence() == "error: --linformer-attention is not for language models: leave it out."
+    rows = rows_of(converting(trained, tmp_path / "linear.pt", *flags, "--data", text, "--fit", 20, "--lengths", 5))
+    assert rows["1 to 5"][1] == rows["1 to 5"][2]  # five positions fit into slots and window
+    assert float(rows["6 and more"][3]) > 0
+    with pytest.raises(UserError, match=r"^--linformer-attention is not for language models: leave it out\.$"):
+        converting(trained, tmp_path / "no.pt", "--linformer-attention", "decoder")
     assert not (tmp_path / "no.pt").exists()

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from linformer_fairseq.trained import override_flags
-from tests.commands.conftest import CAUSAL
+from tests.commands.conftest import CAUSAL, override_flags
 from tests.fairseq_commands import (
     SHORT,
     generate_arguments,

@@ -1,4 +1,4 @@
-"""Masked language models are converted, and compared at every token of texts of each length."""
+"""Masked language models are converted."""
 
 from argparse import Namespace
 from pathlib import Path
@@ -11,13 +11,8 @@ from torch import Tensor
 
 from linformer_fairseq.checkpoints import model_settings
 from linformer_fairseq.convert.checkpoint import build_model, build_original, convert_state, vocabulary_sizes
-from linformer_fairseq.convert.compare import compare
 from linformer_fairseq.convert.families import MASKED_LANGUAGE_MODEL, family_of
 from linformer_fairseq.convert.fitting import fit, fittable_attention
-from linformer_fairseq.convert.reach import Reach, reaches
-from linformer_fairseq.convert.report import exact_texts, summary
-from linformer_fairseq.convert.texts import BOS, EOS, FIRST_WORD, RandomEncoderTexts
-from linformer_fairseq.length_buckets import Bucket
 from linformer_fairseq.modules import TwoLevelAttention
 from tests.convert.toy_checkpoints import CUT, config, roberta_state_of
 from tests.models.toy import batch, sentence, toy_model, toy_task
@@ -143,52 +138,6 @@ def test_names_of_old_fairseqs_become_those_of_today() -> None:
     assert {*new["model"]} == {*converted(state, **CUT)["model"]}
     for model in (build_model(new), build_original(trained)):
         assert farthest(build_original(state), model, 23) < 1e-4
-
-
-def test_outputs_move_by_length_beyond_the_exact_ones() -> None:
-    state = roberta_state_of()
-    model, lengths = build_model(converted(state, **CUT)), (8, 23, 24, 64)
-    assert reaches(model) == (Reach(64, 23), None)
-    texts = RandomEncoderTexts(len(toy_task().source_dictionary), lengths, texts=2, seed=1)
-    found = compare(build_original(state), [model], texts, texts.number, [Bucket(n, n) for n in lengths], [])
-    assert found.positions == [[]]
-    assert [drift.tokens for drift in found.sources[0]] == [2 * length for length in lengths]
-    assert [drift.farthest < 1e-4 for drift in found.sources[0]] == [True, True, False, False]
-    rows = [line.split("|")[1].strip() for line in summary(found, on_text=False).splitlines()]
-    assert rows[:1] + rows[2:] == ["Length", "8 tokens", "23 tokens", "24 tokens", "64 tokens"]
-    assert exact_texts(*reaches(model)) == "Texts of up to 23 tokens get the same outputs as before, but for rounding."
-    assert exact_texts(*reaches(build_model(converted(state, **LINEAR)))) == ""
-
-
-def test_every_token_of_a_text_counts() -> None:
-    """Sums over them are those of the models' own outputs."""
-    state = roberta_state_of()
-    original, model = build_original(state), build_model(converted(state, **CUT))
-    texts = RandomEncoderTexts(len(toy_task().source_dictionary), [30], texts=1, seed=1)
-    (sample,) = texts
-    with torch.no_grad():
-        before, after = (torch.log_softmax(m(sample.net_input["src_tokens"])[0][0], -1) for m in (original, model))
-    (drift,) = compare(original, [model], texts, 1, [Bucket(30, 30)], []).sources[0]
-    for loss, scores in ((drift.loss_before, before), (drift.loss, after)):
-        assert loss == pytest.approx(-scores.gather(1, sample.target.t()).sum().item(), rel=1e-4)
-    assert drift.divergence == pytest.approx((before.exp() * (before - after)).sum().item(), rel=1e-3)
-
-
-def test_random_texts_of_an_encoder() -> None:
-    texts = RandomEncoderTexts(9, (1, 4, 30), texts=2, seed=1)
-    found, again = list(texts), list(texts)
-    assert len(found) == texts.number == 6
-    assert [sample.source_lengths for sample in found] == [[1], [1], [4], [4], [30], [30]]
-    for sample, other in zip(found, again, strict=True):
-        tokens = sample.net_input["src_tokens"]
-        assert torch.equal(tokens, other.net_input["src_tokens"])
-        assert torch.equal(tokens, sample.target)
-        assert tokens.shape == (1, sample.source_lengths[0])
-        assert sample.is_token.all()
-        assert tokens[0, 0] == BOS
-        assert tokens[0, 1:-1].min() >= FIRST_WORD if tokens.size(1) > 2 else True
-        assert tokens.size(1) == 1 or tokens[0, -1] == EOS
-    assert not torch.equal(found[4].target, found[5].target)
 
 
 def test_projections_are_fitted() -> None:

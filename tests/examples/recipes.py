@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from tests.fairseq_commands import Result
+from tests.warm import commands
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SMALL = [
@@ -33,7 +34,12 @@ def start(script: str, *arguments: object, cwd: Path, **variables: str) -> subpr
     return subprocess.Popen(
         [path if path.exists() else script, *map(str, arguments)],
         cwd=cwd,
-        env={**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", **VARIABLES, **variables},
+        env={
+            **os.environ,
+            "PATH": f"{commands()}:{Path(sys.executable).parent}:{os.environ['PATH']}",
+            **VARIABLES,
+            **variables,
+        },
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

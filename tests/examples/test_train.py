@@ -15,6 +15,7 @@ import torch
 
 from linformer_fairseq.checkpoints import read_checkpoint
 from tests.examples.recipes import EXAMPLES, SMALL, refused, run, start
+from tests.warm import commands
 
 pytestmark = pytest.mark.slow
 
@@ -122,7 +123,7 @@ def test_two_machines_train_one_model(study: Path, tmp_path: Path) -> None:
     """An update has the words of both, and the first one alone keeps a record."""
     folder = tmp_path / "run"
     variables = {
-        "PATH": f"{stub(tmp_path / 'slurm')}:{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "PATH": f"{stub(tmp_path / 'slurm')}:{commands()}:{Path(sys.executable).parent}:{os.environ['PATH']}",
         "SLURM_SUBMIT_DIR": str(EXAMPLES.parent),
         **{"SLURM_JOB_NODELIST": "two", "SLURM_JOB_NUM_NODES": "2", "SLURM_JOB_ID": str(os.getpid()), "DEVICE": GLOO},
     }

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from torch.utils._pytree import tree_leaves
 from linformer_fairseq.modules.ops import thresholds
 from tests.models.test_language_model import toy_lm
 from tests.models.toy import EVERYWHERE, net_input, toy_model, toy_task
+from tests.variants import variants
 
 aten = torch.ops.aten
 WAITING = {
@@ -124,6 +126,7 @@ KINDS: dict[str, dict[str, object]] = {
     "key clusters": {"linformer_projection": "key-clusters"},
     "windows": {"linformer_projection": "window", "linformer_window_size": 8},
 }
+every_beam = pytest.mark.parametrize("beam", variants([1, 4], default=[4]))
 every_kind = pytest.mark.parametrize("kind", KINDS)
 every_kind_of_language_models = pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "key clusters"])
 FORMS = {"one length": ((40, 40), 1), "all below exact_below": ((11, 6), 0), "several forms": ((40, 9, 30), 2)}
@@ -181,15 +184,20 @@ def waits_of_search(model: BaseFairseqModel, sample: dict[str, Any], beam: int, 
     return counts
 
 
-@every_kind
-@every_form
-@pytest.mark.parametrize("beam", [1, 4])
-def test_search_with_a_translation_model(kind: str, form: str, beam: int) -> None:
-    """Two levels look once before the first step, and not at any other."""
+@cache
+def waits_of_translation(kind: str | None, form: str, beam: int, steps: int) -> Counter[str]:
     inputs = net_input(toy_task(), FORMS[form][0])
     del inputs["prev_output_tokens"]
+    return waits_of_search(translation_model(kind), {"net_input": inputs}, beam, steps)
+
+
+@every_kind
+@every_form
+@every_beam
+def test_search_with_a_translation_model(kind: str, form: str, beam: int) -> None:
+    """Two levels look once before the first step, and not at any other."""
     for steps in (1, 20):
-        ours, theirs = (waits_of_search(translation_model(x), {"net_input": inputs}, beam, steps) for x in (kind, None))
+        ours, theirs = (waits_of_translation(x, form, beam, steps) for x in (kind, None))
         check(ours, theirs, looks(kind, form))
 
 
@@ -211,7 +219,7 @@ def test_training_of_a_language_model(kind: str) -> None:
 
 
 @every_kind_of_language_models
-@pytest.mark.parametrize("beam", [1, 4])
+@every_beam
 def test_search_with_a_language_model(kind: str, beam: int) -> None:
     tokens = net_input(toy_task(), (40, 40), target=5)["prev_output_tokens"]
     sample = {"net_input": {"src_tokens": tokens, "src_lengths": torch.tensor([5, 5])}}

@@ -335,8 +335,7 @@ COMPILED = {
         default=[
             ("slots", True),
             ("causal with a window", True),
-            ("two levels", True),
-            ("a convolution", True),
+            ("a convolution", True),  # beside two levels
             ("causal two levels", True),
             ("window", True),
         ],

@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from linformer_fairseq import LinformerMultiheadAttention
-from linformer_fairseq.benchmark.memory import peak_bytes
 from linformer_fairseq.modules import LinearProjection, MeanPool
 from linformer_fairseq.modules import linformer_attention as module
+from tests.memory import peak_bytes
 from tests.reference import make_attention, padding_mask
 
 
@@ -60,6 +60,6 @@ def test_memory_is_that_of_two_tensors_of_tokens_and_the_slots(padded: bool) -> 
     attention = make_attention(k=k, n=n, embed_dim=width, dtype=torch.float32)
     x = torch.randn(n, sentences, width)
     mask = padding_mask([n, *[n - 9] * (sentences - 1)]) if padded else None
-    peak = peak_bytes(lambda: attention(x, x, x, key_padding_mask=mask, need_weights=False), torch.device("cpu"))
+    peak = peak_bytes(lambda: attention(x, x, x, key_padding_mask=mask, need_weights=False))
     slots = 2 * x.nbytes * k // n
     assert 2 * x.nbytes + slots <= peak < 2.4 * x.nbytes + slots

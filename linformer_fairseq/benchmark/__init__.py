@@ -1,1 +1,0 @@
-"""Measurements of speed and memory; `python -m linformer_fairseq.benchmark --help`."""

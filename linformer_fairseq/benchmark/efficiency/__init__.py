@@ -1,1 +1,0 @@
-"""Speed and memory of attention modules against length, with peers, and of whole models."""

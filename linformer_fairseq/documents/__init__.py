@@ -1,1 +1,0 @@
-"""A study of documents: whole texts translated with each kind of attention, from raw text to a report."""

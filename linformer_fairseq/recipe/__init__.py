@@ -1,1 +1,0 @@
-"""From raw text to a report: prepares, trains, translates, scores and compares, each step once."""
