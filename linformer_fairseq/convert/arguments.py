@@ -7,12 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fairseq.dataclass.utils import gen_parser_from_dataclass
-
 from linformer_fairseq.cli.arguments import Parser, ascending, check_folder, count, natural
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.cli.machine import cpu_count
-from linformer_fairseq.models.config import LinformerConfig, flag_defaults
+from linformer_fairseq.models.config import LinformerConfig, add_flags, flag_defaults
 
 from .families import FAMILIES
 
@@ -92,7 +90,7 @@ def build_parser() -> Parser:
         "kind",
         argument_default=SUPPRESS,
     )
-    gen_parser_from_dataclass(group, LinformerConfig(), delete_default=True)
+    add_flags(group, LinformerConfig)
     parser.set_defaults(linformer_projection=CONVERTED_KIND)
     return parser
 
