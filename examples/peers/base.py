@@ -1,5 +1,6 @@
 """What the kinds of attention that other packages compute have in common."""
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
@@ -14,12 +15,21 @@ from linformer_fairseq.modules.registry import AttentionOptions, LayerShapes, en
 
 
 @contextmanager
-def package(name: str) -> Iterator[None]:
-    """Imports within are of the package that pip installs by this name; a ValueError tells that it is missing."""
+def package(name: str, without: str = "") -> Iterator[None]:
+    """Imports within are of the package that pip installs by this name; a ValueError tells that it is missing.
+
+    They do not find the module `without`: one that is not needed, and fails to load if built for another torch.
+    """
+    hides = bool(without) and without not in sys.modules
+    if hides:
+        sys.modules[without] = None  # type: ignore[assignment]  # as Python documents
     try:
         yield
-    except (ImportError, OSError) as error:
+    except ImportError as error:
         raise ValueError(f"{name} cannot be imported ({error}): pip install 'linformer_fairseq[peers]'") from error
+    finally:
+        if hides:
+            del sys.modules[without]
 
 
 @dataclass

@@ -51,7 +51,7 @@ class LongformerAttention(PeerAttention):
 
     def __init__(self, *args: Any, window_size: int, **options: Any) -> None:
         super().__init__(*args, **options)
-        with package("transformers"):
+        with package("transformers", without="torchaudio"):
             from transformers import LongformerConfig
             from transformers.models.longformer.modeling_longformer import LongformerSelfAttention
         sizes = {"hidden_size": self.embed_dim, "num_attention_heads": self.num_heads}

@@ -1,11 +1,13 @@
 """The command line of the conversion: the model's own flags, and what to compare on."""
 
 import shlex
-from argparse import SUPPRESS
+from argparse import SUPPRESS, ArgumentParser
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from fairseq.utils import import_user_module
 
 from linformer_fairseq.cli.arguments import Parser, ascending, check_folder, count, natural
 from linformer_fairseq.cli.errors import UserError
@@ -41,6 +43,8 @@ class Conversion:
     """Sentences that E and F are fitted on; 0 for none."""
     threads: int
     seed: int
+    user_dir: str | None
+    """A folder that adds kinds of attention, as fairseq-train takes it."""
 
 
 def build_parser() -> Parser:
@@ -84,6 +88,7 @@ def build_parser() -> Parser:
     group.add_argument(
         "--seed", type=natural, default=1, help="seed of random tokens, of the choice of sentences and of random starts"
     )
+    _add_user_dir(parser)
     group = parser.add_argument_group(
         "the new model",
         "as for fairseq-train; a language model, masked or not, has --linformer-projection, -k and the options of its "
@@ -97,6 +102,7 @@ def build_parser() -> Parser:
 
 def parse(argv: Sequence[str]) -> Conversion:
     """Returns the conversion that a command line asks for, checked as far as is possible without the checkpoint."""
+    _import_user_dir(argv)
     args = vars(build_parser().parse_args(argv))
     given = {name: args.pop(name) for name in list(args) if name.startswith("linformer_")}
     _check_flags(given)
@@ -130,3 +136,18 @@ def _check_flags(given: dict[str, Any]) -> None:
             refusals.append(error)
     if len(refusals) == len(FAMILIES):
         raise refusals[0]
+
+
+def _add_user_dir(parser: ArgumentParser) -> None:
+    parser.add_argument("--user-dir", metavar="DIR", help="folder that adds kinds of attention, as for fairseq-train")
+
+
+def _import_user_dir(argv: Sequence[str]) -> None:
+    """Imports the module of `--user-dir` before the flags of all kinds are asked for, as fairseq does."""
+    parser = Parser(add_help=False)
+    _add_user_dir(parser)
+    given, _ = parser.parse_known_args(argv)
+    try:
+        import_user_module(given)
+    except FileNotFoundError:
+        raise UserError(f"--user-dir {given.user_dir} does not exist: name a folder.") from None

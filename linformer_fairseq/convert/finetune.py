@@ -66,7 +66,7 @@ def finetuning_command(asked: Conversion, family: Family, config: AttentionConfi
         if not (name in NOT_REPEATED or name in parts or name.startswith("linformer_") or follows):
             repeated += _changed(action, value, defaults.get(name))
     start = ["--finetune-from-model", str(asked.output), "--save-dir", str(asked.output.with_suffix("")) + "-tuned"]
-    return shlex.join(["fairseq-train", *chosen, "--user-dir", _user_dir(), *start, *repeated])
+    return shlex.join(["fairseq-train", *chosen, "--user-dir", asked.user_dir or _user_dir(), *start, *repeated])
 
 
 def _settings(state: dict[str, Any]) -> dict[str, Any]:
