@@ -11,6 +11,7 @@ import pytest
 from fairseq.utils import import_user_module
 
 from linformer_fairseq.modules import KINDS, ProjectedAttention
+from tests.commands.conftest import text, trained_transformer  # noqa: F401  # fixtures
 from tests.fairseq_commands import ROOT
 from tests.reference import make_attention
 
