@@ -24,7 +24,6 @@ from linformer_fairseq.modules.level_sizes import CROSS, ENCODER, EXACT_BELOW
 from tests.models.toy import EVERYWHERE, SIZES, toy_model, toy_task
 from tests.reference import CROSS_KINDS
 
-
 TWO_LEVELS = {"linformer_projection": "two-level"}
 
 

@@ -192,7 +192,9 @@ def test_the_decoder_has_kinds_of_its_own() -> None:
     flags = {"linformer_projection": "performer", "linformer_attention": "encoder,decoder"}
     model = toy_model(**flags, linformer_decoder_projection="window")
     assert {type(layer.self_attn) for layer in model.decoder.layers} == {CausalWindowAttention}
-    with pytest.raises(SystemExit, match=r"^error: --linformer-decoder-projection is one of linear, .*, not 'performer"):
+    with pytest.raises(
+        SystemExit, match=r"^error: --linformer-decoder-projection is one of linear, .*, not 'performer"
+    ):
         toy_model(**flags, linformer_decoder_projection="performer")
 
 
