@@ -3,7 +3,7 @@
 from argparse import ArgumentParser
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import Field, dataclass, field, fields, make_dataclass
-from functools import partial
+from functools import cache, partial
 from types import UnionType
 from typing import Any, Optional, Union, get_args
 
@@ -47,21 +47,9 @@ class AttentionConfig(FairseqDataclass):
 
         A flag that chooses a kind has the registered ones as `kinds` in its metadata, and `{}` for them in its help.
         """
-        if cls._has_kinds:
-            return cls
-        flags: dict[str, tuple[str, Any, Any]] = {}
-        for choice in _choices(cls):
-            kinds = choice.metadata["kinds"]
-            told = {**choice.metadata, "help": choice.metadata["help"].format(_described(kinds.values()))}
-            typed: Any = ChoiceEnum(tuple(kinds)) if choice.type is str else choice.type
-            flags[choice.name] = choice.name, typed, field(default=choice.default, metadata=told)
-            for option in (option for kind in kinds.values() for option in _options_at(kind, cls._places)):
-                # fairseq's parser knows Optional[int], but not int | None
-                typed = Union[get_args(option.type)] if isinstance(option.type, UnionType) else option.type  # noqa: UP007
-                typed = ChoiceEnum(option.metadata["choices"]) if "choices" in option.metadata else typed
-                default = cls._defaults.get(option.name, option.default)
-                flags[option.name] = option.name, typed, field(default=default, metadata=option.metadata)
-        return make_dataclass(cls.__name__, flags.values(), bases=(cls,), namespace={"_has_kinds": True})
+        kinds = (kind for choice in _choices(cls) for kind in choice.metadata["kinds"].values())
+        # mypy takes the class for one of its objects, which cannot be hashed
+        return cls if cls._has_kinds else _with_options(cls, tuple(kinds))  # type: ignore[arg-type]
 
     @classmethod
     def from_namespace(cls, args: object) -> "AttentionConfig":
@@ -169,6 +157,24 @@ def _options_at(kind: Kind, places: Collection[str]) -> list[Field[Any]]:
 def _choices(config: type[AttentionConfig]) -> list[Field[Any]]:
     """The flags of a configuration that choose a kind."""
     return [flag for flag in fields(config) if "kinds" in flag.metadata]
+
+
+@cache
+def _with_options(config: type[AttentionConfig], kinds: tuple[Kind, ...]) -> type[AttentionConfig]:
+    """The configuration with the options of these kinds, which are those of its flags that choose one."""
+    flags: dict[str, tuple[str, Any, Any]] = {}
+    for choice in _choices(config):
+        own = choice.metadata["kinds"]
+        told = {**choice.metadata, "help": choice.metadata["help"].format(_described(own.values()))}
+        typed: Any = ChoiceEnum(tuple(own)) if choice.type is str else choice.type
+        flags[choice.name] = choice.name, typed, field(default=choice.default, metadata=told)
+    for option in (option for kind in kinds for option in _options_at(kind, config._places)):
+        # fairseq's parser knows Optional[int], but not int | None
+        typed = Union[get_args(option.type)] if isinstance(option.type, UnionType) else option.type  # noqa: UP007
+        typed = ChoiceEnum(option.metadata["choices"]) if "choices" in option.metadata else typed
+        default = config._defaults.get(option.name, option.default)
+        flags[option.name] = option.name, typed, field(default=default, metadata=option.metadata)
+    return make_dataclass(config.__name__, flags.values(), bases=(config,), namespace={"_has_kinds": True})
 
 
 def _described(kinds: Iterable[Kind]) -> str:
