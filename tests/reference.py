@@ -28,8 +28,8 @@ from linformer_fairseq.modules.ops import naive
 from linformer_fairseq.modules.ops.key_clusters import FEATURES, largest_power_of_two
 from linformer_fairseq.modules.registry import DEFAULT_KIND, LayerShapes
 
-CROSS_KINDS = [name for name, kind in KINDS.items() if not kind.encoder_only]
-"""The kinds of encoder self-attention and cross-attention; other packages' kinds have tests of their own."""
+CROSS_KINDS = list(KINDS)
+"""The kinds of encoder self-attention and cross-attention."""
 PROJECTIONS = {name: kind.options.projection for name, kind in KINDS.items() if issubclass(kind.options, SlotOptions)}
 """The projections of Linformer attention by kind."""
 

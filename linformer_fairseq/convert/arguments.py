@@ -4,13 +4,12 @@ from argparse import SUPPRESS, ArgumentParser, Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
-from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq.utils import import_user_module
 
 from linformer_fairseq.cli.arguments import Parser, ascending, count, natural
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.cli.machine import cpu_count
-from linformer_fairseq.models.config import LinformerConfig, flag_defaults
+from linformer_fairseq.models.config import LinformerConfig, add_flags, flag_defaults
 
 CONVERTED_KIND = "two-level"
 """The kind of attention of a converted model, unless told otherwise: short texts get the same outputs as before."""
@@ -62,7 +61,7 @@ def build_parser() -> Parser:
         "kind",
         argument_default=SUPPRESS,
     )
-    gen_parser_from_dataclass(group, LinformerConfig(), delete_default=True)
+    add_flags(group, LinformerConfig)
     parser.set_defaults(linformer_projection=CONVERTED_KIND)
     return parser
 

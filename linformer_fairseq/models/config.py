@@ -1,65 +1,55 @@
 """The flags of the architectures, and the attention that they describe."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import Field, dataclass, field, fields
-from functools import partial
+from argparse import ArgumentParser
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import Field, dataclass, field, fields, make_dataclass
+from functools import cache, partial
 from types import UnionType
-from typing import Any, Optional, TypeVar, Union, get_args
+from typing import Any, Optional, Union, get_args
 
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+from fairseq.dataclass.utils import gen_parser_from_dataclass
 
 from linformer_fairseq.modules import CAUSAL_KINDS, KINDS, ProjectedAttention
 from linformer_fairseq.modules.registry import DEFAULT_KIND, Kind, LayerShapes, causal_kind, encoder_only, flag_of
 from linformer_fairseq.modules.value_convolution import check_width
 
-PLACES = ("encoder", "cross", "decoder")
+PLACES: tuple[str, ...] = ("encoder", "cross", "decoder")
 ALL_PLACES = ",".join(PLACES)
 _PLACE_NAMES = {"cross": "cross-attention", "decoder": "the decoder's self-attention"}
 
 AttentionBuilder = Callable[..., ProjectedAttention]
 """Builds the attention of a layer from the arguments that fairseq passes."""
-Config = TypeVar("Config", bound="type[AttentionConfig]")
-
-
-def with_options_of(
-    kinds: Collection[Kind], defaults: Mapping[str, Any], places: Collection[str] = PLACES
-) -> Callable[[Config], Config]:
-    """Adds the options of kinds of attention to a subclass of `AttentionConfig` that is about to become a dataclass.
-
-    Args:
-        defaults: by name, where they differ from the kind's own.
-        places: those of the model; options for others alone are left out.
-    """
-
-    def add(config: Config) -> Config:
-        config._kinds = tuple(kinds)
-        for kind in kinds:
-            for option in _options_at(kind, places):
-                # fairseq's parser knows Optional[int], but not int | None
-                typed = Union[get_args(option.type)] if isinstance(option.type, UnionType) else option.type  # noqa: UP007
-                choices = option.metadata.get("choices")
-                config.__annotations__[option.name] = ChoiceEnum(choices) if choices else typed
-                default = defaults.get(option.name, option.default)
-                setattr(config, option.name, field(default=default, metadata=option.metadata))
-        return config
-
-    return add
 
 
 @dataclass
 class AttentionConfig(FairseqDataclass):
-    """The flags that all models have; a subclass adds the options of the kinds of attention that it may have.
+    """The flags that all models have; `with_kinds` adds the options of the kinds of attention.
 
     The values come as a user typed them; `from_namespace` refuses what no model can be built from.
     """
 
-    _kinds = tuple[Kind, ...]()  # without an annotation, of which fairseq would make a flag
-    """All kinds whose options these flags set."""
+    # without annotations, of which fairseq would make flags
+    _places = PLACES
+    """The places that a model has; options for others alone are left out."""
+    _defaults = dict[str, Any]()  # noqa: RUF012
+    """Defaults of options by name, where they differ from the kind's own."""
+    _has_kinds = False
 
     linformer_k: str = field(
         default="64",
         metadata={"help": "projected dimension k, one value or one per layer, e.g. 128,64,64,32,32,32"},
     )
+
+    @classmethod
+    def with_kinds(cls) -> "type[AttentionConfig]":
+        """This dataclass with the options of all kinds of attention that are registered by now.
+
+        A flag that chooses a kind has the registered ones as `kinds` in its metadata, and `{}` for them in its help.
+        """
+        kinds = (kind for choice in _choices(cls) for kind in choice.metadata["kinds"].values())
+        # mypy takes the class for one of its objects, which cannot be hashed
+        return cls if cls._has_kinds else _with_options(cls, tuple(kinds))  # type: ignore[arg-type]
 
     @classmethod
     def from_namespace(cls, args: object) -> "AttentionConfig":
@@ -68,14 +58,19 @@ class AttentionConfig(FairseqDataclass):
         Raises:
             ValueError: an unknown name, or flags that do not fit together.
         """
-        config = super().from_namespace(args)
+        complete = cls.with_kinds()
+        config = super(AttentionConfig, complete).from_namespace(args)
         config.validate()
         return config
 
     def validate(self) -> None:
         """Refuses settings of which no model can be built, whatever its size."""
-        for kind in self._kinds:
-            kind.options_from(self).validate()
+        for choice in _choices(type(self)):
+            kinds, name = choice.metadata["kinds"], getattr(self, choice.name)
+            if name is not None and name not in kinds:
+                raise ValueError(f"{flag_of(choice.name)} is one of {', '.join(kinds)}, not {name!r}")
+        for place in sorted(self.places):
+            self.kind_of(place).options_from(self).validate()
 
     def attention(
         self,
@@ -124,7 +119,7 @@ class AttentionConfig(FairseqDataclass):
     @property
     def places(self) -> set[str]:
         """The places whose attention is not fairseq's full attention."""
-        return {"decoder"}
+        return set(self._places)
 
     def kind_of(self, place: str) -> Kind:
         """The kind of attention at a place."""
@@ -159,36 +154,49 @@ def _options_at(kind: Kind, places: Collection[str]) -> list[Field[Any]]:
     return [option for option in fields(kind.options) if option.metadata.get("place") in {None, *places}]
 
 
-def described(kinds: Iterable[Kind]) -> str:
+def _choices(config: type[AttentionConfig]) -> list[Field[Any]]:
+    """The flags of a configuration that choose a kind."""
+    return [flag for flag in fields(config) if "kinds" in flag.metadata]
+
+
+@cache
+def _with_options(config: type[AttentionConfig], kinds: tuple[Kind, ...]) -> type[AttentionConfig]:
+    """The configuration with the options of these kinds, which are those of its flags that choose one."""
+    flags: dict[str, tuple[str, Any, Any]] = {}
+    for choice in _choices(config):
+        own = choice.metadata["kinds"]
+        told = {**choice.metadata, "help": choice.metadata["help"].format(_described(own.values()))}
+        typed: Any = ChoiceEnum(tuple(own)) if choice.type is str else choice.type
+        flags[choice.name] = choice.name, typed, field(default=choice.default, metadata=told)
+    for option in (option for kind in kinds for option in _options_at(kind, config._places)):
+        # fairseq's parser knows Optional[int], but not int | None
+        typed = Union[get_args(option.type)] if isinstance(option.type, UnionType) else option.type  # noqa: UP007
+        typed = ChoiceEnum(option.metadata["choices"]) if "choices" in option.metadata else typed
+        default = config._defaults.get(option.name, option.default)
+        flags[option.name] = option.name, typed, field(default=default, metadata=option.metadata)
+    return make_dataclass(config.__name__, flags.values(), bases=(config,), namespace={"_has_kinds": True})
+
+
+def _described(kinds: Iterable[Kind]) -> str:
     return ", ".join(f"{kind.name} ({kind.help})" if kind.help else kind.name for kind in kinds)
 
 
-def check_kind(flag: str, name: str, kinds: Mapping[str, Kind]) -> None:
-    """Refuses a name that no kind has."""
-    if name not in kinds:
-        raise ValueError(f"{flag} is one of {', '.join(kinds)}, not {name!r}")
-
-
 @dataclass
-@with_options_of(CAUSAL_KINDS.values(), defaults=KINDS[DEFAULT_KIND].defaults)
 class LanguageModelAttentionConfig(AttentionConfig):
     """The flags of the causal self-attention of a language model."""
 
-    linformer_projection: ChoiceEnum(tuple(CAUSAL_KINDS)) = field(  # type: ignore[valid-type]
-        default=DEFAULT_KIND,
-        metadata={"help": f"kind of causal attention: {described(CAUSAL_KINDS.values())}"},
-    )
+    _places = ("decoder",)
+    _defaults = {**KINDS[DEFAULT_KIND].defaults}  # noqa: RUF012
 
-    def validate(self) -> None:
-        check_kind("--linformer-projection", self.linformer_projection, CAUSAL_KINDS)
-        super().validate()
+    linformer_projection: str = field(
+        default=DEFAULT_KIND, metadata={"help": "kind of causal attention: {}", "kinds": CAUSAL_KINDS}
+    )
 
     def kind_of(self, place: str) -> Kind:
         return CAUSAL_KINDS[self.linformer_projection]
 
 
 @dataclass
-@with_options_of([*KINDS.values(), *CAUSAL_KINDS.values()], defaults={})
 class LinformerConfig(AttentionConfig):
     """The flags of the attention of a translation model."""
 
@@ -207,18 +215,19 @@ class LinformerConfig(AttentionConfig):
             "cross-attention and causal self-attention of the decoder"
         },
     )
-    linformer_projection: ChoiceEnum(tuple(KINDS)) = field(  # type: ignore[valid-type]
+    linformer_projection: str = field(
         default=DEFAULT_KIND,
         metadata={
-            "help": f"kind of attention: {described(KINDS.values())}; the decoder's self-attention has linear "
-            "projections, where the kind has no causal form of its own",
+            "help": "kind of attention: {}; the decoder's self-attention has linear projections, where the kind has no "
+            "causal form of its own",
+            "kinds": KINDS,
         },
     )
     linformer_decoder_projection: Optional[str] = field(
         default=None,
         metadata={
-            "help": f"kind of the decoder's self-attention: {described(CAUSAL_KINDS.values())} (default: as "
-            "--linformer-projection)",
+            "help": "kind of the decoder's self-attention: {} (default: as --linformer-projection)",
+            "kinds": CAUSAL_KINDS,
             "needs": "decoder among --linformer-attention",
         },
     )
@@ -243,9 +252,6 @@ class LinformerConfig(AttentionConfig):
     def validate(self) -> None:
         for place in sorted(self.places - set(PLACES)):
             raise ValueError(f"--linformer-attention knows {', '.join(PLACES[:-1])} and {PLACES[-1]}, not {place!r}")
-        check_kind("--linformer-projection", self.linformer_projection, KINDS)
-        if self.linformer_decoder_projection is not None:
-            check_kind("--linformer-decoder-projection", self.linformer_decoder_projection, CAUSAL_KINDS)
         if self.linformer_value_convolution:
             check_width(self.linformer_value_convolution)
         super().validate()
@@ -281,9 +287,14 @@ class LinformerConfig(AttentionConfig):
         return "--linformer-k", self.linformer_k, f", or another {flag} for {_PLACE_NAMES[place]}"
 
 
+def add_flags(parser: ArgumentParser, config: type[AttentionConfig]) -> None:
+    """Adds the flags of a configuration to a parser; those that are not given stay out of what it returns."""
+    gen_parser_from_dataclass(parser, config.with_kinds()(), delete_default=True)
+
+
 def flag_defaults(config: type[AttentionConfig]) -> dict[str, Any]:
     """The default of every flag of a configuration, by name."""
-    return {option.name: option.default for option in fields(config) if not option.name.startswith("_")}
+    return {option.name: option.default for option in fields(config.with_kinds()) if not option.name.startswith("_")}
 
 
 def default_flags(linformer_projection: str, config: type[AttentionConfig] = LinformerConfig) -> dict[str, Any]:

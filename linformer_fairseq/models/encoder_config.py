@@ -3,22 +3,19 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from fairseq.dataclass import ChoiceEnum
-
-from linformer_fairseq.models.config import AttentionConfig, check_kind, default_flags, described, with_options_of
+from linformer_fairseq.models.config import AttentionConfig, default_flags
 from linformer_fairseq.modules import KINDS
 from linformer_fairseq.modules.registry import DEFAULT_KIND, Kind
 from linformer_fairseq.modules.value_convolution import check_width
 
 
 @dataclass
-@with_options_of(KINDS.values(), defaults={}, places={"encoder"})
 class EncoderAttentionConfig(AttentionConfig):
     """The flags of the self-attention of an encoder: those of a translation model but for what says where it is."""
 
-    linformer_projection: ChoiceEnum(tuple(KINDS)) = field(  # type: ignore[valid-type]
-        default=DEFAULT_KIND, metadata={"help": f"kind of attention: {described(KINDS.values())}"}
-    )
+    _places = ("encoder",)
+
+    linformer_projection: str = field(default=DEFAULT_KIND, metadata={"help": "kind of attention: {}", "kinds": KINDS})
     linformer_value_convolution: int = field(
         default=0,
         metadata={
@@ -27,12 +24,7 @@ class EncoderAttentionConfig(AttentionConfig):
         },
     )
 
-    @property
-    def places(self) -> set[str]:
-        return {"encoder"}
-
     def validate(self) -> None:
-        check_kind("--linformer-projection", self.linformer_projection, KINDS)
         if self.linformer_value_convolution:
             check_width(self.linformer_value_convolution)
         super().validate()

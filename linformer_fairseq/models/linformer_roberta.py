@@ -5,7 +5,6 @@ from typing import Any
 
 import torch
 from fairseq.data import Dictionary
-from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq.models import register_model, register_model_architecture
 from fairseq.models.roberta import (
     RobertaModel,
@@ -20,6 +19,7 @@ from omegaconf import DictConfig
 from torch import Tensor, nn
 
 from linformer_fairseq.models.architectures import Architecture, plain_namespace, prefixed, register_architectures
+from linformer_fairseq.models.config import add_flags
 from linformer_fairseq.models.encoder import LinformerTransformerEncoder
 from linformer_fairseq.models.encoder_config import EncoderAttentionConfig, encoder_default_flags
 from linformer_fairseq.models.errors import one_sentence
@@ -41,8 +41,7 @@ class LinformerRobertaModel(TellsExactLength, ChecksProjections, RobertaModel):
 
     layer_flags = "--linformer-projection, --linformer-value-convolution and number of layers"
     shape_flags = (
-        "--linformer-k, --linformer-sharing, --linformer-features, --linformer-value-convolution, --max-positions and "
-        "--tokens-per-sample"
+        "--linformer-k, --linformer-sharing, --linformer-value-convolution, --max-positions and --tokens-per-sample"
     )
 
     @classmethod
@@ -52,7 +51,7 @@ class LinformerRobertaModel(TellsExactLength, ChecksProjections, RobertaModel):
     @classmethod
     def add_args(cls, parser: ArgumentParser) -> None:
         super().add_args(parser)
-        gen_parser_from_dataclass(parser, EncoderAttentionConfig(), delete_default=True)
+        add_flags(parser, EncoderAttentionConfig)
 
     @classmethod
     def build_model(cls, args: Namespace | DictConfig, task: FairseqTask) -> "LinformerRobertaModel":

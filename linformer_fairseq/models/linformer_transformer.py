@@ -5,7 +5,6 @@ from typing import Any
 
 from fairseq import utils
 from fairseq.data import Dictionary
-from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq.models import register_model
 from fairseq.models.transformer import (
     TransformerConfig,
@@ -27,7 +26,7 @@ from linformer_fairseq.models.architectures import (
     prefixed,
     register_architectures,
 )
-from linformer_fairseq.models.config import AttentionBuilder, LinformerConfig, default_flags
+from linformer_fairseq.models.config import AttentionBuilder, LinformerConfig, add_flags, default_flags
 from linformer_fairseq.models.decoder import LinformerTransformerDecoder
 from linformer_fairseq.models.encoder import LinformerTransformerEncoder
 from linformer_fairseq.models.errors import one_sentence
@@ -53,7 +52,7 @@ class LinformerTransformerModel(TellsExactLength, ChecksProjections, Transformer
     @classmethod
     def add_args(cls, parser: ArgumentParser) -> None:
         super().add_args(parser)
-        gen_parser_from_dataclass(parser, LinformerConfig(), delete_default=True)
+        add_flags(parser, LinformerConfig)
 
     @classmethod
     def build_model(cls, args: Namespace | DictConfig, task: FairseqTask) -> "LinformerTransformerModel":

@@ -24,10 +24,16 @@ from linformer_fairseq.models.errors import one_sentence
 from linformer_fairseq.models.exact_length import TellsExactLength
 from linformer_fairseq.models.loading import ChecksProjections
 
+_Attention = LanguageModelAttentionConfig.with_kinds()
+
 
 @dataclass
-class LinformerLanguageModelConfig(LanguageModelAttentionConfig, TransformerLanguageModelConfig):
-    """The flags of fairseq's `transformer_lm`, and those of causal attention."""
+class LinformerLanguageModelConfig(_Attention, TransformerLanguageModelConfig):  # type: ignore[misc, valid-type]
+    """The flags of fairseq's `transformer_lm`, and those of causal attention.
+
+    fairseq takes them when the model is registered, so that kinds that other packages register later are not among
+    them.
+    """
 
 
 @register_model("linformer_transformer_lm", dataclass=LinformerLanguageModelConfig)

@@ -28,8 +28,8 @@ class ChecksProjections(BaseFairseqModel):
     )
     """What decides which projections there are, for refusals."""
     shape_flags = (
-        "--linformer-k, --linformer-window, --linformer-sharing, --linformer-features, --linformer-value-convolution, "
-        "--max-source-positions and --max-target-positions"
+        "--linformer-k, --linformer-window, --linformer-sharing, --linformer-value-convolution, --max-source-positions "
+        "and --max-target-positions"
     )
     """What decides their shapes."""
 

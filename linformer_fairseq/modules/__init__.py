@@ -17,15 +17,6 @@ from linformer_fairseq.modules.registry import CAUSAL_KINDS, KINDS
 from linformer_fairseq.modules.two_level_attention import TwoLevelAttention
 from linformer_fairseq.modules.window_attention import CausalWindowAttention, WindowAttention
 
-# isort: split
-# the kinds of other packages come last wherever kinds are listed
-from linformer_fairseq.modules.peers import (
-    LongformerAttention,
-    NystromformerAttention,
-    PerformerAttention,
-    ReformerAttention,
-)
-
 __all__ = [
     "CAUSAL_KINDS",
     "KINDS",
@@ -36,15 +27,11 @@ __all__ = [
     "KeyClusterAttention",
     "LinearProjection",
     "LinformerMultiheadAttention",
-    "LongformerAttention",
     "MaxPool",
     "MeanPool",
-    "NystromformerAttention",
-    "PerformerAttention",
     "PooledLinear",
     "ProjectedAttention",
     "Projection",
-    "ReformerAttention",
     "TwoLevelAttention",
     "WindowAttention",
 ]

@@ -68,7 +68,7 @@ def flag_of(option: str) -> str:
     return f"--{option.replace('_', '-')}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Kind:
     """A kind of attention."""
 

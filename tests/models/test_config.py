@@ -24,6 +24,8 @@ from linformer_fairseq.modules.level_sizes import CROSS, ENCODER, EXACT_BELOW
 from tests.models.toy import EVERYWHERE, SIZES, toy_model, toy_task
 from tests.reference import CROSS_KINDS
 
+TWO_LEVELS = {"linformer_projection": "two-level"}
+
 
 def dims(layers: list, name: str = "self_attn") -> list[int]:
     """Returns the k of every layer."""
@@ -211,11 +213,11 @@ def test_every_flag_has_a_help_text() -> None:
             {"linformer_projection": "fft"},
             "--linformer-projection is one of linear, pooled-linear, .*, two-level, .*, not 'fft'",
         ),
-        ({"linformer_open_slots": 0}, "--linformer-open-slots must be at least 1, not 0"),
-        ({"linformer_open_slots": "3"}, "--linformer-open-slots takes a whole number, not '3'"),
-        ({"linformer_exact_below": -1}, "--linformer-exact-below must be at least 0, not -1"),
-        ({"linformer_block_size": 0}, "--linformer-block-size must be at least 1, not 0"),
-        ({"linformer_slot_width": 0}, "--linformer-slot-width must be at least 1, not 0"),
+        ({"linformer_open_slots": 0, **TWO_LEVELS}, "--linformer-open-slots must be at least 1, not 0"),
+        ({"linformer_open_slots": "3", **TWO_LEVELS}, "--linformer-open-slots takes a whole number, not '3'"),
+        ({"linformer_exact_below": -1, **TWO_LEVELS}, "--linformer-exact-below must be at least 0, not -1"),
+        ({"linformer_block_size": 0, **TWO_LEVELS}, "--linformer-block-size must be at least 1, not 0"),
+        ({"linformer_slot_width": 0, **TWO_LEVELS}, "--linformer-slot-width must be at least 1, not 0"),
         (
             {"linformer_attention": "decoder", "linformer_decoder_projection": "conv"},
             "--linformer-decoder-projection is one of linear, two-level, window, not 'conv'",
@@ -229,6 +231,7 @@ def test_every_flag_has_a_help_text() -> None:
             {"linformer_projection": "window", "linformer_window_size": 0},
             "--linformer-window-size must be at least 1, not 0",
         ),
+        ({"linformer_window_size": -1}, "--linformer-window-size -1 needs --linformer-projection window"),
         (
             {"linformer_projection": "window", "linformer_attention": "encoder", "linformer_window_ratio": 1.5},
             "--linformer-window-ratio 1.5 needs --linformer-projection window with cross among --linformer-attention",
@@ -242,7 +245,7 @@ def test_every_flag_has_a_help_text() -> None:
             "--linformer-value-convolution 3 needs encoder among --linformer-attention",
         ),
         ({"linformer_value_convolution": 4}, "--linformer-value-convolution must be an odd number of tokens"),
-        ({"linformer_window": -1}, "--linformer-window must be at least 0, not -1"),
+        ({"linformer_window": -1, "linformer_attention": "decoder"}, "--linformer-window must be at least 0, not -1"),
         ({"linformer_window": 1}, "--linformer-window 1 needs decoder among --linformer-attention"),
         (
             {"linformer_attention": "decoder", "linformer_k": "9,8", "linformer_window": 8},

@@ -15,10 +15,7 @@ from linformer_fairseq.models.encoder_config import EncoderAttentionConfig, enco
 from linformer_fairseq.models.linformer_roberta import ROBERTA_ARCHITECTURES
 from linformer_fairseq.modules import KINDS, LinearProjection
 from tests.models.toy import batch, sentence, toy_masked_lm_task, toy_roberta, toy_roberta_args
-from tests.peers import need_peer
 
-ALONE = [kind for kind in KINDS if kind not in ("nystromformer", "reformer")]
-"""The kinds that let no other sentence of the batch in; the packages of the two others do, as their docstrings say."""
 SMALL = {
     "two-level": {
         "linformer_exact_below": 0,
@@ -27,16 +24,12 @@ SMALL = {
         "linformer_open_slots": 1,
     },
     "window": {"linformer_window_size": 6},
-    "longformer": {"linformer_window_size": 8},
-    "nystromformer": {"linformer_landmarks": 4},
-    "reformer": {"linformer_bucket_size": 4, "linformer_hashes": 2},
 }
 """Settings with which short sentences are not attended to in full."""
 
 
 def roberta_of(kind: str, **flags: object) -> RobertaModel:
     """Returns a model with a kind of attention that sees less than the whole sentence."""
-    need_peer(kind)
     return toy_roberta(linformer_projection=kind, linformer_k="4", **SMALL.get(kind, {}), **flags)
 
 
@@ -56,14 +49,9 @@ def hidden(model: RobertaModel, tokens: Tensor) -> Tensor:
     return torch.stack([*(states.transpose(0, 1) for states in extra["inner_states"]), features], 2)
 
 
-def rounding(kind: str) -> float:
-    """Returns by how much features in float64 may differ."""
-    return 1e-6 if kind == "longformer" else 1e-9  # whose package has its softmax in float32
-
-
 @torch.no_grad()
 @pytest.mark.parametrize("width", [0, 5])
-@pytest.mark.parametrize("kind", ALONE)
+@pytest.mark.parametrize("kind", KINDS)
 def test_features_depend_on_neither_batch_nor_padding_side(kind: str, width: int) -> None:
     model = roberta_of(kind, linformer_value_convolution=width).double()
     together = sentences(45, 9, 2)
@@ -72,7 +60,7 @@ def test_features_depend_on_neither_batch_nor_padding_side(kind: str, width: int
         tokens = padded(together, left_pad)
         for row, found, alone in zip(tokens, hidden(model, tokens), expected, strict=True):
             held = row.ne(model.encoder.dictionary.pad())
-            torch.testing.assert_close(found[held], alone, rtol=0, atol=rounding(kind))
+            torch.testing.assert_close(found[held], alone, rtol=0, atol=1e-9)
     said = torch.stack([features[0, -1] for features in expected])
     assert (said - said[0]).abs().amax(1)[1:].gt(1e-2).all(), "the toy model should not say the same of everything"
 
@@ -84,12 +72,7 @@ def test_what_padding_holds_changes_nothing(kind: str) -> None:
     model = roberta_of(kind).double()
     tokens = padded(sentences(45, 9, 2))
     held = tokens.ne(model.encoder.dictionary.pad())
-
-    def logits() -> Tensor:
-        torch.manual_seed(0)  # reformer's buckets are random
-        return model(tokens)[0][held]
-
-    expected = logits()
+    expected = model(tokens)[0][held]
 
     def poison(layer: nn.Module, arguments: tuple, options: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
         x, *others = arguments
@@ -97,7 +80,7 @@ def test_what_padding_holds_changes_nothing(kind: str) -> None:
 
     for layer in model.encoder.sentence_encoder.layers:
         layer.register_forward_pre_hook(poison, with_kwargs=True)
-    torch.testing.assert_close(logits(), expected, rtol=0, atol=rounding(kind))
+    torch.testing.assert_close(model(tokens)[0][held], expected, rtol=0, atol=1e-9)
 
 
 @torch.no_grad()
@@ -154,7 +137,7 @@ def test_output_and_embeddings_are_tied_as_in_roberta() -> None:
         assert (encoder.lm_head.weight is encoder.sentence_encoder.embed_tokens.weight) != untied
 
 
-@pytest.mark.parametrize("kind", ALONE)
+@pytest.mark.parametrize("kind", KINDS)
 def test_training_reaches_all_weights(kind: str) -> None:
     model = roberta_of(kind, linformer_value_convolution=3).train()
     model.register_classification_head("head", num_classes=3)
@@ -281,9 +264,6 @@ def test_flags_for_other_places_are_not_offered() -> None:
         ({"linformer_sharing": "some"}, "--linformer-sharing is one of none, headwise"),
         ({"linformer_value_convolution": 4}, "--linformer-value-convolution must be an odd number of tokens"),
         ({"linformer_window_size": 8}, "--linformer-window-size 8 needs --linformer-projection window"),
-        ({"linformer_landmarks": 8}, "--linformer-landmarks 8 needs --linformer-projection nystromformer"),
-        ({"linformer_bucket_size": 8}, "--linformer-bucket-size 8 needs --linformer-projection reformer"),
-        ({"linformer_features": 8}, "--linformer-features 8 needs --linformer-projection performer"),
         (
             {"linformer_init": "normal", "linformer_projection": "conv"},
             "--linformer-init normal needs --linformer-projection linear, as other kinds",

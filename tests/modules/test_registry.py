@@ -1,7 +1,5 @@
 """A kind that registers itself becomes a choice of the models, and its options become flags."""
 
-import importlib.util
-import sys
 from argparse import ArgumentParser
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,10 +7,11 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from linformer_fairseq.models import config, linformer_transformer
+from linformer_fairseq import LinformerRobertaModel, LinformerTransformerModel
+from linformer_fairseq.models.config import default_flags
 from linformer_fairseq.modules import CAUSAL_KINDS, KINDS, CausalLinformerAttention, ProjectedAttention
 from linformer_fairseq.modules.registry import AttentionOptions, LayerShapes, register_attention
-from tests.models.toy import toy_model
+from tests.models.toy import toy_model, toy_roberta
 
 
 class NearbyAttention(ProjectedAttention):
@@ -35,35 +34,35 @@ class NearbyOptions(AttentionOptions):
 
 @contextmanager
 def registered() -> Iterator[None]:
-    """Registers the kind as a file in `modules` would, before the models read the options of all kinds."""
-    with pytest.MonkeyPatch.context() as patch:
-        register = register_attention("nearby", NearbyOptions, "neighbours alone", defaults={"linformer_window": 2})
-        register(NearbyAttention)
-        spec = importlib.util.spec_from_file_location("config_with_nearby", config.__file__)
-        fresh = importlib.util.module_from_spec(spec)
-        patch.setitem(sys.modules, spec.name, fresh)
-        spec.loader.exec_module(fresh)
-        for name in ("LinformerConfig", "default_flags"):
-            patch.setattr(linformer_transformer, name, getattr(fresh, name))
-        try:
-            yield
-        finally:
-            del KINDS["nearby"]
+    """Registers the kind when the models are there already, as a module of `--user-dir` does."""
+    register = register_attention("nearby", NearbyOptions, "neighbours alone", defaults={"linformer_window": 2})
+    register(NearbyAttention)
+    try:
+        yield
+    finally:
+        del KINDS["nearby"]
 
 
 def test_a_new_kind_becomes_flags_and_is_built(capsys: pytest.CaptureFixture) -> None:
     flags = {"linformer_projection": "nearby", "linformer_attention": "encoder,cross,decoder", "linformer_k": "9"}
     with registered():
-        parser = ArgumentParser(prog="train")
-        linformer_transformer.LinformerTransformerModel.add_args(parser)
-        assert parser.parse_args(["--linformer-reach", "5", "--linformer-projection", "nearby"]).linformer_reach == 5
-        parser.print_help()
-        assert "nearby (neighbours alone)" in " ".join(capsys.readouterr().out.split())
-        assert linformer_transformer.default_flags("nearby")["linformer_window"] == 2
+        for family in (LinformerTransformerModel, LinformerRobertaModel):
+            parser = ArgumentParser(prog="train")
+            family.add_args(parser)
+            given = parser.parse_args(["--linformer-reach", "5", "--linformer-projection", "nearby"])
+            assert given.linformer_reach == 5
+            parser.print_help()
+            assert "nearby (neighbours alone)" in " ".join(capsys.readouterr().out.split())
+        assert default_flags("nearby")["linformer_window"] == 2
         model = toy_model(**flags, linformer_reach=5)
+        encoder = toy_roberta(linformer_projection="nearby", linformer_reach=5).encoder.sentence_encoder
         with pytest.raises(SystemExit, match=r"^error: --linformer-reach must be at least 1, not 0"):
             toy_model(**flags, linformer_reach=0)
-    for attention in (model.encoder.layers[0].self_attn, model.decoder.layers[1].encoder_attn):
+    for attention in (
+        model.encoder.layers[0].self_attn,
+        model.decoder.layers[1].encoder_attn,
+        encoder.layers[0].self_attn,
+    ):
         assert type(attention) is NearbyAttention
         assert attention.reach == 5
     assert type(model.decoder.layers[0].self_attn) is CausalLinformerAttention

@@ -8,7 +8,6 @@ from torch import Tensor
 
 from linformer_fairseq.modules import ProjectedAttention
 from linformer_fairseq.modules.value_convolution import ValueConvolution
-from tests.peers import PEERS, make_peer
 from tests.reference import (
     CROSS_KINDS,
     assert_checkpointing_changes_nothing,
@@ -88,15 +87,6 @@ def test_padding_beyond_the_longest_sentence_is_convolved_too(kind: str) -> None
     torch.testing.assert_close(out, without_convolution(attention, x, mask) + naive_convolution(attention, x, lengths))
 
 
-@pytest.mark.parametrize("kind", [kind for kind in PEERS if kind != "nystromformer"])
-def test_it_stands_beside_other_packages_attention(kind: str) -> None:
-    attention, lengths = make_peer(kind, value_convolution=5), [9, 5]
-    mask, x = padding_mask(lengths), torch.randn(9, 2, 8, dtype=torch.float64)
-    out, _ = attention(x, x, x, key_padding_mask=mask, need_weights=False)
-    expected = without_convolution(attention, x, mask) + naive_convolution(attention, x, lengths)
-    torch.testing.assert_close(out, expected)
-
-
 def test_layers_that_are_not_plain_are_called() -> None:
     """The hooks make each of them another layer, as quantisation or an adapter does."""
     attention, other = (make_attention("two-level", value_convolution=5) for _ in range(2))
@@ -173,20 +163,3 @@ def test_a_kernel_without_a_middle_is_refused(width: int) -> None:
 def test_it_is_for_encoders(place: dict[str, bool]) -> None:
     with pytest.raises(ValueError, match="value_convolution is for the self-attention of an encoder"):
         make_attention("two-level", value_convolution=3, **place)
-
-
-@torch.no_grad()
-def test_it_takes_the_place_of_nystromformers() -> None:
-    """They are the same but for the bias of the values, which the package convolves, too."""
-    package, own = (make_peer("nystromformer", landmarks=3, **options) for options in ({}, {"value_convolution": 33}))
-    state = package.state_dict()
-    state["value_convolution.weight"] = state.pop("core.res_conv.weight")
-    own.load_state_dict(state)
-    for attention in (package, own):
-        attention.v_proj.bias.zero_()
-    mask = padding_mask([9, 5])
-    x = torch.randn(9, 2, 8, dtype=torch.float64)
-    expected, found = (attention(x, x, x, key_padding_mask=mask, need_weights=False)[0] for attention in (package, own))
-    real = ~mask.t()
-    torch.testing.assert_close(found[real], expected[real])
-    assert not torch.equal(without_convolution(own, x, mask)[real], found[real])

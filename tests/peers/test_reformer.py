@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from linformer_fairseq.modules import ReformerAttention
-from linformer_fairseq.modules.peers.reformer import lsh_attention
-from tests.peers import make_peer
+from linformer_fairseq.modules import ProjectedAttention
+from tests.peers.conftest import make_peer
 from tests.reference import assert_checkpointing_changes_nothing, assert_same_gradients, padding_mask
 
 EXACT = [{"bucket_size": 32}, {"bucket_size": 16, "hashes": 1}]
@@ -18,8 +17,8 @@ EXACT = [{"bucket_size": 32}, {"bucket_size": 16, "hashes": 1}]
 every_exact_size = pytest.mark.parametrize("sizes", EXACT, ids=["full", "hashed"])
 
 
-def make(**options: object) -> ReformerAttention:
-    return make_peer("reformer", **{"n": 200, **options})
+def make(**options: object) -> ProjectedAttention:
+    return make_peer("reformer", **options)
 
 
 def seeded(attention: Callable[..., Tensor], *args: object, **options: object) -> Tensor:
@@ -28,13 +27,16 @@ def seeded(attention: Callable[..., Tensor], *args: object, **options: object) -
     return attention(*args, **options)
 
 
-def attend(attention: ReformerAttention, x: Tensor, mask: Tensor | None = None) -> Tensor:
+def attend(attention: ProjectedAttention, x: Tensor, mask: Tensor | None = None) -> Tensor:
     return seeded(attention, x, x, x, mask, need_weights=False)[0]
 
 
-def package_of(attention: ReformerAttention) -> torch.nn.Module:
+def package_of(attention: ProjectedAttention) -> torch.nn.Module:
     """Returns the package's own module with the weights of ours, whose biases of queries and values are zero."""
-    theirs = lsh_attention(attention.embed_dim, attention.num_heads, attention.bucket_size, attention.hashes).double()
+    from reformer_pytorch import LSHSelfAttention
+
+    sizes = {"bucket_size": attention.bucket_size, "n_hashes": attention.hashes}
+    theirs = LSHSelfAttention(8, heads=2, **sizes).double()
     with torch.no_grad():
         for linear, ours in ((theirs.toqk, attention.q_proj), (theirs.tov, attention.v_proj)):
             linear.weight.copy_(ours.weight)
@@ -43,7 +45,7 @@ def package_of(attention: ReformerAttention) -> torch.nn.Module:
     return theirs.eval()
 
 
-def by_formula(attention: ReformerAttention, x: Tensor) -> Tensor:
+def by_formula(attention: ProjectedAttention, x: Tensor) -> Tensor:
     """softmax(Q Kᵀ / √d) V of all tokens of sentences (n, B, C) but oneself, where keys are queries of length 1."""
     heads = (x.size(1), len(x), attention.num_heads, attention.head_dim)
     query, value = (
@@ -187,14 +189,3 @@ def test_dropout_falls_on_the_weights_in_training_alone(sizes: dict[str, int]) -
     attention.dropout_module.apply_during_inference = True  # fairseq's `--retain-dropout`
     out = attend(attention, x)
     assert not torch.equal(out[:, 0], out[:, 1])
-
-
-@pytest.mark.parametrize("option", ["bucket_size", "hashes"])
-def test_refuses_sizes_below_one(option: str) -> None:
-    with pytest.raises(ValueError, match=f"--linformer-{option.replace('_', '-')} must be at least 1, not 0"):
-        make(**{option: 0})
-
-
-def test_shows_its_sizes() -> None:
-    assert make(bucket_size=5, hashes=3).extra_repr() == "N=200, bucket_size=5, hashes=3"
-    assert make().extra_repr() == "N=200, bucket_size=64, hashes=8"

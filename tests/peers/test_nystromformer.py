@@ -1,23 +1,23 @@
 """Nyströmformer is what its package computes, between our linear layers."""
 
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from linformer_fairseq.modules import NystromformerAttention
-from linformer_fairseq.modules.peers.nystromformer import nystrom_attention
-from tests.peers import make_peer
+from linformer_fairseq.modules import ProjectedAttention
+from tests.peers.conftest import make_peer
 from tests.reference import padding_mask
 
 
-def make(**options: object) -> NystromformerAttention:
-    return make_peer("nystromformer", **{"n": 200, **options})
+def make(**options: object) -> ProjectedAttention:
+    return make_peer("nystromformer", **options)
 
 
-def package_of(attention: NystromformerAttention) -> torch.nn.Module:
+def package_of(attention: ProjectedAttention) -> torch.nn.Module:
     """Returns the package's own module with the weights of ours, whose biases of queries, keys and values are zero."""
-    theirs = nystrom_attention(attention.embed_dim, attention.num_heads, attention.landmarks).double()
+    from nystrom_attention import NystromAttention
+
+    theirs = NystromAttention(8, dim_head=4, heads=2, num_landmarks=attention.landmarks).double()
     with torch.no_grad():
         theirs.to_qkv.weight.copy_(torch.cat([getattr(attention, f"{x}_proj").weight for x in "qkv"]))
         theirs.to_out[0].load_state_dict(attention.out_proj.state_dict())
@@ -52,15 +52,3 @@ def test_as_many_landmarks_as_tokens_are_full_attention() -> None:
     full.out_proj.load_state_dict(attention.out_proj.state_dict())
     x = 6 * torch.randn(16, 2, 8, dtype=torch.float64)  # distinct maps, whose inverse six steps find
     torch.testing.assert_close(attention(x, x, x, need_weights=False)[0], full(x, x, x)[0], rtol=0.2, atol=0.2)
-
-
-def test_refuses_too_few_landmarks() -> None:
-    with pytest.raises(ValueError, match="--linformer-landmarks must be at least 1, not 0"):
-        make(landmarks=0)
-    with pytest.raises(ValueError, match="nystromformer has no attention probabilities to drop: use --attention-dropo"):
-        make(dropout=0.1)
-
-
-def test_shows_its_size() -> None:
-    assert make(landmarks=5).extra_repr() == "N=200, landmarks=5"
-    assert make().landmarks == 64

@@ -2,18 +2,17 @@
 
 import math
 
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from linformer_fairseq.modules import PerformerAttention
-from tests.peers import make_peer
+from linformer_fairseq.modules import ProjectedAttention
+from tests.peers.conftest import make_peer
 from tests.reference import assert_same_gradients, padding_mask
 
 
-def make(**options: object) -> PerformerAttention:
-    return make_peer("performer", **{"n": 200, **options})
+def make(**options: object) -> ProjectedAttention:
+    return make_peer("performer", **options)
 
 
 @torch.no_grad()
@@ -84,14 +83,3 @@ def test_the_features_stay() -> None:
     other.load_state_dict(attention.state_dict())
     assert torch.equal(before, other.core.projection_matrix)
     assert "core.projection_matrix" not in dict(attention.named_parameters())
-
-
-def test_refuses_too_few_features() -> None:
-    with pytest.raises(ValueError, match="--linformer-features must be at least 1, not 0"):
-        make(features=0)
-    with pytest.raises(ValueError, match="performer has no attention probabilities to drop: use --attention-dropout 0"):
-        make(dropout=0.1)
-
-
-def test_shows_its_size() -> None:
-    assert make(features=7).extra_repr() == "N=200, features=7"

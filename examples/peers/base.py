@@ -1,5 +1,9 @@
 """What the kinds of attention that other packages compute have in common."""
 
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 import torch
@@ -7,32 +11,56 @@ from torch import Tensor
 
 from linformer_fairseq.modules.base import Call, ProjectedAttention
 from linformer_fairseq.modules.ops.padding import clear_padding
-from linformer_fairseq.modules.registry import encoder_only
+from linformer_fairseq.modules.registry import AttentionOptions, LayerShapes, encoder_only, flag_of
+
+
+@contextmanager
+def package(name: str, without: str = "") -> Iterator[None]:
+    """Imports within are of the package that pip installs by this name; a ValueError tells that it is missing.
+
+    They do not find the module `without`: one that is not needed, and fails to load if built for another torch.
+    """
+    hides = bool(without) and without not in sys.modules
+    if hides:
+        sys.modules[without] = None  # type: ignore[assignment]  # as Python documents
+    try:
+        yield
+    except ImportError as error:
+        raise ValueError(f"{name} cannot be imported ({error}): pip install 'linformer_fairseq[peers]'") from error
+    finally:
+        if hides:
+            del sys.modules[without]
+
+
+@dataclass
+class PeerOptions(AttentionOptions):
+    """Positive numbers, each of which is an argument of the attention; there is no k."""
+
+    uses_k = False
+
+    def validate(self) -> None:
+        super().validate()
+        for name, value in vars(self).items():
+            if value is not None and value < 1:
+                raise ValueError(f"{flag_of(name)} must be at least 1, not {value}")
+
+    def arguments(self, layers: LayerShapes) -> list[dict[str, Any]]:
+        own = {option.name.removeprefix("linformer_"): getattr(self, option.name) for option in fields(self)}
+        return [{"max_positions": layers.max_positions, **own}] * len(layers.projected_dims)
 
 
 class PeerAttention(ProjectedAttention):
-    """Base of encoder self-attention whose arithmetic is another package's, between fairseq's four linear layers.
+    """Encoder self-attention whose arithmetic is another package's, between fairseq's four linear layers.
 
     A trained Transformer's weights load into it. What a package has beyond the four layers is in `core`, a name by
     which loading knows that a Transformer has none of it. A kind builds its core and overrides `mix`.
-
-    Args:
-        args, options: as `ProjectedAttention` and fairseq take them; `self_attention` has to be true.
-        max_positions: N, the longest sentence in tokens.
-
-    Raises:
-        NotInstalledError: the package cannot be imported.
-        ValueError: for what no kind supports, any attention but an encoder's, dropout of attention probabilities where
-            the package has none, and, when it is called, attention weights, an incremental state, and keys and values
-            that are not the queries.
     """
 
     name: ClassVar[str]
-    """The name of the kind."""
     drops_probabilities = False
 
-    def __init__(self, embed_dim: int, num_heads: int, *args: Any, max_positions: int, **options: Any) -> None:
-        super().__init__(embed_dim, num_heads, *args, max_positions=max_positions, **options)
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
         if not self.self_attention:
             raise ValueError(encoder_only(self.name))
         if self.dropout_module.p and not self.drops_probabilities:

@@ -5,13 +5,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from linformer_fairseq.modules import LongformerAttention
-from tests.peers import make_peer
+from linformer_fairseq.modules import ProjectedAttention
+from tests.peers.conftest import make_peer
 from tests.reference import assert_same_gradients, make_attention, padding_mask
 
 
-def make(**options: object) -> LongformerAttention:
-    return make_peer("longformer", **{"n": 200, **options})
+def make(**options: object) -> ProjectedAttention:
+    return make_peer("longformer", **options)
 
 
 @given(size=st.sampled_from([4, 8, 30]), lengths=st.lists(st.integers(1, 100), min_size=1, max_size=3))
@@ -75,13 +75,3 @@ def test_dropout_falls_on_the_weights_in_training_alone() -> None:
     attention.dropout_module.apply_during_inference = True  # fairseq's `--retain-dropout`
     out = attention(x, x, x, need_weights=False)[0]
     assert not torch.equal(out[:, 0], out[:, 1])
-
-
-@pytest.mark.parametrize("size", [2, 7])
-def test_refuses_windows_without_a_middle(size: int) -> None:
-    with pytest.raises(ValueError, match=f"--linformer-window-size .*, not {size}"):
-        make(window_size=size)
-
-
-def test_shows_its_size() -> None:
-    assert make(window_size=4).extra_repr() == "N=200, window_size=4"

@@ -8,16 +8,13 @@ import torch
 from torch import Tensor
 
 from linformer_fairseq.modules.ops.precision import at_least_float32
-from linformer_fairseq.modules.peers.base import PeerAttention, full_precision
-from linformer_fairseq.modules.peers.packages import package
-from linformer_fairseq.modules.registry import AttentionOptions, LayerShapes, register_attention
+from linformer_fairseq.modules.registry import register_attention
+from peers.base import PeerAttention, PeerOptions, full_precision, package
 
 
 @dataclass
-class PerformerOptions(AttentionOptions):
+class PerformerOptions(PeerOptions):
     """How many random features there are."""
-
-    uses_k = False
 
     linformer_features: int | None = field(
         default=None,
@@ -26,14 +23,6 @@ class PerformerOptions(AttentionOptions):
             "needs": "--linformer-projection performer",
         },
     )
-
-    def validate(self) -> None:
-        super().validate()
-        _check_features(self.linformer_features)
-
-    def arguments(self, layers: LayerShapes) -> list[dict[str, Any]]:
-        own = {"max_positions": layers.max_positions, "features": self.linformer_features}
-        return [own] * len(layers.projected_dims)
 
 
 @register_attention(
@@ -44,42 +33,27 @@ class PerformerOptions(AttentionOptions):
     encoder_only=True,
 )
 class PerformerAttention(PeerAttention):
-    r"""Performer's approximation of encoder self-attention (Choromanski et al., 2021, section 2.2: FAVOR+) with the
-    softmax kernel, as the package performer-pytorch computes it.
+    r"""Performer's approximation of encoder self-attention (Choromanski et al., 2021, section 2.2: FAVOR+).
 
     Random features φ, orthogonal and positive, turn the softmax into a product that can be made from its other end:
 
         exp(q · k / √d) ≈ φ(q) · φ(k)        out = φ(Q) (φ(K)ᵀ V) / (φ(Q) φ(K)ᵀ 1)
 
-    The features are drawn when a model is built, saved in its checkpoints, and stay as they are: drawing new ones now
-    and then is up to the package's whole model. It is computed in float32 or better, as sums over all tokens are.
-
-    The package clears the values of padding, but counts its keys. Here their features are zero, with the package's own
-    functions, so that a sentence does not depend on its padding.
-
-    Args:
-        args, options: as `PeerAttention` takes them.
-        features: their number for a head; by default d ln d, rounded down.
-
-    Raises:
-        NotInstalledError: the package cannot be imported.
-        ValueError: as `PeerAttention`, and for fewer than one feature.
+    The features are drawn when a model is built, saved in its checkpoints, and stay as they are. It is computed in
+    float32 or better, as sums over all tokens are. The package clears the values of padding, but counts its keys. Here
+    their features are zero, so that a sentence does not depend on its padding.
     """
 
     name = "performer"
 
-    def __init__(self, embed_dim: int, num_heads: int, *args: Any, features: int | None = None, **options: Any) -> None:
-        _check_features(features)
-        super().__init__(embed_dim, num_heads, *args, **options)
+    def __init__(self, *args: Any, features: int | None = None, **options: Any) -> None:
+        super().__init__(*args, **options)
         with package("performer-pytorch"):
             from performer_pytorch import FastAttention
             from performer_pytorch.performer_pytorch import linear_attention, softmax_kernel
         self.core = FastAttention(self.head_dim, nb_features=features)
         self.feature_map = softmax_kernel
         self.linear_attention = linear_attention
-
-    def extra_repr(self) -> str:
-        return f"N={self.max_positions}, features={self.core.nb_features}"
 
     def mix(self, x: Tensor, mask: Tensor | None) -> Tensor:
         projected = (linear(x) for linear in (self.q_proj, self.k_proj, self.v_proj))
@@ -97,8 +71,3 @@ class PerformerAttention(PeerAttention):
         features = partial(self.feature_map, projection_matrix=self.core.projection_matrix)
         of_keys = features(key, is_query=False).masked_fill(padded, 0.0)
         return self.linear_attention(features(query, is_query=True), of_keys, value)
-
-
-def _check_features(features: int | None) -> None:
-    if features is not None and features < 1:
-        raise ValueError(f"--linformer-features must be at least 1, not {features}")

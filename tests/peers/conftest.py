@@ -1,0 +1,53 @@
+"""Kinds of attention that other packages compute: there for these tests alone, and skipped where a package is missing.
+
+Tests of other folders may run in the same process, and see the kinds of the plugin alone.
+"""
+
+from argparse import Namespace
+from collections.abc import Iterator
+from importlib.util import find_spec
+
+import pytest
+from fairseq.utils import import_user_module
+
+from linformer_fairseq.modules import KINDS, ProjectedAttention
+from tests.commands.conftest import text, trained_transformer  # noqa: F401  # fixtures
+from tests.fairseq_commands import ROOT
+from tests.reference import make_attention
+
+PACKAGES = {
+    "longformer": "transformers",
+    "nystromformer": "nystrom_attention",
+    "performer": "performer_pytorch",
+    "reformer": "reformer_pytorch",
+}
+PEERS = list(PACKAGES)
+
+import_user_module(Namespace(user_dir=str(ROOT / "examples" / "peers")))
+REGISTERED = {name: KINDS.pop(name) for name in PEERS}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _registered() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        for name, kind in REGISTERED.items():
+            patch.setitem(KINDS, name, kind)
+        yield
+
+
+@pytest.fixture(autouse=True)
+def _installed(request: pytest.FixtureRequest) -> None:
+    if "kind" in request.fixturenames:
+        need_peer(request.getfixturevalue("kind"))
+
+
+def need_peer(kind: str) -> None:
+    """Skips the test where the package of a kind is missing."""
+    if find_spec(PACKAGES[kind]) is None:
+        pytest.skip(f"{PACKAGES[kind]} is not installed")
+
+
+def make_peer(kind: str, **options: object) -> ProjectedAttention:
+    """Returns such an attention for up to 200 tokens, or skips the test where its package is missing."""
+    need_peer(kind)
+    return make_attention(kind, **{"n": 200, **options})
