@@ -65,3 +65,101 @@ record() { # FILE WHAT ADVICE COMMAND...: keeps the command in FILE, or refuses 
   rm "$file.now"
   [ -z "$changed" ] || fail "$what with different flags (<: then, >: now): $changed; $advice"
 }
+
+begin_training() { # DICTIONARY [ARGUMENTS OF train.sh]: sets bin, run, arch and device; BIN has the dictionary
+  [ $# -ge 4 ] || fail "usage: train.sh BIN RUN ARCH [FLAGS OF fairseq-train]"
+  [ -f "$2/$1" ] || fail "$2 has no $1: name the folder that fairseq-preprocess wrote, OUT/bin of prepare.sh."
+  bin=$(realpath "$2") run=$(realpath -m "$3") arch=$4
+  set_device
+}
+
+option() { # FLAG: the value that the array `command` gives it last
+  local i value=
+  for i in "${!command[@]}"; do
+    case ${command[i]} in
+      "$1") value=${command[i + 1]} ;;
+      "$1="*) value=${command[i]#*=} ;;
+    esac
+  done
+  echo "$value"
+}
+
+gpus() { # the names of those that are used
+  [[ " ${command[*]} " = *" --cpu "* ]] ||
+    nvidia-smi ${CUDA_VISIBLE_DEVICES:+--id="$CUDA_VISIBLE_DEVICES"} --query-gpu=name --format=csv,noheader 2>/dev/null || true
+}
+
+whole() { python -m zipfile -l "$1" >/dev/null 2>&1; } # CHECKPOINT: whether it is not cut short
+
+resume() { # keeps the record of the training in $run, and ends the script once it is done
+  local saved text last newest
+  lock "$run" training
+  saved=$(find "$run" -maxdepth 1 -name 'checkpoint*.pt')
+  # a training that has saved nothing yet may begin anew, with other flags too
+  [ -n "$saved" ] || grep -qs 'done training in' "$log" || rm -f "$run"/{command,about,train.log}
+  text=$(shopt -s globstar nullglob && cat "$bin"/**/dict*.txt "$bin"/**/*.idx "$bin"/label/*.bin | cksum)
+  record "$run/command" "$run was begun" "go on with those, or name another RUN." \
+    "# text $text, GPUs: $(gpus | wc -l)"$'\n'"${command[0]}" "${command[@]:1}"
+  if grep -qs 'done training in' "$log"; then
+    echo "$run: already trained"
+    exit
+  fi
+  rm -f "$run"/*.pt.tmp
+  last=$run/checkpoint_last.pt
+  if [ -f "$last" ] && ! whole "$last"; then # fairseq copies another one to it, and was killed meanwhile
+    rm "$last"
+    while read -r _ newest; do
+      if whole "$newest"; then
+        cp "$newest" "$last"
+        break
+      fi
+    done < <(find "$run" -maxdepth 1 -name 'checkpoint*.pt' -printf '%T@ %p\n' | sort -gr)
+  fi
+  [ -f "$run/about" ] || {
+    git -C "$root" describe --always --dirty 2>/dev/null || pip list 2>/dev/null | grep '^linformer' || echo unknown
+    if [ "$(gpus | wc -l)" -gt 0 ]; then gpus | uniq -c; else lscpu | sed -n 's/^Model name: *//p'; fi
+  } >"$run/about"
+  [ ! -s "$log" ] || [ -z "$(tail -c 1 "$log")" ] || echo >>"$log" # a line that a kill cut short
+}
+
+# With wrong distributed flags fairseq silently trains one model per process: an update then has no more tokens than one
+# process holds.
+check_words() {
+  local words most
+  most=$(($(option --max-tokens) * $(option --update-freq | tr , '\n' | sort -n | tail -n 1)))
+  words=$(tail -n 0 -F --pid=$$ "$log" 2>/dev/null | grep -m 1 train_inner | sed 's/.*"wpb": "\([0-9]*\).*/\1/') || true
+  [ "${words:-$((most + 1))}" -le "$most" ] || return 0
+  echo "an update has only $words tokens, as one process alone holds (up to $most): look at the --distributed flags" \
+    >"$run/.alone"
+  pkill -P $$ -f fairseq-train
+}
+
+train() { # COMMAND...: runs or resumes fairseq-train in $run and ends the script; with DRY_RUN it prints the command
+  local command=("$@") rank world log=$run/train.log
+  if [ -n "${DRY_RUN:-}" ]; then
+    printed "${command[@]}"
+    exit
+  fi
+  trap 'stopped training "$run"' ERR
+  rank=$(option --distributed-rank)
+  rank=${rank:-${RANK:-0}}
+  if [ "$rank" -gt 0 ]; then # the first machine alone keeps anything
+    ! grep -qs 'done training in' "$log" || exit 0
+    mkdir -p "$run"
+    log=$run/train-rank$rank.log
+  else
+    resume
+  fi
+  world=$(option --distributed-world-size)
+  world=${world:-${WORLD_SIZE:-1}} # torchrun sets the latter
+  if [ "$world" -gt 1 ] && [ "$rank" = 0 ] && [[ " ${command[*]} " != *" --batch-size "* ]]; then
+    touch "$log"
+    rm -f "$run/.alone"
+    check_words &
+  fi
+  "${command[@]}" 2>&1 | tee -a "$log" ||
+    stopped fairseq-train "$run" "$log ($(cat "$run/.alone" 2>/dev/null || tail -n 1 "$log" | cut -c 1-200))"
+  grep -q 'done training in' "$log" || [ "$rank" -gt 0 ] ||
+    fail "fairseq-train ended without finishing its training, see $log: look at the --distributed flags." 1
+  exit # the script is not read on, as it may have changed meanwhile
+}
