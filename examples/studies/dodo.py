@@ -38,8 +38,8 @@ class Arm:
     flags: str = ""
     """Flags of fairseq-train beyond those of all arms, or with `convert` of `python -m linformer_fairseq.convert`."""
     start: str = ""
-    """`from` in the YAML: an arm whose weights, of the same seed, the training starts from; one of the pretrained study,
-    if it is none of this one."""
+    """`from` in the YAML: an arm whose weights, of the same seed, the training starts from; of the pretrained study if
+    this one has none of that name."""
     convert: str = ""
     """An arm whose models, of the same seed, are converted; nothing is trained."""
     seeds: tuple[int, ...] = ()
@@ -280,7 +280,7 @@ def evaluate(name: str) -> bool | TaskFailed:
 
 def task_report() -> Task:
     """Writes the report of what has been evaluated."""
-    names = ["--arms", *STUDY.arms]
+    names = ["--arms", *(f"{name}:{','.join(map(str, arm.seeds or STUDY.seeds))}" for name, arm in STUDY.arms.items())]
     names += ["--baseline", STUDY.baseline] if STUDY.baseline else []
     names += ["--metrics", *STUDY.metrics] if STUDY.metrics else []
     command = (sys.executable, Path(__file__).with_name("report.py"), STUDY.out, *names)
