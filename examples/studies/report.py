@@ -360,7 +360,7 @@ def main(argv: Sequence[str]) -> None:
         notes(runs, found, bootstrap is not None),
         "## Time",
         tables[1],
-        "Training counts the seconds in updates, and tokens (in translation those of the target); translation counts the "
+        "Training counts the seconds in updates, and tokens (of the target, in translation); translation counts the "
         "search alone. Times can be compared where every run had the machine to itself.",
         *(f"![{name}]({name})" for name, exists in drawn.items() if exists),
         "## Commands",
