@@ -24,7 +24,9 @@ Document = list[Pair]
 
 NAMES = ("Belkor", "Dordan", "Fimwix", "Gulkor", "Kasdan", "Lemwix")
 """Names in English, each always in the same line of a glossary: small models learn to look there within minutes."""
-TRANSLATIONS = tuple(map("".join, product(("Ama", "Eli", "Iso", "Oru", "Uma", "Yla", "Esa", "Oba"), ("ra", "ne", "to"))))
+TRANSLATIONS = tuple(
+    map("".join, product(("Ama", "Eli", "Iso", "Oru", "Uma", "Yla", "Esa", "Oba"), ("ra", "ne", "to")))
+)
 """What a glossary may give as their German."""
 NAMED = {"train": 0.7, "valid": 0.7, "test": 0.15}
 """The share of clauses whose subject is a name of the glossary."""
@@ -100,38 +102,34 @@ class Grammar(random.Random):
 
     def sentence(self, glossary: list[Pair]) -> Pair:
         """Draws a sentence of one clause or two."""
-        en, subject, finite, middle, last = self.clause(glossary)
-        en, de = en, f"{subject} {finite} {middle} {last}"
+        en, subject, finite, middle, closing, _ = self.clause(glossary)
+        de = f"{subject} {finite} {middle} {closing}".rstrip()
         if self.chance(0.15):
-            (en_link, link), (en_second, subject, finite, middle, last) = self.choice(LINKS), self.clause(glossary)
-            en, de = f"{en} {en_link} {en_second}", f"{de.rstrip()}, {link} {subject} {middle} {last}{finite}"
-            if last and last == last.lower() and finite in dict(MODALS).values():
-                de = de.removesuffix(f"{last}{finite}") + f"{last} {finite}"
-        return f"{en}.", f"{de.rstrip()}."
+            (en_link, link), (en_second, subject, _, middle, _, last) = self.choice(LINKS), self.clause(glossary)
+            en, de = f"{en} {en_link} {en_second}", f"{de}, {link} {subject} {middle} {last}"
+        return f"{en}.", f"{de}."
 
-    def clause(self, glossary: list[Pair]) -> tuple[str, str, str, str, str]:
+    def clause(self, glossary: list[Pair]) -> tuple[str, str, str, str, str, str]:
         """Draws who does what, at times where.
 
-        Returns:
-            English, and of the German subject, finite verb, middle, and what ends a main clause: an infinitive or a
-            prefix.
+        Returns English, and of the German subject, finite verb and middle, what ends a main clause (an infinitive, or
+        the prefix of the finite verb), and all parts of the verb, as they end a subordinate clause.
         """
         named = glossary and self.chance(self.named)
         en_subject, subject = self.choice(glossary) if named else self.noun_phrase(PEOPLE, "nominative")
         verb = self.choice(VERBS)
-        en_verb, finite, last = verb.en, verb.de, verb.prefix
+        en_verb, finite, closing, last = verb.en, verb.de, verb.prefix, verb.prefix + verb.de
         if self.chance(0.2):
             en_modal, finite = self.choice(MODALS)
-            en_verb, last = f"{en_modal} {verb.en_infinitive}", verb.prefix + verb.de_infinitive
+            en_verb, closing = f"{en_modal} {verb.en_infinitive}", verb.prefix + verb.de_infinitive
+            last = f"{closing} {finite}"
         en_object, middle = self.noun_phrase(THINGS, "accusative")
         en = f"{en_subject} {en_verb} {en_object}"
         if self.chance(0.3):
-            (en_preposition, preposition), (en_place, place) = (
-                self.choice(PREPOSITIONS),
-                self.noun_phrase(PLACES, "dative"),
-            )
+            en_preposition, preposition = self.choice(PREPOSITIONS)
+            en_place, place = self.noun_phrase(PLACES, "dative")
             en, middle = f"{en} {en_preposition} {en_place}", f"{middle} {preposition} {place}"
-        return en, subject, finite, middle, last
+        return en, subject, finite, middle, closing, last
 
     def noun_phrase(self, known: list[Noun], case: str) -> Pair:
         noun = self.choice(known)

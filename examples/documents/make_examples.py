@@ -8,7 +8,7 @@ Reads FOLDER/{train,valid,test}.{SRC,TGT}, a sentence a line and an empty line b
 
 import sys
 from collections.abc import Iterator, Sequence
-from itertools import groupby
+from itertools import chain, groupby
 from pathlib import Path
 
 Pair = tuple[str, str]
@@ -54,22 +54,27 @@ def read(folder: Path, split: str, langs: Sequence[str], limit: int) -> list[lis
     return [list(group) for full, group in groupby(lines, key=all) if full]
 
 
+def examples(documents: Sequence[Sequence[Pair]], limit: int, resolutions: Sequence[int | None]) -> list[Pair]:
+    """Returns the lines of documents at every resolution; no part of a document stands there twice."""
+    ways = ((cut(document, limit, most) for most in resolutions) for document in documents)
+    return [line for own in ways for line in dict.fromkeys(chain.from_iterable(own))]
+
+
 def main() -> None:
     """Reads the command line: FOLDER OUT SRC TGT LIMIT RESOLUTIONS SHORT, the last two as lists of numbers."""
-    folder, out, limit = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[5])
-    langs, resolutions, short = sys.argv[3:5], *(map(int, numbers.split()) for numbers in sys.argv[6:8])
-    documents = {split: read(folder, split, langs, limit) for split in ("train", "valid", "test")}
-    ways = {"train": [*resolutions, None], "short": [*short]}
-    examples = {  # no part of a document stands there twice
-        name: [line for document in documents["train"] for line in dict.fromkeys(p for m in own for p in cut(document, limit, m))]
-        for name, own in ways.items()
+    folder, out, limit, langs = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[5]), sys.argv[3:5]
+    resolutions, short = ([int(number) for number in numbers.split()] for numbers in sys.argv[6:8])
+    train, valid, test = (read(folder, split, langs, limit) for split in ("train", "valid", "test"))
+    lines = {
+        "train": examples(train, limit, [*resolutions, None]),
+        "short": examples(train, limit, short),
+        "valid": examples(valid, limit, [None]),
+        "test": [joined(document) for document in test],
     }
-    examples["valid"] = [line for document in documents["valid"] for line in cut(document, limit)]
-    examples["test"] = [joined(document) for document in documents["test"]]
-    for name, lines in examples.items():
-        for lang, side in zip(langs, zip(*lines, strict=True), strict=True):
+    for name, own in lines.items():
+        for lang, side in zip(langs, zip(*own, strict=True), strict=True):
             (out / f"{name}.{lang}").write_text("".join(f"{line}\n" for line in side), encoding="utf-8")
-        print(f"prepare: {len(lines):,} lines of {name}")
+        print(f"prepare: {len(own):,} lines of {name}")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Prints the scores of translated documents as JSON.
+"""Prints the scores of translated documents, as JSON.
 
 usage: score.py BIN RUN REFERENCE SRC TGT
 
@@ -9,11 +9,11 @@ sentences. To BLEU and chrF a tab is a space.
 - d-BLEU, chrF: a document is a segment.
 - s-BLEU: a sentence is a segment; where all documents have as many sentences as their source.
 - missing, out of place: the share of source sentences without a translation, and of those whose translation stands in
-  another place. Where all sentences of the reference begin with numbers, a translation is known by its number; otherwise
-  a document lacks as many as it is shorter, and what is out of place is not known.
+  another place. Where all sentences of the reference begin with numbers, a translation is known by its number;
+  otherwise a document lacks as many as it is shorter, and what is out of place is not known.
 - d-BLEU by the length of the source in tokens.
-- names right: the share of names of a document's glossary that are translated as it says, by the number of source tokens
-  from where the name was last, in the glossary or after it, to where it comes again (make_documents.py).
+- names right: the share of names of a document's glossary (make_documents.py) that are translated as it says, by the
+  source tokens from where the name was last, in the glossary or after it, to where it comes again.
 """
 
 import json
@@ -24,7 +24,8 @@ from itertools import takewhile
 from pathlib import Path
 from typing import NamedTuple
 
-from sacrebleu.metrics import BLEU, CHRF
+from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.metrics.chrf import CHRF
 
 Documents = Sequence[Sequence[str]]
 """The sentences of each document."""
@@ -68,7 +69,7 @@ def mentions(sources: Documents) -> Iterator[Mention]:
     """
     for number, document in enumerate(sources):
         words = [sentence.replace("@@ ", "") for sentence in document]
-        entries = [found.groups() for found in takewhile(bool, map(ENTRY.fullmatch, words))]
+        entries = [(found[1], found[2]) for found in takewhile(bool, map(ENTRY.fullmatch, words)) if found]
         told, last = dict(entries), {name: place for place, (name, _) in enumerate(entries)}
         for place in range(len(entries), len(document)):
             for name in told.keys() & set(words[place].split()):
@@ -157,7 +158,9 @@ def main() -> None:
         [line.split("\t") for line in path.read_text(encoding="utf-8").split("\n")[:-1]]
         for path in (run / f"test.{target}", reference)
     )
-    scores = {"perplexity": float(re.findall(r'"valid_ppl": "([\d.]+)"', (run / "validate.log").read_text())[-1])}
+    scores: dict[str, object] = {
+        "perplexity": float(re.findall(r'"valid_ppl": "([\d.]+)"', (run / "validate.log").read_text())[-1])
+    }
     scores |= score(hypotheses, references, subwords(folder, source, target), target)
     pattern = r"Translated .* in ([\d.]+)s \(.* ([\d.]+) tokens/s\)"
     times = re.findall(pattern, (run / "generate.log").read_text())[-1]

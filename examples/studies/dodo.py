@@ -41,6 +41,8 @@ class Arm:
     """`from` in the YAML: an arm whose weights, of the same seed, the training starts from."""
     convert: str = ""
     """An arm whose models, of the same seed, are converted; nothing is trained."""
+    translation: str = ""
+    """Flags of its evaluation beyond those of all arms."""
     seeds: tuple[int, ...] = ()
     """The arm's own seeds, if it does not have those of the study."""
 
@@ -257,7 +259,8 @@ def task_evaluate() -> Iterator[Task]:
 def evaluate(name: str) -> bool | TaskFailed:
     """Calls the evaluate script for a run; a converted model has one checkpoint."""
     reference = next(iter(sorted(STUDY.out.glob("reference.*"))), STUDY.out / "reference")
-    flags, env = shlex.split(STUDY.translation), {"AVERAGE": "0"} if RUNS[name][1].convert else {}
+    flags = shlex.split(f"{STUDY.translation} {RUNS[name][1].translation}")
+    env = {"AVERAGE": "0"} if RUNS[name][1].convert else {}
     return run(folder(name) / "study.log", STUDY.evaluate, BIN, folder(name), reference, *flags, **env)
 
 
