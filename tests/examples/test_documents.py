@@ -202,7 +202,7 @@ def write_documents(folder: Path) -> Path:
     for split in ("train", "valid", "test"):
         for lang, word in (("en", "one"), ("de", "ein's")):
             sizes = {0: 5, 1: 1, 2: 3}
-            text = "\n".join("".join(f"{word} {split}, {d}-{s}.\n" for s in range(n)) for d, n in sizes.items())
+            text = "\n".join("".join(f"{word} line, {d}-{s}.\n" for s in range(n)) for d, n in sizes.items())
             (folder / f"{split}.{lang}").write_text(text)
     return folder
 
@@ -232,8 +232,8 @@ def test_text_becomes_examples_and_a_stopped_call_goes_on(tmp_path: Path) -> Non
     assert limit > 1
     assert sizes["short"] == [1] * 9
     assert [size for size in sizes["train"] if size <= 2][:3] == [2, 2, 1]
-    assert lines(out, "test", "en")[2] == " <sep> ".join(f"one test , 2 @-@ {n} ." for n in range(3))
-    assert (out / "reference.de").read_text().splitlines()[2] == "ein's test, 2-0.\tein's test, 2-1.\tein's test, 2-2."
+    assert lines(out, "test", "en")[2] == " <sep> ".join(f"one line , 2 @-@ {n} ." for n in range(3))
+    assert (out / "reference.de").read_text().splitlines()[2] == "ein's line, 2-0.\tein's line, 2-1.\tein's line, 2-2."
     whole = {path.name: path.read_bytes() for path in (out / "bin").glob("*.bin")}
     shutil.rmtree(out / "bin")
     shutil.rmtree(out / "prepared/examples")
