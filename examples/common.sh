@@ -1,9 +1,9 @@
-# shellcheck shell=bash disable=SC2034  # most variables are used by the scripts that source this one
+# shellcheck shell=bash disable=SC2034,SC2154  # variables of the scripts that source this one
 # What the recipes share; sourced, not run. The environment whose commands come first in PATH is used, and the project's
 # .venv where there is no fairseq-train at all. DEVICE: --fp16 on a machine with a GPU, else --cpu, or any other flags of
-# fairseq for all its commands (--amp, '--cpu --num-workers 0').
+# fairseq for all its commands (--amp, '--cpu --num-workers 0'). PLUGIN=examples/peers adds other packages' attention.
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-plugin=$root/linformer_fairseq
+plugin=$root/${PLUGIN:-linformer_fairseq}
 src=${SRC:-en} tgt=${TGT:-de}
 export PYTHONUNBUFFERED=1 # so that lines of two outputs do not mix in a log
 export PYTHONPATH="$root${PYTHONPATH:+:$PYTHONPATH}"
@@ -64,4 +64,210 @@ record() { # FILE WHAT ADVICE COMMAND...: keeps the command in FILE, or refuses 
   changed=$(diff "$file" "$file.now" | sed -n 's/^\([<>] .*[^ \\]\)[ \\]*$/\1/p' | tr -s ' ' | paste -sd ' ') || true
   rm "$file.now"
   [ -z "$changed" ] || fail "$what with different flags (<: then, >: now): $changed; $advice"
+}
+
+prepare_once() { # COMMAND...: what $out is made of; ends the script where it is whole, and removes $work of another command
+  if [ -f "$out/settings" ] && [ ! -d "$out/bin" ] && ! cmp --quiet "$out/settings" <(printed "$@"); then
+    rm -rf "$work" "$out/settings"
+  fi
+  record "$out/settings" "$out was made" "go on with those, or name another OUT." "$@"
+  if [ -d "$out/bin" ]; then
+    echo "$out/bin: already prepared"
+    exit
+  fi
+  mkdir -p "$work"
+}
+
+new() { # FOLDER WORK: whether $work/FOLDER is still to be made, as `to`, which is renamed when it is whole
+  [ ! -d "$work/$1" ] || return 1
+  doing=$2 to=$work/$1.part
+  echo "prepare: $doing"
+  rm -rf "$to"
+  mkdir "$to" || stopped "$doing" "$out"
+}
+
+set_utf8() { # a UTF-8 locale, as the variable `utf8`
+  utf8=$(locale -a | awk 'tolower($0) ~ /utf-?8$/ && !found++')
+  [ -n "$utf8" ] || fail "There is no UTF-8 locale here (locale -a): install one, such as C.UTF-8."
+}
+
+plain() { # [CONTROLS]: carriage returns, tabs and null bytes become spaces, a byte order mark goes, the last line ends
+  LC_ALL=C sed -e '1s/^\xef\xbb\xbf//' -e 's/\r$//' -e "\$a\\" | tr "${1:-\r\t\000}" ' '
+}
+
+read_text() { # FILE TO [CONTROLS]: the plain text of a file, which may be gzipped
+  local bad
+  [[ $1 != *.gz ]] || gzip --test "$1" 2>/dev/null ||
+    fail "$1 cannot be read, or is no whole gzip file: unpack or fetch it again."
+  gzip -dcf "$1" | plain "${@:3}" >"$2"
+  bad=$(LC_ALL=$utf8 grep -naxv -m 1 '.*' "$2" | cut -d : -f 1) || true
+  [ -z "$bad" ] || fail "$1 is not UTF-8 text: line $bad cannot be read."
+}
+
+in_parts() { # FUNCTION ARGUMENT FROM TO: what the function makes of the lines of FROM, on all cores
+  split --lines 20000 --suffix-length 5 "$3" "$4.part."
+  printf '%s\n' "$4".part.* | xargs -d '\n' -P "$workers" -I {} bash -c "$1 \"\$0\" <\"\$1\" >\"\$1.done\"" "$2" {}
+  cat "$4".part.*.done >"$4"
+  rm "$4".part.*
+  [ "$(wc -l <"$3")" = "$(wc -l <"$4")" ] || fail "$1 has lost lines of $3: run the same command again." 1
+}
+
+all_lines() { # TEXT BIN: refused unless fairseq-preprocess, whose workers guess where their parts begin, has read all of it
+  grep -qF "$1: $(wc -l <"$1") sents" "$2/preprocess.log" ||
+    fail "fairseq-preprocess has lost lines of ${1##*/}: run the same command again with WORKERS=1." 1
+}
+
+pieces() { # MODEL: cuts lines into sentencepiece's subwords
+  PYTHONUTF8=1 python -c 'import sys, sentencepiece
+model = sentencepiece.SentencePieceProcessor(model_file=sys.argv[1])
+for line in sys.stdin:
+    print(*model.encode(line.rstrip("\n"), out_type=str))' "$1"
+}
+export -f pieces
+
+begin_training() { # DICTIONARY [ARGUMENTS OF train.sh]: sets bin, run, arch and device; BIN has the dictionary
+  [ $# -ge 4 ] || fail "usage: train.sh BIN RUN ARCH [FLAGS OF fairseq-train]"
+  [ -f "$2/$1" ] || fail "$2 has no $1: name the folder that fairseq-preprocess wrote, OUT/bin of prepare.sh."
+  bin=$(realpath "$2") run=$(realpath -m "$3") arch=$4
+  set_device
+}
+
+option() { # FLAG: the value that the array `command` gives it last
+  local i value=
+  for i in "${!command[@]}"; do
+    case ${command[i]} in
+      "$1") value=${command[i + 1]} ;;
+      "$1="*) value=${command[i]#*=} ;;
+    esac
+  done
+  echo "$value"
+}
+
+gpus() { # the names of those that are used
+  [[ " ${command[*]} " = *" --cpu "* ]] ||
+    nvidia-smi ${CUDA_VISIBLE_DEVICES:+--id="$CUDA_VISIBLE_DEVICES"} --query-gpu=name --format=csv,noheader 2>/dev/null || true
+}
+
+whole() { python -m zipfile -l "$1" >/dev/null 2>&1; } # CHECKPOINT: whether it is not cut short
+
+resume() { # keeps the record of the training in $run, and ends the script once it is done
+  local saved text last newest
+  lock "$run" training
+  saved=$(find "$run" -maxdepth 1 -name 'checkpoint*.pt')
+  # a training that has saved nothing yet may begin anew, with other flags too
+  [ -n "$saved" ] || grep -qs 'done training in' "$log" || rm -f "$run"/{command,about,train.log}
+  text=$(shopt -s globstar nullglob && cat "$bin"/**/dict*.txt "$bin"/**/*.idx "$bin"/label/*.bin | cksum)
+  record "$run/command" "$run was begun" "go on with those, or name another RUN." \
+    "# text $text, GPUs: $(gpus | wc -l)"$'\n'"${command[0]}" "${command[@]:1}"
+  if grep -qs 'done training in' "$log"; then
+    echo "$run: already trained"
+    exit
+  fi
+  rm -f "$run"/*.pt.tmp
+  last=$run/checkpoint_last.pt
+  if [ -f "$last" ] && ! whole "$last"; then # fairseq copies another one to it, and was killed meanwhile
+    rm "$last"
+    while read -r _ newest; do
+      if whole "$newest"; then
+        cp "$newest" "$last"
+        break
+      fi
+    done < <(find "$run" -maxdepth 1 -name 'checkpoint*.pt' -printf '%T@ %p\n' | sort -gr)
+  fi
+  [ -f "$run/about" ] || {
+    git -C "$root" describe --always --dirty 2>/dev/null || pip list 2>/dev/null | grep '^linformer' || echo unknown
+    if [ "$(gpus | wc -l)" -gt 0 ]; then gpus | uniq -c; else lscpu | sed -n 's/^Model name: *//p'; fi
+  } >"$run/about"
+  [ ! -s "$log" ] || [ -z "$(tail -c 1 "$log")" ] || echo >>"$log" # a line that a kill cut short
+}
+
+# With wrong distributed flags fairseq silently trains one model per process: an update then has no more tokens than one
+# process holds.
+check_words() {
+  local words most
+  most=$(($(option --max-tokens) * $(option --update-freq | tr , '\n' | sort -n | tail -n 1)))
+  words=$(tail -n 0 -F --pid=$$ "$log" 2>/dev/null | grep -m 1 train_inner | sed 's/.*"wpb": "\([0-9]*\).*/\1/') || true
+  [ "${words:-$((most + 1))}" -le "$most" ] || return 0
+  echo "an update has only $words tokens, as one process alone holds (up to $most): look at the --distributed flags" \
+    >"$run/.alone"
+  pkill -P $$ -f fairseq-train
+}
+
+train() { # COMMAND...: runs or resumes fairseq-train in $run and ends the script; with DRY_RUN it prints the command
+  local command=("$@") rank world log=$run/train.log
+  if [ -n "${DRY_RUN:-}" ]; then
+    printed "${command[@]}"
+    exit
+  fi
+  trap 'stopped training "$run"' ERR
+  rank=$(option --distributed-rank)
+  rank=${rank:-${RANK:-0}}
+  if [ "$rank" -gt 0 ]; then # the first machine alone keeps anything
+    ! grep -qs 'done training in' "$log" || exit 0
+    mkdir -p "$run"
+    log=$run/train-rank$rank.log
+  else
+    resume
+  fi
+  world=$(option --distributed-world-size)
+  world=${world:-${WORLD_SIZE:-1}} # torchrun sets the latter
+  if [ "$world" -gt 1 ] && [ "$rank" = 0 ] && [[ " ${command[*]} " != *" --batch-size "* ]]; then
+    touch "$log"
+    rm -f "$run/.alone"
+    check_words &
+  fi
+  "${command[@]}" 2>&1 | tee -a "$log" ||
+    stopped fairseq-train "$run" "$log ($(cat "$run/.alone" 2>/dev/null || tail -n 1 "$log" | cut -c 1-200))"
+  grep -q 'done training in' "$log" || [ "$rank" -gt 0 ] ||
+    fail "fairseq-train ended without finishing its training, see $log: look at the --distributed flags." 1
+  exit # the script is not read on, as it may have changed meanwhile
+}
+
+begin_evaluation() { # AVERAGE BIN RUN: sets bin, run, average (or the AVERAGE of the environment), model, plain and device
+  [ -d "$2" ] || fail "$2 is missing: name the folder that fairseq-preprocess wrote, OUT/bin of prepare.sh."
+  [ -d "$3" ] || fail "$3 is missing: train the model first (train.sh)."
+  bin=$(realpath "$2") run=$(realpath "$3") average=${AVERAGE:-$1}
+  set_device
+  lock "$run" "training or evaluating"
+  trap 'stopped evaluating "$run"' ERR
+  model=$run/checkpoint_best.pt
+  [ "$average" = 0 ] || model=$run/average.pt
+  # fairseq 0.12.2 alone: its fused encoder, which a plain Transformer gets, refuses sources padded on the left, as they are
+  plain=()
+  if python -c 'from importlib.metadata import version; version("fairseq")' 2>/dev/null; then
+    plain=(--model-overrides "{'checkpoint_activations': True}")
+  fi
+}
+
+evaluate_once() { # WHAT COMMAND...: ends the script where $run was evaluated so, and averages the last checkpoints
+  local updates saved
+  [ -f "$run/scores.json" ] || rm -f "$run/evaluated"
+  updates=$(grep -os '"num_updates": "[0-9]*' "$run/train.log" | tail -n 1 | tr -dc 0-9) || true
+  record "$run/evaluated" "$run was evaluated" "remove $run/scores.json to evaluate it with these." \
+    "# updates: ${updates:-unknown}, averaged: $average, $1"$'\n'"$2" "${@:3}"
+  if [ -f "$run/scores.json" ]; then
+    echo "$run: already evaluated"
+    exit
+  fi
+  [ "$average" != 0 ] || return 0
+  saved=$(find "$run" -maxdepth 1 -regex '.*/checkpoint\(_[0-9]+_\)?[0-9]+\.pt' | wc -l)
+  [ "$saved" -ge "$average" ] ||
+    fail "$run has $saved saved checkpoints, fewer than the $average to be averaged: set AVERAGE to $saved or less."
+  python -m linformer_fairseq.average --folder "$run" --last "$average" --output "$model" || exit
+}
+
+validate() { # WHAT COMMAND...: evaluates $run by a fairseq-validate
+  evaluate_once "$@"
+  "${@:2}" 2>&1 | tee "$run/validate.log" || stopped fairseq-validate "$run" "$run/validate.log"
+}
+
+score() { # NAME=KEY...: writes $run/scores.json, of what fairseq-validate has logged under these keys
+  python - "$run/validate.log" "$average" "$@" >"$run/scores.json.part" <<'PYTHON'
+import json, pathlib, re, sys
+log, (average, *names) = pathlib.Path(sys.argv[1]).read_text(encoding="utf-8"), sys.argv[2:]
+found = {name: re.findall(rf'"{key}": "([^"]+)"', log)[-1] for name, key in (own.split("=") for own in names)}
+print(json.dumps({**{name: float(value) for name, value in found.items()}, "averaged": int(average)}, indent=2))
+PYTHON
+  mv "$run/scores.json.part" "$run/scores.json"
+  cat "$run/scores.json"
 }

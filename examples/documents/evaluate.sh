@@ -9,42 +9,17 @@ set -Eeuo pipefail
 # shellcheck source-path=SCRIPTDIR source=../common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
 [ $# -ge 3 ] || fail "usage: evaluate.sh BIN RUN REFERENCE [FLAGS OF fairseq-generate]"
-[ -d "$1" ] || fail "$1 is missing: name the folder that fairseq-preprocess wrote, OUT/bin of prepare.sh."
-[ -d "$2" ] || fail "$2 is missing: train the model first (train.sh)."
 [ -s "$3" ] || fail "$3 is missing or empty: name the reference, OUT/reference.$tgt of prepare.sh."
-bin=$(realpath "$1") run=$(realpath "$2") reference=$(realpath "$3") average=${AVERAGE:-5}
+reference=$(realpath "$3")
+begin_evaluation 5 "$1" "$2"
 shift 3
-set_device
-lock "$run" "training or evaluating"
-trap 'stopped evaluating "$run"' ERR
 
-model=$run/checkpoint_best.pt
-[ "$average" = 0 ] || model=$run/average.pt
-# fairseq 0.12.2 alone: its fused encoder, which a plain Transformer gets, refuses sources padded on the left, as they are
-plain=()
-if python -c 'from importlib.metadata import version; version("fairseq")' 2>/dev/null; then
-  plain=(--model-overrides "{'checkpoint_activations': True}")
-fi
 command=(
   fairseq-generate "$bin" --user-dir "$plugin" --task document_translation --gen-subset test --source-lang "$src" \
     --target-lang "$tgt" --beam 4 --lenpen 1 --max-len-a 1 --max-len-b 50 --max-tokens 8192 \
     --required-batch-size-multiple 1 --tokenizer moses --remove-bpe "${plain[@]}" "${device[@]}" "$@" --path "$model"
 )
-[ -f "$run/scores.json" ] || rm -f "$run/evaluated"
-updates=$(grep -os '"num_updates": "[0-9]*' "$run/train.log" | tail -n 1 | tr -dc 0-9) || true
-record "$run/evaluated" "$run was evaluated" "remove $run/scores.json to evaluate it with these." \
-  "# updates: ${updates:-unknown}, averaged: $average, reference: $(cksum <"$reference")"$'\n'"${command[0]}" "${command[@]:1}"
-if [ -f "$run/scores.json" ]; then
-  echo "$run: already evaluated"
-  exit
-fi
-
-if [ "$average" != 0 ]; then
-  saved=$(find "$run" -maxdepth 1 -regex '.*/checkpoint\(_[0-9]+_\)?[0-9]+\.pt' | wc -l)
-  [ "$saved" -ge "$average" ] ||
-    fail "$run has $saved saved checkpoints, fewer than the $average to be averaged: set AVERAGE to $saved or less."
-  python -m linformer_fairseq.average --folder "$run" --last "$average" --output "$model" || exit
-fi
+evaluate_once "reference: $(cksum <"$reference")" "${command[@]}"
 
 fairseq-validate "$bin" --user-dir "$plugin" --task document_translation --source-lang "$src" --target-lang "$tgt" \
   --valid-subset valid --max-tokens 8192 --required-batch-size-multiple 1 --distributed-world-size 1 \

@@ -1,6 +1,6 @@
 """Runs a study: the arms x seeds of a YAML, trained and evaluated by the scripts it names, and one report.
 
-usage: doit -f examples/studies/dodo.py -n JOBS -P thread study=STUDY.yaml [text=TEXT] [out=OUT]
+usage: doit -f examples/studies/dodo.py -n JOBS -P thread study=STUDY.yaml [text=TEXT] [out=OUT] [pretrained=OUT]
 
 What is done stays done: the same command resumes where it was stopped, and a failing arm does not stop the others. Each
 run lies in OUT/runs/ARM/seed-N. The keys of a YAML are those of `Study` and `Arm`; its paths are relative to its own
@@ -38,7 +38,8 @@ class Arm:
     flags: str = ""
     """Flags of fairseq-train beyond those of all arms, or with `convert` of `python -m linformer_fairseq.convert`."""
     start: str = ""
-    """`from` in the YAML: an arm whose weights, of the same seed, the training starts from."""
+    """`from` in the YAML: an arm whose weights, of the same seed, the training starts from; of the pretrained study if
+    this one has none of that name."""
     convert: str = ""
     """An arm whose models, of the same seed, are converted; nothing is trained."""
     translation: str = ""
@@ -60,12 +61,14 @@ class Study:
     text: Path
     """What the prepare script gets for its text."""
     prepare: Path
-    """The script that is called with OUT and TEXT, and makes OUT/bin and OUT/reference.*."""
+    """The script that is called with OUT and TEXT, and makes OUT/bin and, of translations, OUT/reference.*."""
     train: Path
     """The script that is called with BIN, RUN, ARCH and flags; with DRY_RUN set it prints its fairseq-train command."""
     evaluate: Path
-    """The script that is called with BIN, RUN, REFERENCE and flags, and writes RUN/scores.json."""
+    """The script that is called with BIN, RUN, REFERENCE if there is one and flags, and writes RUN/scores.json."""
     arms: dict[str, Arm]
+    pretrained: Path | None = None
+    """The OUT of another study whose arms this one may start from; scripts know it as PRETRAINED."""
     seeds: tuple[int, ...] = (1,)
     baseline: str = ""
     """The arm that others are compared with."""
@@ -103,20 +106,20 @@ def fields_of(kind: type, found: Any, where: str) -> dict[str, Any]:
     return {known[key].name: tuple(value) if isinstance(value, list) else value for key, value in found.items()}
 
 
-def read_study(path: Path, text: Path | None, out: Path | None) -> Study:
-    """Returns the study in a YAML, with the text and the output folder of the command line where it names them."""
+def read_study(path: Path, given: dict[str, Path]) -> Study:
+    """Returns the study in a YAML, with the folders of the command line where it names them."""
     try:
         found = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, yaml.YAMLError) as error:
         refuse(f"{path} cannot be read ({' '.join(str(error).split())}): name a YAML file by study=.")
     if isinstance(found, dict):
-        found |= ({"text": text} if text else {}) | ({"out": out} if out else {})
+        found |= given
     keys = fields_of(Study, found, str(path))
     arms = {name: Arm(**fields_of(Arm, arm, f"arm {name} of {path}")) for name, arm in keys.pop("arms").items()}
     for name, arm in arms.items():
         if bool(arm.arch) == bool(arm.convert):
             refuse(f"arm {name} of {path} needs either arch, to be trained, or convert.")
-        if arm.source and arm.source not in arms:
+        if arm.source and arm.source not in arms and (arm.convert or not keys.get("pretrained")):
             refuse(f"arm {name} of {path} is made from {arm.source}, which is no arm of it.")
         seeds, others = (set(own.seeds or keys.get("seeds", (1,))) for own in (arm, arms.get(arm.source, arm)))
         if not seeds <= others:
@@ -125,7 +128,8 @@ def read_study(path: Path, text: Path | None, out: Path | None) -> Study:
             refuse(f"arm {name} of {path} has k = 0: project onto 1 or more, or leave the flag out for full attention.")
     if keys.get("baseline") and keys["baseline"] not in arms:
         refuse(f"the baseline {keys['baseline']} is no arm of {path}.")
-    paths = {name: path.parent / keys[name] for name in ("out", "text", "prepare", "train", "evaluate")}
+    names = ("out", "text", "prepare", "train", "evaluate", "pretrained")
+    paths = {name: path.parent / keys[name] for name in names if name in keys}
     for name in ("prepare", "train", "evaluate"):
         if not paths[name].is_file():
             refuse(f"{name} of {path} is {paths[name]}, which is no file: name a script.")
@@ -139,8 +143,10 @@ def given(name: str) -> Path | None:
     return Path(get_initial_workdir(), value) if value else None
 
 
-STUDY = read_study(given("study") or Path("study="), given("text"), given("out"))
+FOLDERS = {name: place for name in ("text", "out", "pretrained") if (place := given(name))}
+STUDY = read_study(given("study") or Path("study="), FOLDERS)
 BIN = STUDY.out / "bin"
+ENV = {**os.environ, **STUDY.env, **({"PRETRAINED": str(STUDY.pretrained)} if STUDY.pretrained else {})}
 RUNS = {f"{arm}/seed-{seed}": (arm, own, seed) for arm, own in STUDY.arms.items() for seed in own.seeds or STUDY.seeds}
 STUDY.out.mkdir(parents=True, exist_ok=True)
 
@@ -177,7 +183,7 @@ def run(log: Path, *command: object, **env: str) -> bool | TaskFailed:
     log.parent.mkdir(parents=True, exist_ok=True)
     with open(log, "a", encoding="utf-8") as file:
         words = list(map(str, command))
-        status = subprocess.run(words, stdout=file, stderr=file, env={**os.environ, **STUDY.env, **env}).returncode
+        status = subprocess.run(words, stdout=file, stderr=file, env={**ENV, **env}).returncode
     said = log.read_text(encoding="utf-8", errors="replace").splitlines()
     return status == 0 or TaskFailed(f"{said[-1] if said else 'nothing was said'} [{log}]")
 
@@ -185,7 +191,7 @@ def run(log: Path, *command: object, **env: str) -> bool | TaskFailed:
 def training_command(name: str) -> list[object]:
     """Returns the call of the train script for a run."""
     _, arm, seed = RUNS[name]
-    start = ["--finetune-from-model", model_of(f"{arm.start}/seed-{seed}")] if arm.start else []
+    start = ["--finetune-from-model", start_of(arm, seed)] if arm.start else []
     flags = [*shlex.split(f"{STUDY.training} {arm.flags}"), *start, "--seed", seed]
     return [STUDY.train, BIN, folder(name), arm.arch, *flags]
 
@@ -194,6 +200,17 @@ def model_of(name: str) -> Path:
     """Returns the checkpoint that a run is evaluated with."""
     averaged = STUDY.env.get("AVERAGE", os.environ.get("AVERAGE")) != "0" and not RUNS[name][1].convert
     return folder(name) / ("average.pt" if averaged else "checkpoint_best.pt")
+
+
+def start_of(arm: Arm, seed: int) -> Path:
+    """Returns the checkpoint that a training starts from: of the same seed, or of the first that was pretrained."""
+    if arm.start in STUDY.arms or not STUDY.pretrained:
+        return model_of(f"{arm.start}/seed-{seed}")
+    runs = STUDY.pretrained / "runs" / arm.start
+    for path in (runs / f"seed-{seed}", *sorted(runs.glob("seed-*")), runs):
+        if (path / "scores.json").is_file():
+            return path / "checkpoint_best.pt"
+    refuse(f"{runs} has no evaluated model: run the study that pretrains it first, or name its OUT by pretrained=.")
 
 
 def task_prepare() -> Task:
@@ -206,7 +223,7 @@ def check() -> bool | TaskFailed:
     from fairseq import options, tasks
 
     for name in (name for name, (_, arm, seed) in RUNS.items() if arm.arch and seed == (arm.seeds or STUDY.seeds)[0]):
-        said, env = io.StringIO(), {**os.environ, **STUDY.env, "DRY_RUN": "1"}
+        said, env = io.StringIO(), {**ENV, "DRY_RUN": "1"}
         dry = subprocess.run(list(map(str, training_command(name))), env=env, capture_output=True, text=True)
         if dry.returncode:
             return TaskFailed(f"{name}: {dry.stderr.strip()}")
@@ -245,7 +262,7 @@ def convert(name: str) -> bool | TaskFailed:
 def task_train() -> Iterator[Task]:
     """Trains, or converts, each arm with each seed."""
     for name, (_, arm, seed) in RUNS.items():
-        needs = [f"evaluate:{arm.source}/seed-{seed}"] if arm.source else []
+        needs = [f"evaluate:{arm.source}/seed-{seed}"] if arm.source in STUDY.arms else []
         action = (convert, (name,)) if arm.convert else (run, (folder(name) / "study.log", *training_command(name)))
         yield {"name": name, "actions": [action], "task_dep": ["check", *needs]}
 
@@ -258,15 +275,15 @@ def task_evaluate() -> Iterator[Task]:
 
 def evaluate(name: str) -> bool | TaskFailed:
     """Calls the evaluate script for a run; a converted model has one checkpoint."""
-    reference = next(iter(sorted(STUDY.out.glob("reference.*"))), STUDY.out / "reference")
+    reference = sorted(STUDY.out.glob("reference.*"))[:1]
     flags = shlex.split(f"{STUDY.translation} {RUNS[name][1].translation}")
     env = {"AVERAGE": "0"} if RUNS[name][1].convert else {}
-    return run(folder(name) / "study.log", STUDY.evaluate, BIN, folder(name), reference, *flags, **env)
+    return run(folder(name) / "study.log", STUDY.evaluate, BIN, folder(name), *reference, *flags, **env)
 
 
 def task_report() -> Task:
     """Writes the report of what has been evaluated."""
-    names = ["--arms", *STUDY.arms]
+    names = ["--arms", *(f"{name}:{','.join(map(str, arm.seeds or STUDY.seeds))}" for name, arm in STUDY.arms.items())]
     names += ["--baseline", STUDY.baseline] if STUDY.baseline else []
     names += ["--metrics", *STUDY.metrics] if STUDY.metrics else []
     command = (sys.executable, Path(__file__).with_name("report.py"), STUDY.out, *names)

@@ -1,6 +1,6 @@
 """Writes report.md, results.csv and plots of the runs in OUT/runs.
 
-usage: report.py OUT [--arms ARM ...] [--baseline ARM] [--metrics NAME ...]
+usage: report.py OUT [--arms ARM[:SEED,SEED] ...] [--baseline ARM] [--metrics NAME ...]
 
 A run is a folder with a `scores.json`: OUT/runs/ARM, or OUT/runs/ARM/seed-N where an arm has several seeds. It may hold
 `command`, `about`, `train.log` (of `fairseq-train --log-format json`) and `test.LANG`, a translation of the text whose
@@ -89,7 +89,8 @@ class Run:
     @cached_property
     def curve(self) -> list[tuple[int, float]]:
         """Pairs of update and validation perplexity; what was trained twice, as it was resumed, counts once."""
-        points = {int(row["valid_num_updates"]): float(row["valid_ppl"]) for row in self.logged["valid"]}
+        rows = [row for row in self.logged["valid"] if "valid_ppl" in row]
+        points = {int(row["valid_num_updates"]): float(row["valid_ppl"]) for row in rows}
         return sorted(points.items())
 
     @cached_property
@@ -117,13 +118,14 @@ def _read(path: Path) -> str:
 
 
 def find_runs(out: Path, arms: Sequence[str]) -> dict[str, list[Run]]:
-    """Returns the finished runs of every arm, of all arms unless some are named, in order of their seeds."""
-    found: dict[str, list[Run]] = {arm: [] for arm in arms}
+    """Returns the finished runs of every arm, in order of their seeds; of all arms and seeds unless some are named."""
+    seeds = {arm: [*filter(None, own.split(","))] for arm, _, own in (name.partition(":") for name in arms)}
+    found: dict[str, list[Run]] = {arm: [] for arm in seeds}
     for path in sorted([*out.glob("runs/*/scores.json"), *out.glob("runs/*/seed-*/scores.json")]):
         arm = path.relative_to(out / "runs").parts[0]
         if not re.fullmatch(rf"{re.escape(arm)}|seed-\d+", path.parent.name):
             continue
-        if not arms or arm in arms:
+        if not arms or (arm in seeds and (not seeds[arm] or path.parent.name[5:] in seeds[arm])):
             values = json.loads(path.read_text(encoding="utf-8"))
             scores = {name: float(value) for name, value in values.items() if isinstance(value, int | float)}
             found.setdefault(arm, []).append(Run(arm, path.parent, scores, values.get("signatures", [])))
@@ -214,7 +216,7 @@ def quality(found: dict[str, list[Run]], baseline: str, metrics: Sequence[str], 
 
 
 def speed(found: dict[str, list[Run]]) -> str:
-    """Returns the table of training and translation times."""
+    """Returns the table of the times of training, and of translation where there is any."""
     names = {
         "updates": 0,
         "training, s": 0,
@@ -223,6 +225,7 @@ def speed(found: dict[str, list[Run]]) -> str:
         "sentences/s": 1,
         "tokens/s": 0,
     }
+    names = {name: digits for name, digits in names.items() if any(column(runs, name) for runs in found.values())}
     rows = [[arm, *(written(column(runs, name), names[name]) for name in names)] for arm, runs in found.items()]
     return table(["model", *names], rows)
 
@@ -321,7 +324,7 @@ def main(argv: Sequence[str]) -> None:
     """Writes the report, or ends with one sentence and status 2 where there is nothing to report."""
     parser = argparse.ArgumentParser(description="Write report.md, results.csv and plots of the runs in OUT/runs.")
     parser.add_argument("out", type=Path, metavar="OUT")
-    parser.add_argument("--arms", nargs="+", default=[], help="which arms, in this order (default: all)")
+    parser.add_argument("--arms", nargs="+", default=[], help="which arms and seeds, in this order (default: all)")
     parser.add_argument("--baseline", help="what the others are compared with (default: the first without k)")
     parser.add_argument("--metrics", nargs="+", help="columns of the table of scores (default: all of scores.json)")
     args = parser.parse_args(argv)
@@ -357,8 +360,8 @@ def main(argv: Sequence[str]) -> None:
         notes(runs, found, bootstrap is not None),
         "## Time",
         tables[1],
-        "Training counts the seconds in updates and target tokens, translation the search alone. Times can be compared "
-        "where every run had the machine to itself.",
+        "Training counts the seconds in updates, and tokens (of the target, in translation); translation counts the "
+        "search alone. Times can be compared where every run had the machine to itself.",
         *(f"![{name}]({name})" for name, exists in drawn.items() if exists),
         "## Commands",
         commands(found),
@@ -374,7 +377,7 @@ def notes(runs: Sequence[Run], found: dict[str, list[Run]], compared: bool) -> s
     """Returns what a reader has to know of the table of scores."""
     parts = ["Means and standard deviations over seeds; perplexity is that of the validation set."]
     if all(len(own) < 2 for own in found.values()):
-        parts = ["**One seed a model: another seed alone can move BLEU by as much as many of these differences.**"]
+        parts = ["**One seed a model: another seed alone can move scores by as much as many of these differences.**"]
     if compared:
         parts.append(
             "In brackets the 95 % interval of a paired bootstrap over test sentences, with p as sacreBLEU computes it; "

@@ -31,23 +31,7 @@ elif [ "$src-$tgt" != en-de ] && [ "$src-$tgt" != de-en ]; then
 fi
 settings=(prepare.sh --text "${text:-WMT14}" --merges "$merges" --languages "$src-$tgt")
 [ -z "$text" ] || settings+=(--sha256 "$(cat "${files[@]}" | sha256sum | cut -c 1-16)")
-if [ -f "$out/settings" ] && [ ! -d "$out/bin" ] && ! cmp --quiet "$out/settings" <(printed "${settings[@]}"); then
-  rm -rf "$work" "$out/settings"
-fi
-record "$out/settings" "$out was made" "go on with those, or name another OUT." "${settings[@]}"
-if [ -d "$out/bin" ]; then
-  echo "$out/bin: already prepared"
-  exit
-fi
-mkdir -p "$work"
-
-new() { # FOLDER WORK: whether it is still to be made, as `to`, which is renamed when it is whole
-  [ ! -d "$work/$1" ] || return 1
-  doing=$2 to=$work/$1.part
-  echo "prepare: $doing"
-  rm -rf "$to"
-  mkdir "$to" || stopped "$doing" "$out"
-}
+prepare_once "${settings[@]}"
 
 fetch() { # PATH SHA256: an archive of the server to OUT/orig; what the server itself does not publish is recorded
   local file=$out/orig/${1##*/} recorded wanted
@@ -74,16 +58,12 @@ fetch() { # PATH SHA256: an archive of the server to OUT/orig; what the server i
     fail "$file does not match its published or recorded SHA-256: remove it and run the same command again."
 }
 
-utf8=$(locale -a | awk 'tolower($0) ~ /utf-?8$/ && !found++')
-[ -n "$utf8" ] || fail "There is no UTF-8 locale here (locale -a): install one, such as C.UTF-8."
+set_utf8
 same_lines() { # FILE: refused unless both languages have as many lines
   local here there
   here=$(wc -l <"$1.$src") there=$(wc -l <"$1.$tgt")
   [ "$here" = "$there" ] ||
     fail "${1##*/}.$src has $here lines but ${1##*/}.$tgt $there: line n of one must translate line n of the other."
-}
-plain() { # carriage returns, tabs and null bytes become spaces, a byte order mark goes, the last line ends
-  LC_ALL=C sed -e '1s/^\xef\xbb\xbf//' -e 's/\r$//' -e "\$a\\" | tr '\r\t\000' '   '
 }
 
 # 2. raw text, a sentence a line
@@ -123,11 +103,7 @@ if new raw "collecting the text"; then
   else
     for file in "${files[@]}"; do
       name=${file##*/}
-      [[ $file != *.gz ]] || gzip --test "$file" 2>/dev/null ||
-        fail "$file cannot be read, or is no whole gzip file: unpack or fetch it again."
-      gzip -dcf "$file" | plain >"$to/${name%.gz}"
-      bad=$(LC_ALL=$utf8 grep -naxv -m 1 '.*' "$to/${name%.gz}" | cut -d : -f 1) || true
-      [ -z "$bad" ] || fail "$file is not UTF-8 text: line $bad cannot be read."
+      read_text "$file" "$to/${name%.gz}"
     done
   fi
   for set in train valid test; do
@@ -136,14 +112,6 @@ if new raw "collecting the text"; then
   done
   mv "$to" "$work/raw"
 fi
-
-in_parts() { # FUNCTION ARGUMENT FROM TO: what the function makes of the lines of FROM, on all cores
-  split --lines 20000 --suffix-length 5 "$3" "$4.part."
-  printf '%s\n' "$4".part.* | xargs -d '\n' -P "$workers" -I {} bash -c "$1 \"\$0\" <\"\$1\" >\"\$1.done\"" "$2" {}
-  cat "$4".part.*.done >"$4"
-  rm "$4".part.*
-  [ "$(wc -l <"$3")" = "$(wc -l <"$4")" ] || fail "$1 has lost lines of $3: run the same command again." 1
-}
 
 # 3. tokens as Moses makes them, without control characters
 moses() { # LANGUAGE
@@ -182,10 +150,7 @@ doing="binarising"
 rm -rf "$out/bin.part"
 fairseq-preprocess --source-lang "$src" --target-lang "$tgt" --joined-dictionary --workers "$workers" --destdir "$out/bin.part" \
   --trainpref "$work/bpe/train" --validpref "$work/bpe/valid" --testpref "$work/bpe/test"
-for name in {train,valid,test}.{"$src","$tgt"}; do # its workers guess at which byte of a file their part begins
-  grep -q "bpe/$name: $(wc -l <"$work/bpe/$name") sents" "$out/bin.part/preprocess.log" ||
-    fail "fairseq-preprocess has lost lines of $name: run the same command again with WORKERS=1." 1
-done
+for name in {train,valid,test}.{"$src","$tgt"}; do all_lines "$work/bpe/$name" "$out/bin.part"; done
 cp "$work/raw/test.$tgt" "$out/reference.$tgt"
 mv "$out/bin.part" "$out/bin"
 echo "$out/bin: prepared"
