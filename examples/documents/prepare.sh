@@ -19,7 +19,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
 out=$(realpath -m "$1") text=$(realpath "$2") work=$out/prepared
 merges=${BPE_MERGES:-10000} workers=${WORKERS:-$(env -u OMP_NUM_THREADS nproc)}
 resolutions=${RESOLUTIONS-1 2 4 8 16 32} short=${SHORT:-1 2 4 8} limit=${MAX_TOKENS:-2048}
-[[ "$resolutions $short" =~ ^[1-9\ ][0-9\ ]*$ ]] || fail "RESOLUTIONS and SHORT are numbers of sentences, as in '1 2 4 8'."
+[[ "$resolutions $short" =~ ^(\ *[1-9][0-9]*)+$ ]] || fail "RESOLUTIONS and SHORT are numbers of sentences, as in '1 2 4 8'."
 [[ $limit =~ ^[1-9][0-9]*$ ]] || fail "MAX_TOKENS is $limit: give a number of subwords."
 lock "$out" preparing
 set_utf8
