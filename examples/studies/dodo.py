@@ -42,6 +42,8 @@ class Arm:
     one is named."""
     convert: str = ""
     """An arm whose models, of the same seed, are converted; nothing is trained."""
+    translation: str = ""
+    """Flags of its evaluation beyond those of all arms."""
     seeds: tuple[int, ...] = ()
     """The arm's own seeds, if it does not have those of the study."""
 
@@ -279,7 +281,8 @@ def task_evaluate() -> Iterator[Task]:
 def evaluate(name: str) -> bool | TaskFailed:
     """Calls the evaluate script for a run; a converted model has one checkpoint."""
     reference = sorted(STUDY.out.glob("reference.*"))[:1]
-    flags, env = shlex.split(STUDY.translation), {"AVERAGE": "0"} if RUNS[name][1].convert else {}
+    flags = shlex.split(f"{STUDY.translation} {RUNS[name][1].translation}")
+    env = {"AVERAGE": "0"} if RUNS[name][1].convert else {}
     return run(folder(name) / "study.log", STUDY.evaluate, BIN, folder(name), *reference, *flags, **env)
 
 

@@ -1,0 +1,39 @@
+#!/usr/bin/env bash
+# Averages the last checkpoints of a model, measures its perplexity, translates the test set's documents with the average,
+# each into as many sentences as it has, and writes RUN/scores.json (score.py) and RUN/test.de: a document a line, a tab
+# between its sentences.
+# usage: evaluate.sh BIN RUN REFERENCE [FLAGS OF fairseq-generate]
+#   evaluate.sh data/documents/bin data/documents/runs/full data/documents/reference.de
+# variables: AVERAGE=5 (checkpoints; 0: checkpoint_best.pt as it is), DEVICE (common.sh), SRC, TGT
+set -Eeuo pipefail
+# shellcheck source-path=SCRIPTDIR source=../common.sh
+source "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
+[ $# -ge 3 ] || fail "usage: evaluate.sh BIN RUN REFERENCE [FLAGS OF fairseq-generate]"
+[ -s "$3" ] || fail "$3 is missing or empty: name the reference, OUT/reference.$tgt of prepare.sh."
+reference=$(realpath "$3")
+begin_evaluation 5 "$1" "$2"
+shift 3
+
+command=(
+  fairseq-generate "$bin" --user-dir "$plugin" --task document_translation --gen-subset test --source-lang "$src" \
+    --target-lang "$tgt" --beam 4 --lenpen 1 --max-len-a 1 --max-len-b 50 --max-tokens 8192 \
+    --required-batch-size-multiple 1 --tokenizer moses --remove-bpe "${plain[@]}" "${device[@]}" "$@" --path "$model"
+)
+evaluate_once "reference: $(cksum <"$reference")" "${command[@]}"
+
+fairseq-validate "$bin" --user-dir "$plugin" --task document_translation --source-lang "$src" --target-lang "$tgt" \
+  --valid-subset valid --max-tokens 8192 --required-batch-size-multiple 1 --distributed-world-size 1 \
+  --log-format json "${plain[@]}" "${device[@]}" --path "$model" 2>&1 | tee "$run/validate.log" ||
+  stopped fairseq-validate "$run" "$run/validate.log"
+
+"${command[@]}" 2>&1 | tee "$run/generate.log" || stopped fairseq-generate "$run" "$run/generate.log"
+
+# detokenised, in the order of the test set
+grep '^D-' "$run/generate.log" | sort -V | cut -f 3 | sed 's/ *<sep> */\t/g' >"$run/test.$tgt.part"
+found=$(wc -l <"$run/test.$tgt.part") wanted=$(wc -l <"$reference")
+[ "$found" = "$wanted" ] ||
+  fail "fairseq-generate gave $found translations for the $wanted lines of $reference: name the reference of this test set." 1
+mv "$run/test.$tgt.part" "$run/test.$tgt"
+python "$root/examples/documents/score.py" "$bin" "$run" "$reference" "$src" "$tgt" >"$run/scores.json.part"
+mv "$run/scores.json.part" "$run/scores.json"
+cat "$run/scores.json"
