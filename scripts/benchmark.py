@@ -20,6 +20,7 @@ import contextlib
 import copy
 import csv
 import io
+import os
 import shlex
 import subprocess
 import sys
@@ -383,6 +384,7 @@ def main(argv: Sequence[str]) -> None:
     if args.dim % args.heads:
         raise UserError(f"--dim {args.dim} is no multiple of --heads {args.heads}: choose others.")
     check_device(args.device)
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # torch's profiler would print when it begins and ends
     if args.user_dir and not (args.user_dir / "__init__.py").is_file():
         raise UserError(f"--user-dir {args.user_dir} is no Python package: name a folder with an __init__.py.")
     utils.import_user_module(args)
