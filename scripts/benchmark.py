@@ -5,9 +5,9 @@
     scripts/benchmark.py --out results/modules --parts modules --user-dir examples/peers --device cuda --dtype float16
 
 Weights and inputs are random, as speed does not depend on what a model has learnt. The contenders take turns, so that
-other load on the machine affects all alike. In bfloat16, models train under torch.autocast, as with fairseq's --amp;
-modules compute in --dtype itself. The modules are torch's fused attention, fairseq's own, every registered kind by the
-defaults of its flags, and that of other packages, all with their linear layers and without padding and dropout.
+other load on the machine affects all alike. In bfloat16, models train under torch.autocast, as fairseq's --amp does.
+Modules are torch's fused attention, fairseq's own, every registered kind and that of other packages, all with their
+linear layers, without padding and dropout, and with weights in --dtype.
 """
 
 from matplotlib import colormaps  # isort: skip  before fairseq, whose logging lets matplotlib's debugging through
@@ -168,8 +168,7 @@ def attention(name: str, place: str, k: int, length: int, args: argparse.Namespa
         flags |= {"linformer_decoder_projection": name} if place == "causal" else {}
         (kind,) = LinformerConfig.from_namespace(argparse.Namespace(**flags)).attention(where, 1, args.heads, length)
         module = kind(args.dim, args.heads, **own)
-    masked = name == "fairseq" and place == "causal"
-    mask = torch.full((length, length), -torch.inf).triu(1) if masked else None
+    mask = torch.full((length, length), -torch.inf).triu(1) if (name, place) == ("fairseq", "causal") else None
     module.register_buffer("future_mask", mask, persistent=False)
     return module, partial(unfused, module), 0
 
@@ -221,20 +220,16 @@ def build(flags: list[str], words: Dictionary) -> TransformerModelBase:
             raise UserError(f"fairseq refuses {shlex.join(flags)}: {reason}") from None
 
 
-def start_model(part: str, model: TransformerModelBase, length: int, args: argparse.Namespace) -> Contender:
-    """Returns what times a part of a model on the same random tokens as others."""
-    torch.manual_seed(1)
-    shape, first = (2, args.tokens // length, length), len(model.encoder.dictionary) - args.vocabulary
-    source, target = torch.randint(first, first + args.vocabulary, shape, device=args.device)
-    return MODELS[part](model, source, target, args.dtype == "bfloat16")
-
-
-def start_module(part: str, attention: Attention, length: int, args: argparse.Namespace) -> Contender:
-    """Returns what times an attention module on random inputs."""
-    place, _, passes = part.partition("-")
-    (module, call, axis), dtype = attention, getattr(torch, args.dtype)
+def start(part: str, timed: Any, length: int, args: argparse.Namespace) -> Contender:
+    """Returns what times a part of a model, or an attention module, on random inputs."""
+    torch.manual_seed(1)  # the same for all
+    shape, dtype, (place, _, passes) = (args.tokens // length, length), getattr(torch, args.dtype), part.partition("-")
+    if part in MODELS:
+        source, target = Dictionary().nspecial + torch.randint(args.vocabulary, (2, *shape), device=args.device)
+        return MODELS[part](timed, source, target, dtype == torch.bfloat16)
+    module, call, axis = timed
     module.to(args.device, dtype).train(passes == "training")
-    inputs = torch.randn(3, args.tokens // length, length, args.dim, device=args.device, dtype=dtype)
+    inputs = torch.randn(3, *shape, args.dim, device=args.device, dtype=dtype)
     x, memory, upstream = inputs.transpose(2, 1 + axis).contiguous()
     memory = memory if place == "cross" else x
     if passes == "forward":
@@ -292,14 +287,14 @@ def measure(part: str, args: argparse.Namespace) -> Iterator[Row]:
     for model in built.values() if part != "training" else ():
         model.load_state_dict(model.state_dict())  # fairseq 0.12.2 has a faster encoder for loaded weights alone
         model.to(getattr(torch, args.dtype)).make_generation_fast_(need_attn=False)
-    make, per_run = start_model if built else start_module, STEPS if part in ("translation", "causal-step") else 1
+    per_run = STEPS if part in ("translation", "causal-step") else 1
     for length in args.lengths:
         found = built or attentions(part.partition("-")[0], length, args)
         cases = {name: (part, each, length, args) for name, each in found.items()}
         # training a model on a CPU warms up at the first length alone: a run takes long, and the first is hardly longer
         warm_up = 3 if args.device == "cuda" else int(part != "training" or length == args.lengths[0])
         with torch.set_grad_enabled(part.endswith("training")):
-            measured = in_turn(make, cases, warm_up + args.repeats, args.device)
+            measured = in_turn(start, cases, warm_up + args.repeats, args.device)
         for name, (seconds, peak_bytes) in measured.items():
             median, lower, upper = np.quantile(np.array(seconds[warm_up:]) / per_run, [0.5, 0.25, 0.75]).tolist()
             row = Row(part, name, length, args.tokens // length, median, lower, upper, peak_bytes)
@@ -355,9 +350,9 @@ def plot(path: Path, rows: list[Row], args: argparse.Namespace) -> None:
 
 def main(argv: Sequence[str]) -> None:
     """Measures what a command line asks for, and writes the results."""
-    parser, archs = Parser(description=__doc__), ["transformer", "linformer_transformer", "two_level_transformer"]
+    archs = ["transformer", "linformer_transformer", "two_level_transformer"]
     longer = number(int, STEPS + 1, 10**9, f"a whole number above {STEPS}, the steps of decoding in a run")
-    add = parser.add_argument
+    add = (parser := Parser(description=__doc__)).add_argument
     add("--out", type=Path, required=True, metavar="DIR", help="folder for benchmark.md, .csv and .png")
     add("--parts", nargs="+", choices=[*MODELS, *MODULES, "modules"], default=list(MODELS), help="what is measured")
     add("--k", nargs="+", type=count, default=[64], help="what has a k is measured with each")

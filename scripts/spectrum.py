@@ -41,30 +41,29 @@ Layer = tuple[str, int]  # place, and number from 1 on
 k_of = partial(np.quantile, q=0.9, method="inverted_cdf")  # what nine in ten ranks do not exceed
 
 
-def record(model: BaseFairseqModel) -> dict[Layer, tuple[Tensor, Tensor | None]]:
-    """Has a model keep the weights of its last pass, (H, B, T, n), with the mask of padded keys, where this returns."""
-    maps, wanted = dict[Layer, Any](), {"need_weights": True, "need_head_weights": True}
+def record(model: BaseFairseqModel) -> dict[Layer, tuple[Any, Any]]:
+    """Has a model keep what each attention gave in its last pass, weights by head too, and was given; returns where."""
+    last, wanted = dict[Layer, Any](), {"need_weights": True, "need_head_weights": True}
     for name, module in model.named_modules():
         if isinstance(module, MultiheadAttention) and (side := name.partition(".")[0]) in FLAGS:
             place = "cross" if module.encoder_decoder_attention else side
-            layer = place, sum(own == place for own, _ in maps) + 1
-            keep = partial(
-                lambda own, _, args, given, out: maps.update({own: (out[1], given["key_padding_mask"])}), layer
-            )
-            maps[layer] = None
+            layer = place, sum(own == place for own, _ in last) + 1
+            last[layer] = None
+            keep = partial(lambda layer, _, args, given, out: last.update({layer: (out, given)}), layer)
             module.register_forward_hook(keep, with_kwargs=True)
             module.register_forward_pre_hook(lambda _, args, given: (args, {**given, **wanted}), with_kwargs=True)
             module.skip_embed_dim_check = True  # or fairseq has torch compute it, which gives the mean over heads alone
-    return maps
+    return last
 
 
-def without_padding(maps: dict[Layer, tuple[Tensor, Tensor | None]]) -> Iterator[tuple[Layer, Tensor]]:
-    """Yields the maps of all heads, (H, T, n), layer by layer and sentence by sentence."""
-    for layer, (weights, padded_keys) in maps.items():
-        padded_queries = maps["decoder", layer[1]][1] if layer[0] == "cross" else padded_keys
+def maps_of(last: dict[Layer, tuple[Any, Any]]) -> Iterator[tuple[Layer, Tensor]]:
+    """Yields the maps of all heads, (H, T, n), layer by layer and sentence by sentence, without padding."""
+    padding = {layer: given.get("key_padding_mask") for layer, (_, given) in last.items()}
+    for layer, ((_, weights), _) in last.items():
+        queries, keys = padding["decoder", layer[1]] if layer[0] == "cross" else padding[layer], padding[layer]
         for sentence, own in enumerate(weights.transpose(0, 1)):
-            own = own if padded_queries is None else own[:, ~padded_queries[sentence]]
-            yield layer, own if padded_keys is None else own[:, :, ~padded_keys[sentence]]
+            own = own if queries is None else own[:, ~queries[sentence]]
+            yield layer, own if keys is None else own[:, :, ~keys[sentence]]
 
 
 def spectrum(maps: Tensor, energy: float) -> Tensor:
@@ -80,17 +79,14 @@ def spectrum(maps: Tensor, energy: float) -> Tensor:
 def measure(args: Namespace) -> dict[Layer, np.ndarray]:
     """Returns the spectra of every layer, (sentences, H, 2 + 10)."""
     trained = load_trained(args.checkpoint, args.data)
-    split, maps = load_split(trained, args.subset), record(trained.model)
-    if not maps:
+    split, last = load_split(trained, args.subset), record(trained.model)
+    if not last:
         raise UserError(f"a {type(trained.model).__name__} has no attention that is known here: name a Transformer.")
-    found: dict[Layer, list[Tensor]] = {layer: [] for place in FLAGS for layer in maps if layer[0] == place}
-    for index in tqdm(split.sample(args.sentences or len(split.indices), args.seed), unit="sentence", disable=None):
-        try:
-            trained.model(**split.sentences.collater([split.sentences[index]])["net_input"])
-        except ValueError as error:  # of a kind that gives no weights
-            raise UserError(f"{args.checkpoint} tells no attention maps: {error}.") from None
-        for layer, own in without_padding(maps):
-            found[layer].append(spectrum(own, args.energy))
+    found: dict[Layer, list[Tensor]] = {layer: [] for place in FLAGS for layer in last if layer[0] == place}
+    for index in tqdm(split.sample(args.sentences or len(split.indices), seed=1), unit="sentence", disable=None):
+        trained.model(**split.sentences.collater([split.sentences[index]])["net_input"])
+        for layer, maps in maps_of(last):
+            found[layer].append(spectrum(maps, args.energy))
     return {layer: torch.stack(own).numpy() for layer, own in found.items()}
 
 
@@ -131,8 +127,7 @@ def plot(path: Path, found: dict[Layer, np.ndarray], ends: Sequence[int]) -> Non
 
 def main(argv: Sequence[str]) -> None:
     """Measures a model, and writes figures and plot."""
-    parser = Parser(description=__doc__)
-    add = parser.add_argument
+    add = (parser := Parser(description=__doc__)).add_argument
     add("checkpoint", type=Path, metavar="CHECKPOINT", help="that fairseq-train saved")
     add("data", type=Path, metavar="DATA", help="folder that fairseq-preprocess wrote")
     add("--out", type=Path, required=True, metavar="DIR", help="folder for spectrum.csv and .png")
@@ -140,7 +135,6 @@ def main(argv: Sequence[str]) -> None:
     add("--sentences", type=natural, default=1000, help="how many, drawn at random; 0: all")
     add("--lengths", nargs="+", type=count, default=[16, 32, 64, 128], help="where ranges of lengths end, in tokens")
     add("--energy", type=number(float, 0.001, 0.999, "a number from 0.001 to 0.999"), default=0.9, help="see above")
-    add("--seed", type=natural, default=1, help="of the choice of sentences")
     args = parser.parse_args(argv)
     if args.out.is_file():
         raise UserError(f"--out {args.out} is a file: name a folder.")
@@ -155,10 +149,7 @@ def main(argv: Sequence[str]) -> None:
     with replacing(args.out / "spectrum.csv") as path, open(path, "w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([FIELDS, *rows])
     plot(args.out / "spectrum.png", found, args.lengths)
-    lines = [
-        [f"{row[0]} {row[1]}", row[3], f"{row[4]:,}", f"{row[6]:.1f}", str(row[7])] for row in rows if row[2] == "all"
-    ]
-    print(table(["layer", "tokens", "maps", "mean rank", "k"], lines))
+    print(table(FIELDS[:2] + FIELDS[3:8], [list(map(str, row[:2] + row[3:8])) for row in rows if row[2] == "all"]))
     print(f"It suggests {suggestion(found)}")
 
 

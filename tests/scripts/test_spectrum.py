@@ -30,7 +30,7 @@ def maps_of(script: ModuleType, model: BaseFairseqModel, given: dict[str, Tensor
     recorded = script.record(model)
     model(**given)
     found: Maps = {layer: [] for layer in recorded}
-    for layer, own in script.without_padding(recorded):
+    for layer, own in script.maps_of(recorded):
         found[layer].append(own)
     return found
 
