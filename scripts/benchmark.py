@@ -61,8 +61,6 @@ COLUMNS = 5  # lengths in a table
 ARCHS = [arch for arch, model in ARCH_MODEL_REGISTRY.items() if model in (TransformerModel, LinformerTransformerModel)]
 Contender = tuple[Callable[[dict[str, Any]], object], dict[str, Any]]  # what is timed, and the state that it changes
 Attention = tuple[Any, Callable[..., Tensor], int]  # a module, how it is called, and which axis are the tokens
-Cases = Mapping[str, tuple[Any, ...]]  # what each contender is made of
-Measured = tuple[list[float], float]  # seconds of every run, bytes of the peak
 
 
 class Row(NamedTuple):
@@ -176,8 +174,8 @@ def attention(name: str, place: str, k: int, length: int, args: argparse.Namespa
 def attentions(place: str, length: int, args: argparse.Namespace) -> dict[str, Attention]:
     """Builds all attention that there is for a place, and says once what is left out, and why."""
     kinds = CAUSAL_KINDS if place == "causal" else KINDS
-    takes_k = {"fused": False, "fairseq": False}
-    takes_k |= {name: own.options.uses_k for name, own in kinds.items() if place == "self" or not own.encoder_only}
+    fitting = {name: kind for name, kind in kinds.items() if place == "self" or not kind.encoder_only}
+    takes_k = {"fused": False, "fairseq": False} | {name: kind.options.uses_k for name, kind in fitting.items()}
     takes_k |= {name: name != "local-attention" for name in PACKAGES if place == "self"}
     built = {}
     for name, k in [(name, k) for name in takes_k if name in (args.only or takes_k) for k in args.k]:
@@ -243,8 +241,8 @@ def start(part: str, timed: Any, length: int, args: argparse.Namespace) -> Conte
     return lambda state: [call(token, token, state) for token in tokens], filled
 
 
-def in_turn(make: Callable[..., Contender], cases: Cases, rounds: int, device: str) -> dict[str, Measured]:
-    """Measures all contenders; NaN where a GPU's memory ran out."""
+def in_turn(make: Any, cases: Mapping[str, Any], rounds: int, device: str) -> dict[str, tuple[list[float], float]]:
+    """Returns every contender's seconds, run by run, and the bytes of its peak; NaN where a GPU's memory ran out."""
     wait: Callable[[], None] = torch.cuda.synchronize if device == "cuda" else lambda: None
     contenders, names, seconds = dict[str, Contender](), list(cases), {name: list[float]() for name in cases}
     for _ in range(rounds):
@@ -299,6 +297,7 @@ def measure(part: str, args: argparse.Namespace) -> Iterator[Row]:
             median, lower, upper = np.quantile(np.array(seconds[warm_up:]) / per_run, [0.5, 0.25, 0.75]).tolist()
             row = Row(part, name, length, args.tokens // length, median, lower, upper, peak_bytes)
             tqdm.write(f"{part}, {length:,} tokens, {name}: {row}")
+            sys.stdout.flush()
             yield row
 
 

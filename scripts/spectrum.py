@@ -10,6 +10,7 @@ the rank that nine in ten of its maps do not exceed: with fewer slots Linformer 
 
 from matplotlib import colormaps  # isort: skip  before fairseq, whose logging lets matplotlib's debugging through
 from matplotlib.figure import Figure  # isort: skip
+from linformer_fairseq.trained import load_split, load_trained  # isort: skip  before fairseq, to silence a message there
 
 import csv
 import sys
@@ -32,7 +33,6 @@ from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.cli.files import replacing
 from linformer_fairseq.cli.main import exit_status
 from linformer_fairseq.cli.tables import table
-from linformer_fairseq.trained import load_split, load_trained
 
 FLAGS = {"encoder": "--linformer-k", "cross": "--linformer-cross-k", "decoder": "--linformer-decoder-k"}
 LARGEST = [2**i for i in range(10)]  # the numbers of singular values whose share of all is told
