@@ -1,11 +1,18 @@
 #!/usr/bin/env python
-"""Times whole fairseq models against the length of their sentences, at a constant number of tokens in a batch.
+"""Times whole fairseq models, or attention modules alone, against length, at a constant number of tokens in a batch.
 
-Weights and tokens are random, as speed does not depend on what a model has learnt. The models take turns, so that other
-load on the machine affects all alike. In bfloat16, training computes under torch.autocast, as fairseq's --amp does.
+    scripts/benchmark.py --out results/models
+    scripts/benchmark.py --out results/modules --parts modules --user-dir examples/peers --device cuda --dtype float16
+
+Weights and inputs are random, as speed does not depend on what a model has learnt. The contenders take turns, so that
+other load on the machine affects all alike. In bfloat16, models train under torch.autocast, as fairseq's --amp does.
+Modules are torch's fused attention, fairseq's own, every registered kind and that of other packages, all with their
+linear layers, without padding and dropout, and with weights in --dtype.
 """
 
-from matplotlib.figure import Figure  # isort: skip  before fairseq, whose logging lets matplotlib's debugging through
+from matplotlib import colormaps  # isort: skip  before fairseq, whose logging lets matplotlib's debugging through
+from matplotlib.figure import Figure  # isort: skip
+from matplotlib.ticker import LogLocator  # isort: skip
 from linformer_fairseq import LinformerTransformerModel  # isort: skip  before fairseq, as it silences a message there
 
 import argparse
@@ -13,22 +20,31 @@ import contextlib
 import copy
 import csv
 import io
+import os
 import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache, partial
+from importlib import import_module
+from itertools import accumulate, cycle
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from fairseq import options
+import torch.nn.functional as F
+from fairseq import options, utils
 from fairseq.criterions.label_smoothed_cross_entropy import label_smoothed_nll_loss
 from fairseq.data import Dictionary
 from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.models.transformer import TransformerModel, TransformerModelBase
+from fairseq.modules import MultiheadAttention
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
+from torch import Tensor, nn
+from torch.profiler import ProfilerActivity, profile
+from tqdm import tqdm
 
 from linformer_fairseq.cli.arguments import Parser, check_device, count, number
 from linformer_fairseq.cli.errors import UserError
@@ -36,37 +52,46 @@ from linformer_fairseq.cli.files import replacing, write_text
 from linformer_fairseq.cli.machine import describe_machine
 from linformer_fairseq.cli.main import exit_status
 from linformer_fairseq.cli.tables import table
+from linformer_fairseq.models.config import LinformerConfig, default_flags
+from linformer_fairseq.modules import CAUSAL_KINDS, KINDS
+from linformer_fairseq.modules.registry import DEFAULT_KIND
 
 STEPS = 8  # of decoding in a run
+COLUMNS = 5  # lengths in a table
 ARCHS = [arch for arch, model in ARCH_MODEL_REGISTRY.items() if model in (TransformerModel, LinformerTransformerModel)]
 Contender = tuple[Callable[[dict[str, Any]], object], dict[str, Any]]  # what is timed, and the state that it changes
+Attention = tuple[Any, Callable[..., Tensor], int]  # a module, how it is called, and which axis are the tokens
 
 
 class Row(NamedTuple):
-    """Median and quartiles of the seconds of a part of a model; NaN where it ran out of memory."""
+    """Median and quartiles of a contender's seconds, and its peak of memory; NaN where that ran out."""
 
     part: str
-    model: str
+    name: str
     length: int
     sentences: int
     median: float
     lower: float
     upper: float
+    peak_bytes: float  # the most that a run holds beside weights and inputs
 
     def __str__(self) -> str:
-        return "out of memory" if np.isnan(self[4]) else "{:#.3g} ({:#.3g}–{:#.3g})".format(*self[4:])
+        rounded = [f"{float(f'{x:.3g}'):,g}" for x in (1e3 * self.median, self.peak_bytes / 1e6)]
+        return "out of memory" if np.isnan(self.median) else "{} ms, {} MB".format(*rounded)
 
-    def verdict(self, baseline: "Row") -> str:
-        """Compares the model with a baseline: neither faster nor slower where their quartiles overlap."""
-        return "faster" if self.upper < baseline.lower else "slower" if self.lower > baseline.upper else "–"
+    def beside(self, baseline: "Row | None") -> str:
+        """Writes the row for a table: bold where it is faster than a baseline, after ≈ where quartiles overlap."""
+        if baseline in (None, self) or np.isnan([self.median, baseline.median]).any():
+            return str(self)
+        return f"**{self}**" if self.upper < baseline.lower else f"{'≈ ' * (self.lower <= baseline.upper)}{self}"
 
 
-def encoder(model: TransformerModelBase, source: torch.Tensor, target: torch.Tensor, half: bool) -> Contender:
+def encoder(model: TransformerModelBase, source: Tensor, target: Tensor, half: bool) -> Contender:
     """A forward pass of the encoder"""
     return lambda _: model.encoder(source), {}
 
 
-def translation(model: TransformerModelBase, source: torch.Tensor, target: torch.Tensor, half: bool) -> Contender:
+def translation(model: TransformerModelBase, source: Tensor, target: Tensor, half: bool) -> Contender:
     """A step of greedy decoding, which adds a token to every sentence: mean of the last steps of a target"""
     decoder, encoded, filled, n = model.decoder, model.encoder(source), dict[str, Any](), target.size(1)
     # what comes before these steps goes through each layer at once, as thousands of single steps would take long
@@ -77,7 +102,7 @@ def translation(model: TransformerModelBase, source: torch.Tensor, target: torch
     return lambda state: [decoder(target[:, :end], encoded, state) for end in range(n - STEPS + 1, n + 1)], filled
 
 
-def training(model: TransformerModelBase, source: torch.Tensor, target: torch.Tensor, half: bool) -> Contender:
+def training(model: TransformerModelBase, source: Tensor, target: Tensor, half: bool) -> Contender:
     """Forward, backward and Adam's update of the whole model"""
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, betas=(0.9, 0.98))
 
@@ -92,51 +117,92 @@ def training(model: TransformerModelBase, source: torch.Tensor, target: torch.Te
     return step, {}
 
 
-PARTS = {part.__name__: part for part in (encoder, translation, training)}
+MODELS = {part.__name__: part for part in (encoder, translation, training)}
+PLACES = {"self": "Encoder self-attention", "cross": "Cross-attention", "causal": "Causal self-attention"}
+PASSES = {"forward": "forward alone", "training": "forward and backward", "step": "a step of decoding"}
+MODULES = [f"{place}-{name}" for place in PLACES for name in PASSES if place == "causal" or name != "step"]
+PACKAGES: dict[str, Callable[[int, int, int, int], nn.Module]] = {  # that have no kind, by width, heads, length and k
+    "linformer": lambda c, h, n, k: import_module("linformer").LinformerSelfAttention(c, n, k=k, heads=h),
+    "linformer-pytorch": lambda c, h, n, k: import_module("linformer_pytorch").MHAttention(
+        n, c // h, c, k, h, 0.0, "C0", "headwise", None, None, full_attention=False, causal_mask=None
+    ),
+    "local-attention": lambda c, h, n, k: import_module("local_attention").LocalMHA(
+        dim=c, window_size=256, dim_head=c // h, heads=h, look_forward=1, use_rotary_pos_emb=False
+    ),
+}
+say_once = cache(tqdm.write)
 
 
-def in_turn(make: Callable[..., Contender], cases: dict[str, tuple[Any, ...]], rounds: int) -> dict[str, list[float]]:
-    """Returns the seconds of every contender, run by run; NaN where a GPU's memory ran out."""
-    wait: Callable[[], None] = torch.cuda.synchronize if torch.cuda.is_initialized() else lambda: None
-    contenders, names, seconds = dict[str, Contender](), list(cases), {name: list[float]() for name in cases}
-    for _ in range(rounds):
-        for name in names:
-            try:
-                run, state = contenders[name] = contenders.get(name) or make(*cases[name])
-                state = copy.deepcopy(state)
-                wait()
-                start = time.perf_counter()
-                run(state)
-                wait()
-                seconds[name].append(time.perf_counter() - start)
-            except torch.cuda.OutOfMemoryError:
-                seconds[name].append(np.nan)
-        names = names[1:] + names[:1]  # in every round another one begins
-    return seconds
+def fused(module: Any, causal: bool, x: Tensor, memory: Tensor, state: dict[str, Any] | None = None) -> Tensor:
+    """Computes torch's fused attention between fairseq's linear layers, sentences first as suits it best."""
+    layers = (module.q_proj, x), (module.k_proj, memory), (module.v_proj, memory)
+    q, k, v = (linear(y).unflatten(2, (module.num_heads, -1)).transpose(1, 2) for linear, y in layers)
+    if state is not None:
+        k, v = (torch.cat([*state.get(name, []), new], 2) for name, new in (("k", k), ("v", v)))
+        state.update(k=[k], v=[v])
+    out = F.scaled_dot_product_attention(q, k, v, is_causal=causal and state is None)
+    return module.out_proj(out.transpose(1, 2).flatten(2))
 
 
-def measure(part: str, args: argparse.Namespace) -> Iterator[Row]:
-    """Times a part of all models, length by length; what runs out of memory is not tried at longer ones."""
-    words, dtype = Dictionary(extra_special_symbols=map(str, range(args.vocabulary))), getattr(torch, args.dtype)
-    built = {name: build(flags, words).to(args.device) for name, flags in args.models.items()}
-    for model in built.values() if part != "training" else ():
-        model.load_state_dict(model.state_dict())  # fairseq 0.12.2 has a faster encoder for loaded weights alone
-        model.to(dtype).make_generation_fast_(need_attn=False)
-    per_run = STEPS if part == "translation" else 1
-    for length in args.lengths:
-        shape = 2, args.tokens // length, length
-        source, target = torch.randint(words.unk() + 1, len(words), shape, device=args.device)
-        cases = {name: (model, source, target, dtype == torch.bfloat16) for name, model in built.items()}
-        # training on a CPU warms up at the first length alone: a run takes long, and the first is hardly longer
-        warm_up = int(part != "training" or args.device == "cuda" or length == args.lengths[0])
-        with torch.set_grad_enabled(part == "training"):
-            times = in_turn(PARTS[part], cases, warm_up + args.repeats)
-        built = {name: built[name] for name, seconds in times.items() if not np.isnan(seconds).any()}
-        for name in args.models:
-            seconds = np.array(times[name][warm_up:] if name in built else np.nan) / per_run
-            row = Row(part, name, length, len(source), *np.quantile(seconds, [0.5, 0.25, 0.75]).tolist())
-            print(f"{part}, {length:,} tokens, {name}: {row}", flush=True)
-            yield row
+def unfused(module: Any, x: Tensor, memory: Tensor, state: dict[str, Any] | None = None) -> Tensor:
+    """Calls attention with the signature of fairseq's, which needs a mask to be causal; a decoder makes that once."""
+    mask = module.future_mask if state is None else None
+    return module(x, memory, memory, None, state, need_weights=False, attn_mask=mask)[0]
+
+
+def attention(name: str, place: str, k: int, length: int, args: argparse.Namespace) -> Attention:
+    """Builds attention for sentences of one length; a kind as a model has it."""
+    own = {"self_attention": place != "cross", "encoder_decoder_attention": place == "cross"}
+    if name in PACKAGES:
+        package = PACKAGES[name](args.dim, args.heads, length, k)
+        return package, lambda x, _: package(x), 1
+    module = MultiheadAttention(args.dim, args.heads, **own)
+    if name == "fused":
+        return module, partial(fused, module, place == "causal"), 1
+    if name != "fairseq":
+        where = {"self": "encoder", "cross": "cross", "causal": "decoder"}[place]
+        flags = default_flags(name if name in KINDS else DEFAULT_KIND)
+        flags |= {"linformer_attention": where, "linformer_k": str(k)}
+        flags |= {"linformer_decoder_projection": name} if place == "causal" else {}
+        (kind,) = LinformerConfig.from_namespace(argparse.Namespace(**flags)).attention(where, 1, args.heads, length)
+        module = kind(args.dim, args.heads, **own)
+    mask = torch.full((length, length), -torch.inf).triu(1) if (name, place) == ("fairseq", "causal") else None
+    module.register_buffer("future_mask", mask, persistent=False)
+    return module, partial(unfused, module), 0
+
+
+def attentions(place: str, length: int, args: argparse.Namespace) -> dict[str, Attention]:
+    """Builds all attention that there is for a place, and says once what is left out, and why."""
+    kinds = CAUSAL_KINDS if place == "causal" else KINDS
+    fitting = {name: kind for name, kind in kinds.items() if place == "self" or not kind.encoder_only}
+    takes_k = {"fused": False, "fairseq": False} | {name: kind.options.uses_k for name, kind in fitting.items()}
+    takes_k |= {name: name != "local-attention" for name in PACKAGES if place == "self"}
+    built = {}
+    for name, k in [(name, k) for name in takes_k if name in (args.only or takes_k) for k in args.k]:
+        try:  # what takes no k has one title for all
+            built[f"{name}, k = {k}" if takes_k[name] else name] = attention(name, place, k, length, args)
+        except (ImportError, ValueError) as error:  # a missing package, a k that does not fit
+            say_once(f"{place}, {name} is left out: {error}")
+    return built
+
+
+@torch.no_grad()
+def check(place: str, args: argparse.Namespace) -> None:
+    """Refuses to time what gives no attention's output, in float32 and at the first length."""
+    found, outs = attentions(place, args.lengths[0], args), dict[str, Tensor]()
+    x, memory = torch.randn(2, 2, args.lengths[0], args.dim, device=args.device)
+    if not found:
+        raise UserError(f"{place}: nothing is left to measure at {args.lengths[0]} tokens: choose other --only.")
+    if both := found.keys() >= {"fused", "fairseq"}:
+        found["fused"][0].load_state_dict(found["fairseq"][0].state_dict())
+    for name, (module, call, time_axis) in found.items():
+        module.to(args.device).eval()
+        query, keys = (y.transpose(1, time_axis) for y in (x, memory))
+        out = outs[name] = call(query, keys if place == "cross" else query)
+        if out.shape != query.shape or not out.isfinite().all():
+            raise UserError(f"{place}, {name}: its output is no attention's, so nothing was timed; see --only.")
+    if both and not torch.allclose(outs["fused"], outs["fairseq"].transpose(0, 1), 1e-3, 1e-4):
+        raise UserError(f"{place}: torch's fused attention and fairseq's differ here, so nothing was timed.")
 
 
 def build(flags: list[str], words: Dictionary) -> TransformerModelBase:
@@ -152,67 +218,172 @@ def build(flags: list[str], words: Dictionary) -> TransformerModelBase:
             raise UserError(f"fairseq refuses {shlex.join(flags)}: {reason}") from None
 
 
-def report(rows: list[Row], args: argparse.Namespace, argv: Sequence[str]) -> str:
-    """Returns a table of every part, and what made it."""
-    tables: dict[str, list[list[str]]] = {part: [] for part in args.parts}
-    for start in range(0, len(rows), len(args.models)):
-        first, *others = rows[start : start + len(args.models)]
-        cells = [f"{first.length:,} × {first.sentences}", str(first), *(f"{x}, {x.verdict(first)}" for x in others)]
-        tables[first.part].append(cells)
-    git = f"git -C {shlex.quote(str(Path(__file__).parent))} describe --always --dirty 2>/dev/null || echo unknown"
-    return f"""# Time against sentence length
+def start(part: str, timed: Any, length: int, args: argparse.Namespace) -> Contender:
+    """Returns what times a part of a model, or an attention module, on random inputs."""
+    torch.manual_seed(1)  # the same for all
+    shape, dtype, (place, _, passes) = (args.tokens // length, length), getattr(torch, args.dtype), part.partition("-")
+    if part in MODELS:
+        source, target = Dictionary().nspecial + torch.randint(args.vocabulary, (2, *shape), device=args.device)
+        return MODELS[part](timed, source, target, dtype == torch.bfloat16)
+    module, call, axis = timed
+    module.to(args.device, dtype).train(passes == "training")
+    inputs = torch.randn(3, *shape, args.dim, device=args.device, dtype=dtype)
+    x, memory, upstream = inputs.transpose(2, 1 + axis).contiguous()
+    memory = memory if place == "cross" else x
+    if passes == "forward":
+        return lambda _: call(x, memory), {}
+    if passes == "training":
+        wanted = [y for y in {x.requires_grad_(), memory.requires_grad_(), *module.parameters()} if y.requires_grad]
+        return lambda _: torch.autograd.grad(call(x, memory), wanted, upstream, allow_unused=True), {}
+    filled = dict[str, Any]()
+    before, *tokens = x.split([length - STEPS, *[1] * STEPS], axis)
+    call(before, before, filled)
+    return lambda state: [call(token, token, state) for token in tokens], filled
 
-Seconds for a batch of {args.tokens:,} source and {args.tokens:,} target tokens: median (quartiles) of {args.repeats}
-runs, the models in turn. A model is *faster* or *slower* than `{rows[0].model}` only where their quartiles do not
-overlap. k is that of encoder, cross- and decoder attention, unless `--flags` below says otherwise.
+
+def in_turn(make: Any, cases: Mapping[str, Any], rounds: int, device: str) -> dict[str, tuple[list[float], float]]:
+    """Returns every contender's seconds, run by run, and the bytes of its peak; NaN where a GPU's memory ran out."""
+    wait: Callable[[], None] = torch.cuda.synchronize if device == "cuda" else lambda: None
+    contenders, names, seconds = dict[str, Contender](), list(cases), {name: list[float]() for name in cases}
+    for _ in range(rounds):
+        for name in names:
+            try:
+                run, state = contenders[name] = contenders.get(name) or make(*cases[name])
+                state = copy.deepcopy(state)
+                wait()
+                start = time.perf_counter()
+                run(state)
+                wait()
+                seconds[name].append(time.perf_counter() - start)
+            except torch.cuda.OutOfMemoryError:
+                seconds[name].append(np.nan)
+        names = names[1:] + names[:1]  # in every round another one begins
+    full = {name for name in names if np.isnan(seconds[name]).any()}
+    return {name: (seconds[name], np.nan if name in full else peak(*contenders[name], device)) for name in cases}
+
+
+def peak(run: Callable[[dict[str, Any]], object], state: dict[str, Any], device: str) -> float:
+    """Returns the most bytes that a run holds at a time, beyond those in use before it."""
+    state = copy.deepcopy(state)
+    if device == "cuda":
+        before = torch.cuda.memory_allocated()
+        torch.cuda.reset_peak_memory_stats()
+        run(state)
+        return torch.cuda.max_memory_allocated() - before
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorder:
+        run(state)
+    # all allocations and releases; newer torch counts nanoseconds, older microseconds
+    events = [event for event in recorder.profiler.kineto_results.events() if event.name() == "[memory]"]
+    events.sort(key=lambda event: event.start_ns() if hasattr(event, "start_ns") else event.start_us())
+    return max(accumulate((event.nbytes() for event in events), initial=0))
+
+
+def measure(part: str, args: argparse.Namespace) -> Iterator[Row]:
+    """Measures all contenders, length by length."""
+    words = Dictionary(extra_special_symbols=map(str, range(args.vocabulary)))
+    built = {name: build(flags, words).to(args.device) for name, flags in args.models.items() if part in MODELS}
+    for model in built.values() if part != "training" else ():
+        model.load_state_dict(model.state_dict())  # fairseq 0.12.2 has a faster encoder for loaded weights alone
+        model.to(getattr(torch, args.dtype)).make_generation_fast_(need_attn=False)
+    per_run = STEPS if part in ("translation", "causal-step") else 1
+    for length in args.lengths:
+        found = built or attentions(part.partition("-")[0], length, args)
+        cases = {name: (part, each, length, args) for name, each in found.items()}
+        # training a model on a CPU warms up at the first length alone: a run takes long, and the first is hardly longer
+        warm_up = 3 if args.device == "cuda" else int(part != "training" or length == args.lengths[0])
+        with torch.set_grad_enabled(part.endswith("training")):
+            measured = in_turn(start, cases, warm_up + args.repeats, args.device)
+        for name, (seconds, peak_bytes) in measured.items():
+            median, lower, upper = np.quantile(np.array(seconds[warm_up:]) / per_run, [0.5, 0.25, 0.75]).tolist()
+            row = Row(part, name, length, args.tokens // length, median, lower, upper, peak_bytes)
+            tqdm.write(f"{part}, {length:,} tokens, {name}: {row}")
+            sys.stdout.flush()
+            yield row
+
+
+def report(rows: list[Row], args: argparse.Namespace, argv: Sequence[str]) -> str:
+    """Returns a table of every part, for the longest sentences, and what made it."""
+    lengths, tables = args.lengths[-COLUMNS:], ""
+    header = ["", *(f"{length:,} × {args.tokens // length:,}" for length in lengths)]
+    for part in args.parts:
+        found = {(row.name, row.length): row for row in rows if row.part == part}
+        names, (place, _, passes) = list(dict.fromkeys(name for name, _ in found)), part.partition("-")
+        cells = {(name, n): row.beside(found.get((names[0], n))) for (name, n), row in found.items()}
+        lines = [[name, *(cells.get((name, n), "–") for n in lengths)] for name in names]
+        title = f"{PLACES[place]}, {PASSES[passes]}" if passes else MODELS[part].__doc__
+        tables += f"\n## {title}\n\n{table(header, lines)}\n"
+    git = f"git -C {shlex.quote(str(Path(__file__).parent))} describe --always --dirty 2>/dev/null || echo unknown"
+    return f"""# Time and memory against length
+
+Tokens of a sentence × sentences, in batches of {args.tokens:,} source and {args.tokens:,} target tokens: median of
+{args.repeats} runs, the contenders in turn, and the most memory that a run takes, weights and inputs apart. What is
+faster than the first line is **bold**; ≈ stands before what does not differ from it, as their quartiles overlap.
+`benchmark.csv` has all lengths and quartiles. k is that of all attention, unless `--flags` below says otherwise.
 
 - Machine: {describe_machine()}; {args.device}, {args.threads} threads, {args.dtype}
 - Commit: {subprocess.getoutput(git)}
 - Command: `{shlex.join(["scripts/benchmark.py", *argv])}`
-""" + "".join(f"\n## {PARTS[x].__doc__}\n\n{table(['tokens × sentences', *args.models], tables[x])}\n" for x in tables)
+{tables}"""
 
 
 def plot(path: Path, rows: list[Row], args: argparse.Namespace) -> None:
-    """Draws a panel for every part: medians against the length, with bars from quartile to quartile."""
-    figure = Figure(figsize=(4 * len(args.parts) + 1, 4), layout="constrained")
-    for part, axes in zip(args.parts, figure.subplots(1, len(args.parts), squeeze=False)[0], strict=True):
-        for name in args.models:
-            median, lower, upper = np.array([row[4:] for row in rows if (row.part, row.model) == (part, name)]).T
-            axes.errorbar(args.lengths, median, [median - lower, upper - median], marker="o", capsize=3, label=name)
-        axes.set(title=part, xlabel="tokens of a sentence", ylabel="seconds", xscale="log", yscale="log")
-        axes.set_xticks(args.lengths, labels=[f"{length:,}" for length in args.lengths])
-        axes.set_xticks([], minor=True)
-        axes.yaxis.set_major_formatter("{x:g}")
-        axes.yaxis.set_minor_formatter("{x:g}")
-    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=len(args.parts))
+    """Draws time, from quartile to quartile, and memory of every part against the length."""
+    names, colours = dict.fromkeys(row.name for row in rows), cycle(["black", *colormaps["tab20"](range(20))])
+    styles = {name: {"color": c, "marker": m} for name, c, m in zip(names, colours, cycle("osvDP^X*"), strict=False)}
+    figure, lines = Figure(figsize=(10, 3 * len(args.parts) + 2), layout="constrained"), {}
+    for part, panels in zip(args.parts, figure.subplots(len(args.parts), 2, squeeze=False), strict=True):
+        for name, style in styles.items():
+            own = np.array([row[2:] for row in rows if row[:2] == (part, name)]).reshape(-1, 6)
+            length, _, median, lower, upper, held = own.T * [[1], [1], [1e3], [1e3], [1e3], [1e-6]]
+            lines[name] = panels[0].errorbar(length, median, [median - lower, upper - median], **style)
+            panels[1].plot(length, held, **style)
+        for axes, unit in zip(panels, ("milliseconds", "megabytes"), strict=True):
+            axes.set(title=part, xlabel="tokens of a sentence", ylabel=unit, xscale="log", yscale="log")
+            axes.set_xticks(args.lengths, labels=[f"{length:,}" for length in args.lengths])
+            axes.set_xticks([], minor=True)
+            axes.yaxis.set(major_locator=LogLocator(subs=(1, 2, 5)), major_formatter="{x:,g}", minor_formatter="")
+    figure.legend(lines.values(), lines, loc="outside lower center", ncols=3)
     with replacing(path) as unfinished:
         figure.savefig(unfinished, dpi=150, format="png")
 
 
 def main(argv: Sequence[str]) -> None:
-    """Times what a command line asks for, and writes the results."""
-    parser, archs = Parser(description=__doc__), ["transformer", "linformer_transformer", "two_level_transformer"]
+    """Measures what a command line asks for, and writes the results."""
+    archs = ["transformer", "linformer_transformer", "two_level_transformer"]
     longer = number(int, STEPS + 1, 10**9, f"a whole number above {STEPS}, the steps of decoding in a run")
-    add = parser.add_argument
+    add = (parser := Parser(description=__doc__)).add_argument
     add("--out", type=Path, required=True, metavar="DIR", help="folder for benchmark.md, .csv and .png")
-    add("--arch", nargs="+", choices=ARCHS, default=archs, metavar="ARCH", help="the first is the baseline")
-    add("--k", nargs="+", type=count, default=[64], help="each of this package's architectures is timed with each k")
-    add("--flags", type=shlex.split, default="", help="fairseq's for all models, as '--encoder-layers 2 --dropout 0'")
+    add("--parts", nargs="+", choices=[*MODELS, *MODULES, "modules"], default=list(MODELS), help="what is measured")
+    add("--k", nargs="+", type=count, default=[64], help="what has a k is measured with each")
     add("--lengths", nargs="+", type=longer, default=[256, 512, 1024, 2048, 4096], help="tokens of a sentence")
     add("--tokens", type=count, default=4096, help="tokens of a batch, of source and of target each")
-    add("--vocabulary", type=count, default=10_000, help="words")
-    add("--repeats", type=number(int, 3, 10**9, "3 or more"), default=7, help="runs of each model, after a warm-up")
-    add("--parts", nargs="+", choices=list(PARTS), default=list(PARTS), help="what is timed")
+    add("--repeats", type=number(int, 3, 10**9, "3 or more"), default=7, help="runs of each, after a warm-up")
     add("--device", choices=["cpu", "cuda"], default="cpu", help="where")
     add("--dtype", choices=["float32", "float16", "bfloat16"], default="float32", help="what it computes in")
     add("--threads", type=count, default=torch.get_num_threads(), help="of the CPU")
+    add("--arch", nargs="+", choices=ARCHS, default=archs, metavar="ARCH", help="models; the first is the baseline")
+    add("--flags", type=shlex.split, default="", help="fairseq's for all models, as '--encoder-layers 2 --dropout 0'")
+    add("--vocabulary", type=count, default=10_000, help="words of a model")
+    add("--dim", type=count, default=512, help="width of modules")
+    add("--heads", type=count, default=8, help="of modules")
+    add("--only", nargs="+", metavar="NAME", help="modules, all by default: fused, fairseq, kinds, packages by name")
+    add("--user-dir", type=Path, metavar="DIR", help="a package that registers more kinds, such as examples/peers")
     args = parser.parse_args(argv)
-    args.lengths, args.parts = sorted(set(args.lengths)), list(dict.fromkeys(args.parts))
+    args.parts = list(dict.fromkeys(part for name in args.parts for part in (MODULES if name == "modules" else [name])))
+    args.lengths = sorted(set(args.lengths))
     if (longest := args.lengths[-1]) > args.tokens:
         raise UserError(f"--lengths {longest} is longer than a batch: choose --tokens {longest} or more.")
     if args.dtype == "float16" and "training" in args.parts:
         raise UserError("--dtype float16 would need a scaled loss in training: choose bfloat16 or other --parts.")
+    if args.dim % args.heads:
+        raise UserError(f"--dim {args.dim} is no multiple of --heads {args.heads}: choose others.")
     check_device(args.device)
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # torch's profiler would print when it begins and ends
+    if args.user_dir and not (args.user_dir / "__init__.py").is_file():
+        raise UserError(f"--user-dir {args.user_dir} is no Python package: name a folder with an __init__.py.")
+    utils.import_user_module(args)
+    if unknown := set(args.only or []) - (known := {"fused", "fairseq", *KINDS, *CAUSAL_KINDS, *PACKAGES}):
+        raise UserError(f"--only {min(unknown)} is no attention known here: choose from {', '.join(sorted(known))}.")
     torch.set_num_threads(args.threads)
     args.out.mkdir(parents=True, exist_ok=True)
     args.models = {}  # fairseq's flags, by the model's name in the tables
@@ -221,7 +392,9 @@ def main(argv: Sequence[str]) -> None:
         if ARCH_MODEL_REGISTRY[arch] is LinformerTransformerModel:
             name, flags = f"{arch}, k = {k}", f"{flags} --linformer-attention encoder,cross,decoder --linformer-k {k}"
         args.models[name] = flags.split() + args.flags
-    rows = [row for part in args.parts for row in measure(part, args)]
+    for place in dict.fromkeys(part.partition("-")[0] for part in args.parts if part in MODULES):
+        check(place, args)
+    rows = [row for part in tqdm(args.parts, unit="part", disable=None) for row in measure(part, args)]
     with replacing(args.out / "benchmark.csv") as path, open(path, "w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([Row._fields, *rows])
     write_text(args.out / "benchmark.md", text := report(rows, args, argv))

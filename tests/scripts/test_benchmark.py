@@ -1,10 +1,12 @@
-"""The script that times whole models."""
+"""The script that times whole models and attention modules."""
 
 import csv
-import importlib.util
 import math
 import subprocess
 import sys
+from argparse import Namespace
+from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 
@@ -13,7 +15,8 @@ import torch
 from fairseq.data import Dictionary
 
 from linformer_fairseq.cli.errors import UserError
-from tests.fairseq_commands import ALL_PLACES, ROOT, SHORT, environment
+from linformer_fairseq.modules import CAUSAL_KINDS, KINDS
+from tests.fairseq_commands import ALL_PLACES, ROOT, SHORT, environment, run_module
 
 SCRIPT = ROOT / "scripts" / "benchmark.py"
 SIZES = (
@@ -28,14 +31,31 @@ MODELS = ["transformer", *(f"{kind}_transformer, k = {k}" for kind in ("linforme
 PARTS = ["encoder", "translation", "training"]
 
 
+MODULES = [
+    *("--parts", "modules", "--lengths", "16", "40", "--tokens", "80", "--k", "4", "24", "--dim", "16", "--heads", "2"),
+    *("--threads", "1", "--repeats", "3"),
+]
+KIND = """
+import torch
+from linformer_fairseq.modules import WindowAttention
+from linformer_fairseq.modules.registry import register_attention
+from linformer_fairseq.modules.window_attention import WindowOptions
+
+@register_attention("mine", WindowOptions, encoder_only=True)
+class Mine(WindowAttention):
+    pass
+
+@register_attention("broken", WindowOptions, encoder_only=True)
+class Broken(WindowAttention):
+    def attend(self, call):
+        return torch.full_like(call.query, torch.nan), None
+"""
+"""A package with two kinds of attention, one of which gives no numbers."""
+
+
 @pytest.fixture(scope="module")
-def script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("benchmark_script", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def script(load_script: Callable[[str], ModuleType]) -> ModuleType:
+    return load_script("benchmark")
 
 
 @pytest.fixture(scope="module")
@@ -54,41 +74,176 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def row(script: ModuleType, *times: float) -> tuple[object, ...]:
-    return script.Row("training", "a model", 8, 1, *times)
+def settings(**changes: object) -> Namespace:
+    """Returns the command line of modules in float64, as far as the functions that build and start them read it."""
+    sizes = {"dim": 16, "heads": 2, "k": [8], "lengths": [40], "tokens": 80}
+    return Namespace(**{**sizes, "only": None, "device": "cpu", "dtype": "float64", **changes})
 
 
-def test_table_has_the_figures_of_the_csv(script: ModuleType, out: Path) -> None:
-    assert {path.name for path in out.iterdir()} == {"benchmark.csv", "benchmark.md", "benchmark.png"}
+def rows_of(out: Path) -> list[dict[str, str]]:
     with open(out / "benchmark.csv", newline="") as file:
-        found = list(csv.DictReader(file))
-    keys = [(own["part"], own["length"], own["sentences"], own["model"]) for own in found]
-    assert keys == [(part, *size, name) for part in PARTS for size in (("16", "5"), ("40", "2")) for name in MODELS]
-    rows = [row(script, *(float(own[name]) for name in ("median", "lower", "upper"))) for own in found]
-    assert all(0 < own.lower <= own.median <= own.upper for own in rows)
+        return list(csv.DictReader(file))
 
+
+def tables_of(text: str) -> list[list[list[str]]]:
+    """Returns the tables of a report, line by line and cell by cell."""
+    parts = [part.split("\n\n")[1].splitlines() for part in text.split("\n## ")[1:]]
+    return [[[cell.strip() for cell in line.strip("|").split("|")] for line in lines] for lines in parts]
+
+
+def row(script: ModuleType, *times: float, peak: float = 1.5e6) -> tuple[object, ...]:
+    return script.Row("training", "a model", 8, 1, *times, peak)
+
+
+def same_figures(script: ModuleType, out: Path) -> None:
+    """Asserts that the tables have the figures of the CSV, beside those of the first contender."""
+    found = [
+        script.Row(*own[:2], *map(int, own[2:4]), *map(float, own[4:]))
+        for own in map(list, map(dict.values, rows_of(out)))
+    ]
+    assert all(0 < own.lower <= own.median <= own.upper and own.peak_bytes > 0 for own in found)
+    tables = tables_of((out / "benchmark.md").read_text())
+    for part, (header, _, *lines) in zip(dict.fromkeys(own.part for own in found), tables, strict=True):
+        cells = {(own.name, own.length): own for own in found if own.part == part}
+        names = list(dict.fromkeys(name for name, _ in cells))
+        assert header == ["", "16 × 5", "40 × 2"]
+        assert lines == [
+            [name, *(own.beside(cells[names[0], n]) if (own := cells.get((name, n))) else "–" for n in (16, 40))]
+            for name in names
+        ]
+
+
+def test_figures_of_models(script: ModuleType, out: Path) -> None:
+    assert {path.name for path in out.iterdir()} == {"benchmark.csv", "benchmark.md", "benchmark.png"}
+    keys = [(own["part"], own["length"], own["sentences"], own["name"]) for own in rows_of(out)]
+    assert keys == [(part, *size, name) for part in PARTS for size in (("16", "5"), ("40", "2")) for name in MODELS]
+    same_figures(script, out)
     text = (out / "benchmark.md").read_text()
-    tables = [line.strip("| ").split("|") for line in text.splitlines() if line.startswith("|") and "×" in line]
-    header, *lines = [[cell.strip() for cell in line] for line in tables]
-    assert header == ["tokens × sentences", *MODELS]
-    expected = []
-    for start in range(0, len(rows), len(MODELS)):
-        baseline, *others = rows[start : start + len(MODELS)]
-        cells = [f"{own}, {own.verdict(baseline)}" for own in others]
-        expected.append([f"{found[start]['length']} × {found[start]['sentences']}", str(baseline), *cells])
-    assert [line for line in lines if line != header] == expected
     assert all(f"- {fact}: " in text for fact in ("Machine", "Commit", "Command"))
 
 
-def test_verdict_needs_quartiles_that_do_not_overlap(script: ModuleType) -> None:
-    baseline, nothing = row(script, 2.0, 1.5, 2.5), row(script, *[math.nan] * 3)
-    assert row(script, 1.2, 1.0, 1.4).verdict(baseline) == "faster"
-    assert row(script, 1.2, 1.0, 1.5).verdict(baseline) == "–"
-    assert row(script, 2.7, 2.5, 2.9).verdict(baseline) == "–"
-    assert row(script, 2.7, 2.6, 2.9).verdict(baseline) == "slower"
-    assert nothing.verdict(baseline) == baseline.verdict(nothing) == "–"
-    assert str(nothing) == "out of memory"
-    assert str(row(script, 0.1234, 0.12, 1.234)) == "0.123 (0.120–1.23)"
+def test_figures_of_modules(script: ModuleType, tmp_path: Path) -> None:
+    """Every contender, length and part has its figures but for a k that is larger than the length, as is said once."""
+    only = ["--only", "fused", "fairseq", "two-level", "window", "linformer"]
+    said = run_module("scripts.benchmark", "--out", tmp_path / "out", *MODULES, *only).ok()
+    found = [(own["part"], own["length"], own["name"]) for own in rows_of(tmp_path / "out")]
+    names = {"16": ["two-level, k = 4", "window"], "40": ["two-level, k = 4", "two-level, k = 24", "window"]}
+    packages = ["linformer, k = 4", "linformer, k = 24"] if find_spec("linformer") else []
+    assert found == [
+        (part, length, name)
+        for part in script.MODULES
+        for length, kinds in names.items()
+        for name in ["fused", "fairseq", *kinds, *(packages if part.startswith("self") else [])]
+    ]
+    same_figures(script, tmp_path / "out")
+    for place in ("self", "cross", "causal"):
+        assert said.count(f"{place}, two-level is left out: --linformer-k 24 is larger than") == 1
+
+
+def test_every_kind_is_a_contender(script: ModuleType) -> None:
+    """Those of the registry, by the names that they have there."""
+    for place, kinds in (("self", KINDS), ("cross", KINDS), ("causal", CAUSAL_KINDS)):
+        wanted = {name for name, kind in kinds.items() if not kind.encoder_only}
+        found = {name.partition(",")[0] for name in script.attentions(place, 40, settings())}
+        assert found >= {"fused", "fairseq", *wanted}
+        script.check(place, settings())
+
+
+def test_kinds_of_another_package(script: ModuleType, tmp_path: Path) -> None:
+    folder = tmp_path / "more_kinds"
+    folder.mkdir()
+    (folder / "__init__.py").write_text(KIND)
+    command = [
+        "scripts.benchmark",
+        "--out",
+        tmp_path / "out",
+        *MODULES,
+        "--parts",
+        "self-forward",
+        "--user-dir",
+        folder,
+    ]
+    run_module(*command, "--only", "fused", "mine").ok()
+    assert {own["name"] for own in rows_of(tmp_path / "out")} == {"fused", "mine"}
+    refused = run_module(*command, "--only", "broken", "--out", tmp_path / "other")
+    assert refused.status == 2
+    assert refused.sentence().startswith("error: self, broken: its output is no attention's, so nothing was timed")
+    assert not list((tmp_path / "other").iterdir())
+
+
+def test_a_missing_package_is_left_out(
+    script: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "linformer", None)  # as Python documents it
+    assert script.attentions("self", 40, settings(only=["fused", "linformer"])).keys() == {"fused"}
+    assert "self, linformer is left out: " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("place", ["self", "cross", "causal"])
+def test_what_is_timed(script: ModuleType, place: str) -> None:
+    """A pass forward makes no graph; a backward gives the gradients of inputs and weights, and keeps none."""
+    args = settings(only=["fused", "fairseq", "two-level", "window"])
+    contenders = script.attentions(place, 40, args)
+    assert len(contenders) == 4
+    contenders["fused"][0].load_state_dict(contenders["fairseq"][0].state_dict())
+    gradients = {}
+    for name, contender in contenders.items():
+        with torch.no_grad():
+            out = script.start(f"{place}-forward", contender, 40, args)[0]({})
+        assert not out.requires_grad
+        assert sorted(out.shape) == [2, 16, 40]
+        found = script.start(f"{place}-training", contender, 40, args)[0]({})
+        inputs = 2 if place == "cross" else 1
+        assert sorted(x.shape for x in found) == sorted(
+            [*inputs * [out.shape], *(x.shape for x in contender[0].parameters())]
+        )
+        assert all(x.grad is None for x in contender[0].parameters())
+        gradients[name] = sorted(x.abs().sum().item() for x in found)
+    assert gradients["fused"] == pytest.approx(gradients["fairseq"], rel=1e-4, abs=1e-4)
+
+
+@torch.no_grad()
+def test_steps_of_modules_continue_the_prefix(script: ModuleType) -> None:
+    args = settings()
+    for name, (module, call, axis) in script.attentions("causal", 40, args).items():
+        run, filled = script.start("causal-step", (module, call, axis), 40, args)
+        torch.manual_seed(1)
+        x = torch.randn(3, 2, 40, 16, dtype=torch.float64)[0].transpose(0, 1 - axis)
+        steps = torch.cat(run(filled), axis)
+        assert steps.size(axis) == script.STEPS, name
+        near = 1e-5 if name == "fairseq" else 1e-9  # its softmax is in float32
+        torch.testing.assert_close(steps, call(x, x).narrow(axis, 32, 8), rtol=near, atol=near)
+
+
+def test_peak_of_memory(script: ModuleType) -> None:
+    """Two tensors of a thousand numbers at a time, whatever is there before and is given back."""
+    state = {"there": torch.zeros(10**6)}
+
+    def run(state: dict[str, torch.Tensor]) -> None:
+        one = torch.zeros(1000)
+        two = one + one
+        del one
+        two.add_(two * two)
+
+    assert script.peak(run, state, "cpu") == 8000
+
+
+@pytest.mark.gpu
+def test_modules_on_a_gpu(script: ModuleType, tmp_path: Path) -> None:
+    script.main([*MODULES, "--out", str(tmp_path), "--device", "cuda", "--dtype", "float16"])
+    same_figures(script, tmp_path)
+
+
+def test_figures_beside_a_baseline(script: ModuleType) -> None:
+    """Bold needs quartiles that do not overlap."""
+    baseline, nothing = row(script, 0.2, 0.15, 0.25), row(script, *[math.nan] * 3, peak=math.nan)
+    assert row(script, 0.12, 0.1, 0.14).beside(baseline) == "**120 ms, 1.5 MB**"
+    assert row(script, 0.12, 0.1, 0.15).beside(baseline) == "≈ 120 ms, 1.5 MB"
+    assert row(script, 0.27, 0.25, 0.29).beside(baseline) == "≈ 270 ms, 1.5 MB"
+    assert row(script, 27.1234, 27.0, 27.2, peak=12_345_678_901).beside(baseline) == "27,100 ms, 12,300 MB"
+    assert baseline.beside(baseline) == row(script, 0.2, 0.1, 0.3).beside(None) == "200 ms, 1.5 MB"
+    assert nothing.beside(baseline) == "out of memory"
+    assert baseline.beside(nothing) == "200 ms, 1.5 MB"
 
 
 def test_contenders_take_turns_and_memory_may_end(script: ModuleType) -> None:
@@ -104,12 +259,12 @@ def test_contenders_take_turns_and_memory_may_end(script: ModuleType) -> None:
 
         return run, {"first": 1}
 
-    seconds = script.in_turn(make, {"a": ("a", 9), "b": ("b", 2), "c": ("c", 9)}, 4)
-    assert "".join(done) == "abc" + "bca" + "ca" + "ac"
-    assert {name: [math.isnan(x) for x in own] for name, own in seconds.items()} == {
-        "a": [False] * 4,
-        "b": [False, False, True, True],
-        "c": [False] * 4,
+    found = script.in_turn(make, {"a": ("a", 9), "b": ("b", 2), "c": ("c", 9)}, 4, "cpu")
+    assert "".join(done) == "abc" + "bca" + "ca" + "ac" + "ac"  # once more for the memory of what did not run out of it
+    assert {name: [math.isnan(x) for x in (*seconds, peak)] for name, (seconds, peak) in found.items()} == {
+        "a": [False] * 5,
+        "b": [False, False, True, True, True],
+        "c": [False] * 5,
     }
 
 
@@ -167,6 +322,10 @@ def test_training_lowers_the_loss(script: ModuleType, words: Dictionary) -> None
         (["--flags", "--no-such-flag 3"], "unrecognized arguments: --no-such-flag 3"),
         (["--flags", "--encoder-attention-heads 3"], "embed_dim must be divisible by"),
         (["--dtype", "float16"], "--dtype float16 would need a scaled loss in training"),
+        (["--dim", "10", "--heads", "4"], "--dim 10 is no multiple of --heads 4"),
+        (["--only", "nothing"], "--only nothing is no attention known here: choose from conv, fairseq, fused"),
+        (["--parts", "causal-step", "--only", "linformer"], "causal: nothing is left to measure at 16 tokens"),
+        (["--user-dir", "nowhere"], "--user-dir nowhere is no Python package: name a folder with an __init__.py."),
         pytest.param(
             ["--device", "cuda"],
             "--device cuda needs a GPU that torch sees",
