@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import re
 import runpy
+import shlex
 import signal
 import subprocess
 import sys
@@ -78,6 +79,23 @@ def run_module(module: str, *arguments: object, text: str | None = None) -> Resu
             process.kill()
             raise subprocess.TimeoutExpired(module, 300)
         return Result(process.exitcode, printed.read_text())
+
+
+def run_documented(page: str, named: str, data: object, *more: object, text: str | None = None) -> Result:
+    """Runs a command as a page in docs/ has it, but for the folder of its data.
+
+    Args:
+        named: its first word and others that no other such command of the page has.
+        data: put in for DATA.
+        more: flags that come after its own, and override them.
+    """
+    lines = (ROOT / "docs" / page).read_text(encoding="utf-8").replace("\\\n", " ").splitlines()
+    commands = [shlex.split(line, comments=True) for line in lines if line.startswith("    ") and "DATA" in line]
+    ((program, *words),) = [words for words in commands if set(named.split()) <= set(words)]
+    given = {"DATA": data, "$PLUGIN": PLUGIN[1]}
+    for name, value in given.items():
+        words = [re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", str(value), word) for word in words]
+    return run(program.removeprefix("fairseq-").replace("-", "_"), *words, *more, text=text)
 
 
 @functools.cache
