@@ -75,7 +75,7 @@ def corpus(shared: Shared) -> Path:
             ]
             path.with_suffix(f".bpe{path.suffix}").write_text("".join(f"{line}\n" for line in lines))
         prefixes = [part for split in texts for part in (f"--{split}pref", folder / f"{split}.bpe")]
-        run_documented(PAGE, "fairseq-preprocess", folder / "bin", *prefixes).ok()
+        run_documented(PAGE, "fairseq-preprocess", {"DATA": folder / "bin"}, *prefixes).ok()
 
     return shared("documents", make)
 
@@ -119,12 +119,12 @@ def lines(corpus: Path, name: str) -> list[str]:
 
 def generated(corpus: Path, checkpoint: Path, *more: object) -> str:
     flags = [*search(checkpoint), *encoders(corpus), *override_flags(), *more]
-    return run_documented(PAGE, "fairseq-generate --beam", corpus / "bin", *flags).ok()
+    return run_documented(PAGE, "fairseq-generate --beam", {"DATA": corpus / "bin"}, *flags).ok()
 
 
 def interactive(corpus: Path, checkpoint: Path, text: str, *more: object) -> Result:
     flags = [*search(checkpoint), "--bpe-codes", corpus / "codes", *override_flags(), *more]
-    return run_documented(PAGE, "fairseq-interactive", corpus / "bin", *flags, text=text + "\n")
+    return run_documented(PAGE, "fairseq-interactive", {"DATA": corpus / "bin"}, *flags, text=text + "\n")
 
 
 def detokenised(output: str) -> dict[int, str]:
@@ -314,14 +314,16 @@ def documented_training(corpus: Path, save_dir: Path, *more: object) -> Result:
     small = [word for name, size in sizes for side in ("encoder", "decoder") for word in (f"--{side}-{name}", size)]
     quick = ["--lr", 0.003, "--lr-scheduler", "fixed", "--warmup-updates", 1, "--max-tokens", 2000, "--cpu"]
     quick += ["--save-dir", save_dir, "--num-workers", 0, "--no-progress-bar", "--no-epoch-checkpoints"]
-    return run_documented(PAGE, "fairseq-train", corpus / "bin", *small, *quick, *more)
+    return run_documented(PAGE, "fairseq-train", {"DATA": corpus / "bin"}, *small, *quick, *more)
 
 
 def test_a_documented_training_translates_with_more_windows(corpus: Path, tmp_path: Path) -> None:
     losses = valid_losses(documented_training(corpus, tmp_path, "--max-epoch", 3).ok())
     assert losses[-1] < losses[0]
     flags = [*search(tmp_path / "checkpoint_best.pt"), "--beam", 1, "--max-len-b", 5]
-    found = hypotheses(run_documented(PAGE, "fairseq-generate --model-overrides", corpus / "bin", *flags).ok())
+    found = hypotheses(
+        run_documented(PAGE, "fairseq-generate --model-overrides", {"DATA": corpus / "bin"}, *flags).ok()
+    )
     assert found.keys() == set(range(len(lines(corpus, "test.bpe.en"))))
 
 

@@ -52,7 +52,7 @@ def documented_training(text: Path, save_dir: Path, max_epoch: int) -> str:
     quick = ["--decoder-attention-heads", 2, "--dropout", 0, "--lr", 0.01, "--lr-scheduler", "fixed"]
     quick += ["--warmup-updates", 1, "--max-epoch", max_epoch, "--save-dir", save_dir, "--cpu", "--num-workers", 0]
     quick += ["--no-progress-bar", "--no-epoch-checkpoints"]
-    return run_documented("attention.md", "fairseq-train language_modeling", text, *small, *quick).ok()
+    return run_documented("attention.md", "fairseq-train language_modeling", {"DATA": text}, *small, *quick).ok()
 
 
 @pytest.fixture(scope="session")
@@ -74,7 +74,7 @@ def test_eval_lm(text: Path, trained_lm: Path) -> None:
     """The perplexity is near that of the corpus, in which only the starts and ends of lines are uncertain; the
     documented command evaluates every token, most of them in blocks as long as the model takes."""
     of_all = ["--path", trained_lm, "--gen-subset", "train", "--cpu"]
-    output = run_documented("attention.md", "fairseq-eval-lm", text, *of_all).ok()
+    output = run_documented("attention.md", "fairseq-eval-lm", {"DATA": text}, *of_all).ok()
     tokens, found = re.findall(r"Evaluated ([\d,]+) tokens|Perplexity: ([\d.]+)", output)
     lines = (text.parent / "train.txt").read_text().splitlines()
     assert int(tokens[0].replace(",", "")) == sum(len(line.split()) + 1 for line in lines) > 4 * 512
