@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import re
 import runpy
+import shlex
 import signal
 import subprocess
 import sys
@@ -79,6 +80,24 @@ def run_module(module: str, *arguments: object, text: str | None = None) -> Resu
             process.kill()
             raise subprocess.TimeoutExpired(module, 300)
         return Result(process.exitcode, printed.read_text())
+
+
+def run_documented(page: str, named: str, put: Mapping[str, object], *more: object, text: str | None = None) -> Result:
+    """Runs a command of a page in docs/ as it stands there, but for the names of files.
+
+    Args:
+        named: words of the command; of several that have them all, the first is meant.
+        put: what takes the place of names of files.
+        more: flags that come after its own, and override them.
+    """
+    lines = (ROOT / "docs" / page).read_text(encoding="utf-8").replace("\\\n", " ").splitlines()
+    commands = [shlex.split(line, comments=True) for line in lines if re.match(" {4}(fairseq-|python -m )", line)]
+    program, *words = next(words for words in commands if set(named.split()) <= set(words))
+    for name, value in {"$PLUGIN": PLUGIN[1], **put}.items():
+        words = [re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", str(value), word) for word in words]
+    if program == "python":
+        return run_module(words[1], *words[2:], *more, text=text)
+    return run(program.removeprefix("fairseq-").replace("-", "_"), *words, *more, text=text)
 
 
 @functools.cache

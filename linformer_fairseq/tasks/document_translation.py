@@ -153,14 +153,16 @@ class DocumentTranslationTask(TranslationTask):
         """Returns fairseq's iterator.
 
         To translate, documents count as much as the longest of their parts, and none is left out: newer fairseq drops
-        the last documents where `required_batch_size_multiple` is above 1.
+        the last documents where `required_batch_size_multiple` is above 1. For losses, those that are too long are
+        left out of a training, and refused in a validation.
         """
-        if not self.computes_losses:
-            required_batch_size_multiple = 1
-            with one_sentence():
-                dataset = self._in_parts(
-                    dataset, max_tokens, max_positions or self.max_positions(), ignore_invalid_inputs
-                )
+        limits = max_positions or self.max_positions()
+        with one_sentence():
+            if not self.computes_losses:
+                required_batch_size_multiple = 1
+                dataset = self._in_parts(dataset, max_tokens, limits, ignore_invalid_inputs)
+            elif not ignore_invalid_inputs:
+                self._check_fits(dataset, limits)
         return super().get_batch_iterator(
             dataset,
             max_tokens=max_tokens,
@@ -210,13 +212,24 @@ class DocumentTranslationTask(TranslationTask):
         """
         if self.whole_only is None:
             return
-        too_long = np.array(dataset.src_sizes) > limits[0]
-        if self.whole_only == "--score-reference" and dataset.tgt_sizes is not None:
-            too_long |= dataset.tgt_sizes > limits[1]
-        for index in np.flatnonzero(too_long).tolist():
+        for index in _too_long(dataset, limits, targets=self.whole_only == "--score-reference"):
             raise ValueError(
                 f"{self._name(self._document(dataset.src[index]), index)} or its reference is longer than the model, "
                 f"and {self.whole_only} works with whole documents only: leave the document or the flag out"
+            )
+
+    def _check_fits(self, dataset: LanguagePairDataset, limits: tuple[int, int]) -> None:
+        """Refuses documents that no loss can be computed of.
+
+        Raises:
+            ValueError: there is one.
+        """
+        for index in _too_long(dataset, limits, targets=True):
+            raise ValueError(
+                f"{self._name(self._document(dataset.src[index]), index)} or its translation is longer than the "
+                f"{limits[0]:,} source and {limits[1]:,} target tokens that the model takes: cut it, give larger "
+                "--max-source-positions and --max-target-positions, or leave such documents out with "
+                "--skip-invalid-size-inputs-valid-test"
             )
 
     def _document(self, tokens: Tensor) -> Tensor:
@@ -380,6 +393,14 @@ class DocumentTranslationTask(TranslationTask):
     def _join(self, generator: SequenceGenerator, parts: list[tuple[Tensor, list[Hypothesis]]]) -> Hypothesis:
         best = [(part, hypotheses[0]) for part, hypotheses in parts]
         return join(best, self.target_separator, generator.normalize_scores, generator.len_penalty)
+
+
+def _too_long(dataset: LanguagePairDataset, limits: tuple[int, int], targets: bool) -> list[int]:
+    """The documents whose source, or with `targets` whose translation, is longer than the limits."""
+    found = np.array(dataset.src_sizes) > limits[0]
+    if targets and dataset.tgt_sizes is not None:
+        found |= dataset.tgt_sizes > limits[1]
+    return list(np.flatnonzero(found).tolist())
 
 
 def _check_separator(separator: str, dictionary: Dictionary, side: str) -> None:

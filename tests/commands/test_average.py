@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from linformer_fairseq.average import average
-from tests.fairseq_commands import run_module, train, translate, valid_losses, validation_loss
+from tests.fairseq_commands import run_documented, run_module, train, translate, valid_losses, validation_loss
 from tests.variants import reads_checkpoints
 
 pytestmark = pytest.mark.slow
@@ -17,7 +17,9 @@ def test_fairseq_takes_the_mean(data: Path, trained: Path, tmp_path: Path) -> No
     saved = sorted(trained.parent.glob("checkpoint_*_*.pt"), key=lambda path: int(path.stem.split("_")[2]))
     assert len(saved) == 3
     mean, named = tmp_path / "average.pt", tmp_path / "named.pt"
-    said = run_module("linformer_fairseq.average", "--folder", trained.parent, "--last", 3, "--output", mean).ok()
+    said = run_documented(
+        "flags.md", "linformer_fairseq.average", {}, "--folder", trained.parent, "--last", 3, "--output", mean
+    ).ok()
     assert f"The mean of 3 checkpoints is in {mean}." in said
     average(saved, named)
     assert mean.stat().st_size < saved[-1].stat().st_size / 2  # no optimiser, and tied embeddings once

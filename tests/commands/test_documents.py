@@ -19,6 +19,7 @@ from tests.fairseq_commands import (
     generate_arguments,
     hypotheses,
     run,
+    run_documented,
     same_hypotheses,
     train,
     valid_losses,
@@ -28,6 +29,7 @@ from tests.variants import reads_checkpoints
 
 pytestmark = pytest.mark.slow
 
+PAGE = "translating_documents.md"
 TASK = ["--task", "document_translation"]
 LONGEST = 64
 """Positions of the models, a source's as well as a target's."""
@@ -73,7 +75,7 @@ def corpus(shared: Shared) -> Path:
             ]
             path.with_suffix(f".bpe{path.suffix}").write_text("".join(f"{line}\n" for line in lines))
         prefixes = [part for split in texts for part in (f"--{split}pref", folder / f"{split}.bpe")]
-        run("preprocess", "-s", "en", "-t", "de", *prefixes, "--destdir", folder / "bin", "--joined-dictionary").ok()
+        run_documented(PAGE, "fairseq-preprocess", {"DATA": folder / "bin"}, *prefixes).ok()
 
     return shared("documents", make)
 
@@ -109,18 +111,23 @@ def encoders(corpus: Path) -> list[object]:
     return ["-s", "en", "-t", "de", "--tokenizer", "moses", "--bpe", "subword_nmt", "--bpe-codes", corpus / "codes"]
 
 
+def search(checkpoint: Path) -> list[object]:
+    """Returns the flags of a search, but for those of the documented commands."""
+    return ["--path", checkpoint, "--beam", 4, "--max-len-b", 30, "--cpu"]
+
+
 def lines(corpus: Path, name: str) -> list[str]:
     return (corpus / name).read_text().splitlines()
 
 
 def generated(corpus: Path, checkpoint: Path, *more: object) -> str:
-    flags = generate_arguments(corpus, checkpoint, *TASK, *encoders(corpus), *override_flags(), *more)
-    return run("generate", *flags).ok()
+    flags = [*search(checkpoint), *encoders(corpus), *override_flags(), *more]
+    return run_documented(PAGE, "fairseq-generate --beam", {"DATA": corpus / "bin"}, *flags).ok()
 
 
 def interactive(corpus: Path, checkpoint: Path, text: str, *more: object) -> Result:
-    flags = generate_arguments(corpus, checkpoint, *TASK, *encoders(corpus), *override_flags(), *more)
-    return run("interactive", *flags, text=text + "\n")
+    flags = [*search(checkpoint), "--bpe-codes", corpus / "codes", *override_flags(), *more]
+    return run_documented(PAGE, "fairseq-interactive", {"DATA": corpus / "bin"}, *flags, text=text + "\n")
 
 
 def detokenised(output: str) -> dict[int, str]:
@@ -273,7 +280,7 @@ def test_losses(corpus: Path, checkpoint: Path) -> None:
     (loss,) = valid_losses(run("validate", *arguments).ok())
     assert loss == pytest.approx(min(valid_losses(log)), abs=0.002)
     long = [*arguments[:-1], "test"]
-    assert "is invalid" in run("validate", *long).output
+    assert f"or its translation is longer than the {LONGEST} source and" in run("validate", *long).sentence()
 
 
 def test_the_model_says_how_long_a_document_may_be(corpus: Path, transformer: Path) -> None:
@@ -307,6 +314,39 @@ def test_refusals(corpus: Path, linformer: Path, flags: list[object], refusal: s
     result = run("generate", *generate_arguments(corpus, linformer, *TASK, *flags))
     assert refusal in result.sentence()
     assert not hypotheses(result.output)
+
+
+def documented_training(corpus: Path, save_dir: Path, *more: object) -> Result:
+    """Runs the training that the documentation has, of a model that is small enough for a test."""
+    sizes = ("layers", 1), ("embed-dim", 32), ("ffn-embed-dim", 32), ("attention-heads", 2)
+    small = [word for name, size in sizes for side in ("encoder", "decoder") for word in (f"--{side}-{name}", size)]
+    quick = ["--lr", 0.003, "--lr-scheduler", "fixed", "--warmup-updates", 1, "--max-tokens", 2000, "--cpu"]
+    quick += ["--save-dir", save_dir, "--num-workers", 0, "--no-progress-bar", "--no-epoch-checkpoints"]
+    return run_documented(PAGE, "fairseq-train", {"DATA": corpus / "bin"}, *small, *quick, *more)
+
+
+def test_a_documented_training_translates_with_more_windows(corpus: Path, tmp_path: Path) -> None:
+    losses = valid_losses(documented_training(corpus, tmp_path, "--max-epoch", 3).ok())
+    assert losses[-1] < losses[0]
+    flags = [*search(tmp_path / "checkpoint_best.pt"), "--beam", 1, "--max-len-b", 5]
+    found = hypotheses(
+        run_documented(PAGE, "fairseq-generate --model-overrides", {"DATA": corpus / "bin"}, *flags).ok()
+    )
+    assert found.keys() == set(range(len(lines(corpus, "test.bpe.en"))))
+
+
+def test_documents_that_are_longer_than_the_model(corpus: Path, tmp_path: Path) -> None:
+    """Those of a training set are left out with a warning; one of a validation set is named, unless told otherwise."""
+    too_long = [number for number, line in enumerate(lines(corpus, "test.bpe.en")) if len(line.split()) >= LONGEST]
+    flags = ["--train-subset", "test", "--valid-subset", "test", "--max-update", 1]
+    flags += ["--max-source-positions", LONGEST, "--max-target-positions", LONGEST]
+    warning = f"{len(too_long)} samples have invalid sizes and will be skipped"
+    refused = documented_training(corpus, tmp_path, *flags)
+    assert warning in refused.output
+    told = re.escape(f"or its translation is longer than the {LONGEST} source and {LONGEST} target tokens")
+    assert re.match(rf'error: document {too_long[0]} \("w.*"\) {told}', refused.sentence())
+    skipping = "--skip-invalid-size-inputs-valid-test"
+    assert "done training" in documented_training(corpus, tmp_path, *flags, skipping).ok()
 
 
 def test_training_needs_the_separator(data: Path, tmp_path: Path) -> None:

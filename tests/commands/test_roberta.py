@@ -20,6 +20,7 @@ from tests.fairseq_commands import (
     masked_arguments,
     masked_loss,
     run,
+    run_documented,
     train_masked,
     valid_losses,
 )
@@ -103,7 +104,9 @@ def log_of(checkpoint: Path) -> str:
 def test_training_and_validation(texts: Path, trained: Path) -> None:
     losses = valid_losses(log_of(trained))
     assert losses[-1] < losses[0] - 1
-    assert masked_loss(texts / "bin", trained) == pytest.approx(losses[-1], abs=0.002)
+    put = {"DATA": texts / "bin", "converted.pt": trained}
+    (loss,) = valid_losses(run_documented("conversion.md", "fairseq-validate", put, "--max-tokens", 400, "--cpu").ok())
+    assert loss == pytest.approx(losses[-1], abs=0.002)
 
 
 def test_two_processes_train_as_one(texts: Path, trained: Path, tmp_path: Path) -> None:
@@ -238,7 +241,14 @@ def test_hydra(texts: Path, tmp_path: Path) -> None:
 
 
 def test_bfloat16(texts: Path, tmp_path: Path) -> None:
-    first, second = valid_losses(train_by_hydra(texts, tmp_path, "optimization.max_epoch=2", "common.bf16=true"))
+    """By the documented command."""
+    sizes = ("layers", 2), ("embed_dim", 32), ("ffn_embed_dim", 32), ("attention_heads", 4)
+    options = [f"+model.encoder_{name}={size}" for name, size in sizes]
+    options += ["common.bf16=true", "common.cpu=true", "dataset.batch_size=2", "lr_scheduler.warmup_updates=0"]
+    options += ["optimization.lr=[0.01]", "optimization.max_update=10000", "optimization.max_epoch=2"]
+    options += [f"checkpoint.save_dir={tmp_path}", f"hydra.run.dir={tmp_path}"]
+    found = run_documented("flags.md", "fairseq-hydra-train task=masked_lm", {"DATA": texts / "bin"}, *options)
+    first, second = valid_losses(found.ok())
     assert second < first
 
 

@@ -12,6 +12,7 @@ from tests.fairseq_commands import (
     hydra_arguments,
     kill_once_saved,
     run,
+    run_documented,
     same_hypotheses,
     train,
     train_arguments,
@@ -58,14 +59,16 @@ def test_hydra(data: Path, tmp_path: Path) -> None:
 
 
 def test_bfloat16(data: Path, tmp_path: Path) -> None:
-    """Two levels train in bfloat16 in all attention, set through hydra, as fairseq-train's --bf16 expects a TPU."""
-    options = ["common.bf16=true", "common.cpu=true", "model.linformer_k=8", "model.linformer_projection=two-level"]
-    options += [
-        "+model.linformer_attention='encoder,cross,decoder'",
-        *(f"model.linformer_{name}={size}" for name, size in SHORT.items()),
-    ]
-    options += ["optimization.max_epoch=2"]
-    first, second = valid_losses(run("hydra_train", *hydra_arguments(data, tmp_path, *options)).ok())
+    """Two levels train in bfloat16 in all attention, by the documented command of hydra, as fairseq-train's --bf16
+    expects a TPU."""
+    sizes = ("layers", 2), ("embed_dim", 32), ("ffn_embed_dim", 32), ("attention_heads", 2)
+    options = [f"+model.{side}_{name}={size}" for name, size in sizes for side in ("encoder", "decoder")]
+    options += [f"model.linformer_{name}={size}" for name, size in SHORT.items()]
+    options += ["common.bf16=true", "common.cpu=true", "model.linformer_k=8", "dataset.max_tokens=400"]
+    options += ["lr_scheduler.warmup_updates=1", "optimization.max_epoch=2"]
+    options += [f"checkpoint.save_dir={tmp_path}", f"hydra.run.dir={tmp_path}"]
+    found = run_documented("flags.md", "fairseq-hydra-train task=translation", {"DATA": data / "bin"}, *options)
+    first, second = valid_losses(found.ok())
     assert second < first
 
 

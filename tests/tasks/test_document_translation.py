@@ -406,11 +406,12 @@ def test_references_are_scored() -> None:
 
 
 def test_losses_are_computed_of_what_fits() -> None:
-    """Where fairseq computes losses it refuses long documents itself."""
-    task = document_task()
+    """A validation refuses documents that are too long, a training leaves them out."""
+    task, sources = document_task(), documents([[5, 5], [5, 5, 5]])
     task.build_criterion(_Criterion())
-    with pytest.raises(Exception, match="Size of sample #0 is invalid"):
-        iterator(task, documents([[5, 5, 5]]), 12)
+    with pytest.raises(SystemExit, match=r"error: document 1 \(.* than the 12 source and 12 target tokens .*: cut it"):
+        iterator(task, sources, 12)
+    assert iterator(task, sources, 12, ignore_invalid_inputs=True) == [[0]]
 
 
 class _Criterion:
