@@ -1,6 +1,5 @@
 """What the documents name exists, and their commands and examples run."""
 
-import functools
 import importlib
 import re
 import runpy
@@ -10,6 +9,7 @@ import sys
 from argparse import ArgumentParser
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 import setuptools
@@ -81,36 +81,25 @@ def package_parser(name: str) -> ArgumentParser:
     return importlib.import_module(module if name == "average" else f"{module}.arguments").build_parser()
 
 
-class ParsedError(Exception):
-    """Ends a script that has parsed its arguments; carries its parser."""
+class Parsed(BaseException):
+    """Ends a script once it has parsed its arguments; carries its parser."""
 
 
-def run_parser(script: Path, arguments: Sequence[str]) -> ArgumentParser | None:
-    """Runs a Python script until it has parsed its arguments, and returns its parser, if it has one."""
+def script_parser(path: Path, arguments: Sequence[str] | None = None) -> ArgumentParser:
+    """Returns the parser of a Python script, after it has parsed these arguments."""
     parse_args = ArgumentParser.parse_args
 
-    def stop(parser: ArgumentParser, *given: Sequence[str]) -> None:
-        parse_args(parser, *given)
-        raise ParsedError(parser)
+    def stop(parser: ArgumentParser, *given: Sequence[str]) -> NoReturn:
+        if arguments is not None:
+            parse_args(parser, *given)
+        raise Parsed(parser)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ArgumentParser, "parse_args", stop)
-        patch.setattr(sys, "argv", [str(script), *arguments])
-        try:
-            runpy.run_path(str(script), run_name="__main__")
-        except ParsedError as parsed:
-            return parsed.args[0]
-    return None
-
-
-@functools.cache
-def script_parser(name: str) -> ArgumentParser:
-    """Returns the parser of scripts/NAME.py."""
-    parser = run_parser(
-        ROOT / "scripts" / f"{name}.py", {"benchmark": ["--out", "OUT"]}.get(name, ["MODEL", "DATA", "--out", "OUT"])
-    )
-    assert parser is not None
-    return parser
+        patch.setattr(sys, "argv", [str(path), *(arguments or [])])
+        with pytest.raises(Parsed) as parsed:
+            runpy.run_path(str(path), run_name="__main__")
+    return parsed.value.args[0]
 
 
 def parse(words: list[str]) -> None:
@@ -119,7 +108,9 @@ def parse(words: list[str]) -> None:
     if program == "python" and arguments[0] == "-m":
         package_parser(arguments[1].removeprefix("linformer_fairseq.")).parse_args(arguments[2:])
     elif program == "python":
-        assert run_parser(ROOT / arguments[0], arguments[1:]) is not None, f"{arguments[0]} has parsed nothing"
+        script_parser(ROOT / arguments[0], arguments[1:])
+    elif program.endswith(".py"):
+        script_parser(ROOT / program, arguments)
     elif program == "doit":
         studies = [word.partition("=")[2] for word in arguments if word.startswith("study=")]
         assert all((ROOT / name).is_file() for name in [arguments[arguments.index("-f") + 1], *studies])
@@ -176,7 +167,7 @@ def known_flags() -> set[str]:
         interactive,
         options.get_preprocessing_parser(),
         *map(package_parser, PACKAGE_COMMANDS),
-        *map(script_parser, SCRIPTS),
+        *(script_parser(ROOT / "scripts" / f"{name}.py") for name in SCRIPTS),
     ]
     return set().union(*map(flags_of, parsers)) | ELSEWHERE
 
