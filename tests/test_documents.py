@@ -193,7 +193,8 @@ def test_flags_exist(document: Path, known_flags: set[str]) -> None:
 @documents
 def test_variables_exist(document: Path) -> None:
     """Those that are set before a recipe's script, and those in the first column of a table, are the recipes'."""
-    set_before = re.findall(r"^ {4,}(?:export +)?((?:[A-Z_0-9]+=(?:'[^']*'|\S+) +)+)", read(document), re.MULTILINE)
+    before = r"^    (?:export +)?((?:[A-Z_0-9]+=(?:'[^']*'|\S+)\s+(?:\\\s+)?)+)(?:examples/|\n)"
+    set_before = re.findall(before, read(document), re.MULTILINE)
     named = set(re.findall(r"(\w+)=", " ".join(set_before)))
     named |= {name for row in cells(document) for name in re.findall(r"`([A-Z][A-Z_]+)`", row[0])}
     scripts = scripts_of(document)
