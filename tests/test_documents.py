@@ -9,6 +9,7 @@ import sys
 from argparse import ArgumentParser
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from textwrap import indent
 from typing import NoReturn
 
 import pytest
@@ -50,8 +51,9 @@ documents = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(
 
 
 def read(document: Path) -> str:
-    """Returns the text of a document, without the commands of earlier commits."""
-    return HISTORY.sub("", document.read_text(encoding="utf-8"))
+    """Returns the text of a document, without the commands of earlier commits; all blocks are indented."""
+    text = HISTORY.sub("", document.read_text(encoding="utf-8"))
+    return re.sub(r"^```\w*\n(.*?)^```$", lambda block: indent(block[1], "    "), text, flags=re.MULTILINE | re.DOTALL)
 
 
 def blocks(document: Path) -> Iterable[str]:
