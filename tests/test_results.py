@@ -1,0 +1,184 @@
+"""The figures of the pages of results and of the README are those of the stored runs, and the plots can be drawn."""
+
+import csv
+import re
+import runpy
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from statistics import mean, stdev
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "docs" / "results"
+SENTENCES = {"sentence_polarity", "subjectivity"}
+FUSED = "Transformer, fused"
+
+
+def rows(name: str, **values: str) -> list[dict[str, str]]:
+    """Returns the rows of a table of results that have these values."""
+    with (RESULTS / name).open(encoding="utf-8", newline="") as file:
+        return [row for row in csv.DictReader(file) if all(row[key] == value for key, value in values.items())]
+
+
+def row(name: str, **values: str) -> dict[str, str]:
+    """Returns the only row that has these values."""
+    (found,) = rows(name, **values)
+    return found
+
+
+def told(document: Path) -> dict[str, list[str]]:
+    """Returns the cells of the tables of a document by the first cell of their row, without heads."""
+    lines = re.findall(r"^\|(.*)\|\n(?!\|---)", document.read_text(encoding="utf-8"), re.MULTILINE)
+    table: dict[str, list[str]] = {}
+    for first, *others in ([cell.strip() for cell in line.split("|")] for line in lines if "---" not in line):
+        table[first if first not in table else f"{first} again"] = others
+    return table
+
+
+def spread(values: list[float], digits: int) -> str:
+    """Returns a mean with its standard deviation, if there are several values."""
+    deviation = f"±{stdev(values):.{digits}f}" if len(values) > 1 else ""
+    return f"{mean(values):.{digits}f}{deviation}"
+
+
+def speed(measure: str, machine: str, tokens: str, key: str = "value") -> dict[str, float]:
+    """Returns figures of speed by model."""
+    found = rows("speed.csv", measure=measure, tokens=tokens)
+    return {r["model"]: float(r[key]) for r in found if machine in r["machine"] and r[key]}
+
+
+def test_translation() -> None:
+    """Means and deviations over the first three seeds; the other two seeds are told of in the text."""
+    scores: dict[str, dict[str, list[float]]] = {}
+    for run in rows("translation.csv"):
+        if int(run["seed"]) <= 3:
+            kind = run["model"].replace("two-level, decoder", "decoder")
+            columns = scores.setdefault(f"{kind}, k = {run['k']}" if run["k"] else kind, {})
+            columns.setdefault(run["set"], []).append(float(run["bleu"]))
+            if run["set"] == "valid":
+                columns.setdefault("perplexity", []).append(float(run["validation_perplexity"]))
+    assert {model: [cells[0], cells[1], cells[3]] for model, cells in told(RESULTS / "translation.md").items()} == {
+        model: [spread(columns[key], digits) for key, digits in (("perplexity", 2), ("test", 1), ("valid", 1))]
+        for model, columns in scores.items()
+    }
+
+
+def test_documents() -> None:
+    table = told(RESULTS / "documents.md")
+    sets = [("test", "512"), ("test", "1024"), ("test", "2048"), ("test in a row", "4096")]
+    assert len(table) > 10
+    for name, (seeds, *cells) in table.items():
+        model, first = name.removesuffix(" again"), seeds == "first"
+        for (chosen, tokens), cell in zip(sets, cells, strict=True):
+            runs = rows("documents.csv", text="made", model=model, set=chosen, tokens=tokens)
+            scores = [float(run["d_bleu"]) for run in runs if not first or run["seed"] == "1"]
+            assert cell == (spread(scores, 2) if scores else ""), name
+            assert first or len(scores) == int(seeds)
+
+
+def test_encoders() -> None:
+    table = told(RESULTS / "encoders.md")
+    assert len(table) == 8
+    for model, told_of in table.items():
+        at_512 = rows("encoders_perplexity.csv", model=model, tokens="512")
+        trained = [r for r in at_512 if r["training"] == "trained" and r["k"] in ("", "128")]
+        trained = [r for r in trained if r["sharing"] in ("", "headwise")]
+        converted = [
+            r for r in at_512 if r["training"].startswith("converted, 0%") and r["perplexity_before"] == "29.48"
+        ]
+        sentences: dict[str, list[float]] = {}
+        for run in rows("encoders_accuracy.csv", model=model):
+            if run["set"] in SENTENCES:
+                sentences.setdefault(run["seed"], []).append(float(run["test_accuracy"]))
+        reviews = rows("encoders_accuracy.csv", model=model, set="movie_reviews")
+        assert told_of == [
+            spread([float(run["perplexity"]) for run in trained], 2),
+            *[
+                run["perplexity"]
+                for run in (trained if model == "Transformer" else converted)[:1] or [{"perplexity": ""}]
+            ],
+            " · ".join(f"{encoder_ratio(model, tokens):.2f}" for tokens in ("512", "2048")),
+            spread([mean(scores) for scores in sentences.values()], 2),
+            spread([float(run["test_accuracy"]) for run in reviews], 1) if reviews else "",
+        ]
+
+
+def encoder_ratio(model: str, tokens: str, key: str = "tokens_per_second") -> float:
+    """Returns a multiple of full attention's speed or memory in training of encoders."""
+    mine, full = (row("encoders_speed.csv", model=kind, tokens=tokens) for kind in (model, "Transformer"))
+    return float(mine[key]) / float(full[key])
+
+
+def ratio(machine: str, tokens: str, model: str, key: str = "value") -> str:
+    """Returns a multiple of the fused Transformer's speed or memory, in training of models of WMT's size."""
+    measured = speed("training width 512", machine, tokens, key)
+    return f"{measured[model] / measured[FUSED]:.2f}" if model in measured else ""
+
+
+def test_speed() -> None:
+    lines = [(name, cells) for name, cells in told(RESULTS / "speed.md").items() if re.match("CPU|H200", name)]
+    assert len(lines) == 10
+    for name, cells in lines:
+        machine, _, tokens = name.partition(": ")
+        where = (machine.replace("CPU", "Xeon"), tokens.replace("as WMT14's", "WMT14 sentences").replace(",", ""))
+        fused = speed("training width 512", *where)[FUSED]
+        ratios = [ratio(*where, model) for model in ("Transformer, fairseq's", "two-level", "Linformer")]
+        memory = [ratio(*where, model, "peak_mb") for model in ("two-level", "Linformer")]
+        assert cells == [f"{fused:,.0f}", *ratios, " · ".join(filter(None, memory))], name
+
+
+def test_readme() -> None:
+    """Speed and memory; quality is told with its interval, which is looked up below."""
+    for name, (_, *cells) in told(ROOT / "README.md").items():
+        what, _, model = name.partition(": ")
+        if what.startswith("reviews"):
+            rate, memory = encoder_ratio(model, "1024"), encoder_ratio(model, "1024", "peak_mb")
+            assert cells == [f"{rate:.2f}", "–", f"{memory:.2f} · –"]
+        else:
+            tokens = "WMT14 sentences" if what == "sentences" else "2048"
+            both = ("Xeon", "H200")
+            memories = " · ".join(ratio(machine, tokens, model, "peak_mb") for machine in both)
+            assert cells == [*(ratio(machine, tokens, model) for machine in both), memories]
+
+
+def stored_intervals() -> Iterable[tuple[float, ...]]:
+    """Yields differences with the ends of their intervals; those of sentences are in the table of their page."""
+    for name in ("documents_differences.csv", "encoders_differences.csv"):
+        for found in rows(name):
+            yield tuple(
+                float(found[key]) for key in found if key.endswith(("difference", "_transformer", "low", "high"))
+            )
+    for cells in told(RESULTS / "translation.md").values():
+        for cell in (cells[2], cells[4]):
+            if cell:
+                yield tuple(map(float, re.findall(r"[-+]?\d+\.\d+", cell)))
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/results/documents.md", "docs/results/encoders.md"])
+def test_intervals(page: str) -> None:
+    """A loss may be told as a positive number."""
+    text = re.sub(r"\s+", " ", (ROOT / page).read_text(encoding="utf-8"))
+    number = r"([-+]?\d+\.\d+)"
+    found = re.findall(rf"{number}(?: [\w-]+)?\*{{0,2}} \[{number}, {number}\]", text)
+    assert len(found) > 3
+    stored = [*stored_intervals()]
+    for texts in found:
+        digits = len(texts[0].partition(".")[2])
+        middle, low, high = map(float, texts)
+        values = {(middle, low, high), (-middle, -high, -low)}
+        assert any(
+            max(map(abs, (a - b for a, b in zip(one, other, strict=True)))) < 0.51 * 10**-digits + 0.005
+            for one in stored
+            for other in values
+        ), texts
+
+
+def test_plots_can_be_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("matplotlib")
+    monkeypatch.setattr(sys, "argv", ["plots.py", str(tmp_path)])
+    runpy.run_path(str(RESULTS / "plots.py"), run_name="__main__")
+    drawn = {path.name: path.stat().st_size for path in tmp_path.glob("*.png")}
+    assert set(drawn) == {"documents.png", "encoders.png", "speed.png"}
+    assert all(5_000 < path.stat().st_size < 80_000 for path in RESULTS.glob("*.png"))
