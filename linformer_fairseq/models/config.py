@@ -1,6 +1,6 @@
 """The flags of the architectures, and the attention that they describe."""
 
-from argparse import ArgumentParser
+from argparse import ArgumentParser, _ArgumentGroup
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import Field, dataclass, field, fields, make_dataclass
 from functools import cache, partial
@@ -287,8 +287,8 @@ class LinformerConfig(AttentionConfig):
         return "--linformer-k", self.linformer_k, f", or another {flag} for {_PLACE_NAMES[place]}"
 
 
-def add_flags(parser: ArgumentParser, config: type[AttentionConfig]) -> None:
-    """Adds the flags of a configuration to a parser; those that are not given stay out of what it returns."""
+def add_flags(parser: ArgumentParser | _ArgumentGroup, config: type[AttentionConfig]) -> None:
+    """Adds the flags of a configuration to a parser or a group of it; those that are not given stay out of what it returns."""
     gen_parser_from_dataclass(parser, config.with_kinds()(), delete_default=True)
 
 
