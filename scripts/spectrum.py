@@ -118,7 +118,9 @@ def plot(path: Path, found: dict[Layer, np.ndarray], ends: Sequence[int]) -> Non
             style = {"color": colormaps["viridis"]((layer - 1) / len(layers)), "marker": "."}
             left.plot(LARGEST, means[-1, 2:], **style)
             right.plot(means[:, 0], means[:, 1], label=f"layer {layer}", **style)
-        left.set(title=f"{place}, longest", xlabel="rank", ylabel="cumulative singular values", xscale="log")
+        left.set(title=f"{place}, longest", xlabel="rank", ylabel="cumulative singular values", ylim=(0, 1.02))
+        left.set_xscale("log", base=2)
+        left.xaxis.set_major_formatter("{x:g}")
         right.set(title=place, xlabel="tokens", ylabel="rank", ylim=(0, None))
         right.legend(fontsize="small")
     with replacing(path) as unfinished:
@@ -149,7 +151,8 @@ def main(argv: Sequence[str]) -> None:
     with replacing(args.out / "spectrum.csv") as path, open(path, "w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([FIELDS, *rows])
     plot(args.out / "spectrum.png", found, args.lengths)
-    print(table(FIELDS[:2] + FIELDS[3:8], [list(map(str, row[:2] + row[3:8])) for row in rows if row[2] == "all"]))
+    header, *lines = [[str(row[i]) for i in (0, 1, 3, 4, 6, 7)] for row in [FIELDS, *rows] if row[2] in ("head", "all")]
+    print(table(header, lines))
     print(f"It suggests {suggestion(found)}")
 
 
