@@ -24,7 +24,7 @@ import json, os, socket, sys, tempfile
 
 name = os.path.basename(sys.argv[0])
 if name == "python" and not (sys.argv[1:2] == ["-m"] and sys.argv[2].startswith("linformer_fairseq.")):
-    os.execv(sys.executable, sys.argv)
+    os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
 module, argv = (sys.argv[2], sys.argv[2:]) if name == "python" else (name.replace("fairseq-", "fairseq_cli."), sys.argv)
 files = [0, 1, 2, *(int(n) for n in os.listdir("/dev/fd") if int(n) > 2 and os.path.exists("/dev/fd/" + n))]
 folder = tempfile.mkdtemp()

@@ -288,7 +288,7 @@ class LinformerConfig(AttentionConfig):
 
 
 def add_flags(parser: ArgumentParser | _ArgumentGroup, config: type[AttentionConfig]) -> None:
-    """Adds the flags of a configuration to a parser or a group of it; those that are not given stay out of what it returns."""
+    """Adds the flags of a configuration to a parser, or to a group of it; those not given stay out of its result."""
     gen_parser_from_dataclass(parser, config.with_kinds()(), delete_default=True)
 
 

@@ -20,7 +20,6 @@ from tests.fairseq_commands import (
     hypotheses,
     run,
     run_documented,
-    same_hypotheses,
     train,
     valid_losses,
     validate_arguments,
@@ -154,11 +153,6 @@ def test_every_document_is_translated_sentence_by_sentence(corpus: Path, output:
 
 
 @only_linformer
-def test_a_document_does_not_depend_on_its_batch(corpus: Path, checkpoint: Path, output: str) -> None:
-    same_hypotheses(hypotheses(output), hypotheses(generated(corpus, checkpoint, "--batch-size", 1)))
-
-
-@only_linformer
 def test_words_are_joined_in_each_sentence(corpus: Path, linformer: Path, output: str) -> None:
     """`--post-process` leaves spaces around separators."""
     arguments = generate_arguments(corpus, linformer, *TASK, "--post-process", "subword_nmt")
@@ -259,19 +253,6 @@ def test_a_document_that_may_not_be_made_in_parts_is_not_cut_off(corpus: Path, l
 
 
 @only_linformer
-def test_free_is_translation(corpus: Path, checkpoint: Path) -> None:
-    """For documents that the model takes whole and whose translations it ends itself."""
-    subset = ["--gen-subset", "valid"]
-    free = hypotheses(generated(corpus, checkpoint, *subset, "--sentence-count", "free"))
-    arguments = generate_arguments(corpus, checkpoint, *subset, "--max-len-b", 200, *override_flags())
-    plain = hypotheses(run("generate", *arguments).ok())
-    assert free.keys() == plain.keys() == set(range(20))
-    whole = {number: found for number, found in plain.items() if len(found[1].split()) < LONGEST - 1}
-    assert len(whole) > 2
-    same_hypotheses({number: free[number] for number in whole}, whole)
-
-
-@only_linformer
 def test_losses(corpus: Path, checkpoint: Path) -> None:
     """BLEU is that of detokenised documents; fairseq-validate finds the loss of the training."""
     log = (checkpoint.parent / "log").read_text()
@@ -294,19 +275,11 @@ def test_the_model_says_how_long_a_document_may_be(corpus: Path, transformer: Pa
     assert "has 1,200 tokens, and the model takes 512: leave out --no-split-documents" in refused
 
 
-def test_references_of_documents_that_fit_are_scored(corpus: Path, linformer: Path) -> None:
-    arguments = generate_arguments(corpus, linformer, *TASK, "--score-reference")
-    assert len(hypotheses(run("generate", *arguments, "--gen-subset", "valid").ok())) == 20
-    assert "--score-reference works with whole documents only" in run("generate", *arguments).sentence()
-
-
 @pytest.mark.parametrize(
     ("flags", "refusal"),
     [
         (["--no-split-documents"], 'document 8 ("w@@'),
-        (["--max-tokens", 50], "more than --max-tokens 50"),
         (["--sampling", "--nbest", 4], "give --sentence-count free"),
-        (["--sentence-separator", "<doc>"], "the source dictionary has no word '<doc>'"),
     ],
 )
 def test_refusals(corpus: Path, linformer: Path, flags: list[object], refusal: str) -> None:

@@ -83,17 +83,6 @@ def test_interactive_and_hub_say_what_generate_says(data: Path, checkpoint: Path
     assert model.translate(lines, beam=4, max_len_b=30) == expected
 
 
-def test_ensemble(data: Path, trained: Path, trained_causal: Path) -> None:
-    """An ensemble of a model and itself finds what the model finds; one of two models finds something else."""
-    alone, twice, both = (
-        translate(data, paths)
-        for paths in (trained_causal, f"{trained_causal}:{trained_causal}", f"{trained}:{trained_causal}")
-    )
-    same_hypotheses(alone, twice)
-    assert len(both) == 30
-    assert both != alone
-
-
 @pytest.mark.parametrize(
     "flags",
     variants(

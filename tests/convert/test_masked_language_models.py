@@ -4,7 +4,6 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 from fairseq.models.roberta import RobertaModel
 from torch import Tensor
@@ -12,11 +11,9 @@ from torch import Tensor
 from linformer_fairseq.checkpoints import model_settings
 from linformer_fairseq.convert.checkpoint import build_model, build_original, convert_state, vocabulary_sizes
 from linformer_fairseq.convert.families import MASKED_LANGUAGE_MODEL, family_of
-from linformer_fairseq.convert.fitting import fit, fittable_attention
 from linformer_fairseq.modules import TwoLevelAttention
 from tests.convert.toy_checkpoints import CUT, config, roberta_state_of
 from tests.models.toy import batch, sentence, toy_model, toy_task
-from tests.variants import variants
 
 LINEAR = {"linformer_projection": "linear"}
 
@@ -70,25 +67,6 @@ def test_outputs_are_exact_below_the_exact_length() -> None:
         assert farthest(original, model, length) > 1e-3
 
 
-@pytest.mark.parametrize("kind", variants(["linear", "pooled-linear", "mean-pool"], default=["linear"]))
-def test_texts_of_as_many_tokens_as_slots_have_the_same_outputs(kind: str) -> None:
-    state = roberta_state_of()
-    model = build_model(converted(state, linformer_projection=kind))
-    assert farthest(build_original(state), model, 8, 3) < 1e-4
-    assert farthest(build_original(state), model, 20) > 1e-3
-
-
-def test_architectures_of_roberta() -> None:
-    state = roberta_state_of()
-    for arch, kind, new in (
-        ("roberta_large", "two-level", "two_level_roberta_large"),
-        ("roberta_base", "linear", "linformer_roberta_base"),
-        ("roberta_prenorm", "linear", "linformer_roberta"),
-    ):
-        state["cfg"]["model"].arch = arch
-        assert converted(state, linformer_projection=kind)["cfg"]["model"].arch == new
-
-
 def test_heads_for_classification_stay() -> None:
     state, task = roberta_state_of(), toy_task()
     trained = toy_model("roberta", max_positions=64)
@@ -126,34 +104,3 @@ def test_names_of_old_fairseqs_become_those_of_today() -> None:
     assert {*new["model"]} == {*converted(state, **CUT)["model"]}
     for model in (build_model(new), build_original(trained)):
         assert farthest(build_original(state), model, 23) < 1e-4
-
-
-def test_projections_are_fitted() -> None:
-    """Those of long texts change, and short ones keep the same outputs."""
-    state = roberta_state_of()
-    original, model = build_original(state), build_model(converted(state, **LINEAR, linformer_k="4"))
-    assert len(fittable_attention(model)) == 2
-    sentences = Texts([4, 9, 12, 16, 14, 11, 10, 13, 15, 16, 9, 12])
-    starts = {name: a.key_projection.weight.clone() for name, a in fittable_attention(model).items()}
-    fit(original, model, sentences, range(12))
-    for name, attention in fittable_attention(model).items():
-        weight = attention.key_projection.weight
-        assert torch.equal(weight[..., :4], starts[name][..., :4])
-        assert (weight[..., 4:16] != starts[name][..., 4:16]).any()
-    assert farthest(original, model, 4) < 1e-4
-
-
-class Texts:
-    """A data set of random texts, with the interface of fairseq's."""
-
-    def __init__(self, lengths: list[int]) -> None:
-        self.lengths = lengths
-
-    def __getitem__(self, index: int) -> Tensor:
-        return sentence(toy_task(), self.lengths[index], index)
-
-    def num_tokens(self, index: int) -> int:
-        return self.lengths[index]
-
-    def collater(self, samples: list[Tensor]) -> dict[str, Any]:
-        return batch(toy_task(), samples, left_pad=False)
