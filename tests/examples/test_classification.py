@@ -52,15 +52,18 @@ def test_texts_become_binary_data(pretrained: Path, texts: Path, tmp_path: Path)
     binary = tmp_path / "out/bin"
     assert (binary / "input0/dict.txt").read_bytes() == (pretrained / "out/bin/dict.txt").read_bytes()
     assert (binary / "label/dict.txt").read_text() == "bad 1\ngood 1\n"
+    pieces = SentencePieceProcessor(model_file=str(pretrained / "out/bin/sentencepiece.model"))
+    dictionaries = [Dictionary.load(str(binary / part / "dict.txt")) for part in ("input0", "label")]
     for name, size in (("train", 3), ("valid", 2), ("test", 2)):
-        found = {}
-        for part in ("input0", "label"):
-            words = Dictionary.load(str(binary / part / "dict.txt"))
-            lines = data_utils.load_indexed_dataset(str(binary / part / name), words)
-            found[part] = [words.string(lines[i], "sentencepiece") for i in range(len(lines))]
-        assert found["label"] == ["good", "bad", "good"][:size]
-        # characters that the pretraining does not have are unknown
-        assert found["input0"] == ["tare <unk>kolo", "misu<unk>n tare", "kona"][:size]
+        expected = [
+            [" ".join(pieces.encode(text, out_type=str)) for text in ('tare "kolo', "misu\\n tare", "kona")[:size]],
+            ["good", "bad", "good"][:size],
+        ]
+        for part, words, lines in zip(("input0", "label"), dictionaries, expected, strict=True):
+            found = data_utils.load_indexed_dataset(str(binary / part / name), words)
+            assert [found[i].tolist() for i in range(len(found))] == [
+                words.encode_line(line, add_if_not_exist=False).tolist() for line in lines
+            ]
     said = run(PREPARE, "out", texts, cwd=tmp_path, PRETRAINED=str(pretrained / "out")).ok()
     assert said == f"{binary}: already prepared\n"
 
