@@ -69,8 +69,14 @@ class AttentionConfig(FairseqDataclass):
             kinds, name = choice.metadata["kinds"], getattr(self, choice.name)
             if name is not None and name not in kinds:
                 raise ValueError(f"{flag_of(choice.name)} is one of {', '.join(kinds)}, not {name!r}")
-        for place in sorted(self.places):
-            self.kind_of(place).options_from(self).validate()
+        in_use = [self.kind_of(place) for place in sorted(self.places)]
+        registered = [kind for choice in _choices(type(self)) for kind in choice.metadata["kinds"].values()]
+        # the options of another kind have no effect, but are those of a kind in use where both have them
+        others = [
+            kind for kind in registered if self.used_options.isdisjoint(flag.name for flag in fields(kind.options))
+        ]
+        for kind in (*in_use, *others):
+            kind.options_from(self).validate()
 
     def attention(
         self,
