@@ -51,11 +51,11 @@ if new text "collecting the texts"; then
       END { if (!wrong && NR < 2) refuse(file " has no texts below its header: give it some.") }' "$to/table")
     [ -z "$wrong" ] || fail "$wrong"
     LC_ALL=C sort -u "$to/label/train" >"$to/labels"
+    [ "$(wc -l <"$to/labels")" -gt 1 ] || fail "All texts of ${file[train]} have one label: give it two or more."
     other=$(grep -vxnF -m 1 -f "$to/labels" "$to/label/$set") || true
     [ -z "$other" ] ||
       fail "Line $((${other%%:*} + 1)) of ${file[$set]} has the label ${other#*:}, which no training text has: correct it."
   done
-  [ "$(wc -l <"$to/labels")" -gt 1 ] || fail "All texts of ${file[train]} have one label: give it two or more."
   sed 's/$/ 1/' "$to/labels" >"$to/label/dict.txt"
   rm "$to"/{table,labels}
   mv "$to" "$work/text"

@@ -27,6 +27,7 @@ for path in "$text"/*.txt "$text"/*.txt.gz; do
   file[$name]=$path set_of[$name]=train
   names+=("$name")
 done
+[ ${#names[@]} -ge 2 ] || fail "$text has ${#names[@]} files *.txt or *.txt.gz: give it some to train on and one to validate on."
 mapfile -t names < <(printf '%s\n' "${names[@]}" | LC_ALL=C sort)
 read -ra valid <<<"${VALID:-${names[-1]}}"
 read -ra test <<<"${TEST:-}"
@@ -38,7 +39,7 @@ for name in "${test[@]}"; do set_of[$name]="test"; done
 sets=(train valid ${TEST:+test})
 for set in "${sets[@]}"; do
   [[ " ${set_of[*]} " = *" $set "* ]] ||
-    fail "$text has ${#names[@]} files *.txt or *.txt.gz and none for the $set set: add some, or name others in VALID and TEST."
+    fail "VALID and TEST leave none of the ${#names[@]} files of $text for the $set set: name fewer, or add files."
 done
 prepare_once prepare.sh --text "$text" --vocabulary "$vocabulary" --valid "${valid[*]}" --test "${test[*]}" \
   --sha256 "$(cat "${file[@]}" | sha256sum | cut -c 1-16)"

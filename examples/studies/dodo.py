@@ -38,8 +38,8 @@ class Arm:
     flags: str = ""
     """Flags of fairseq-train beyond those of all arms, or with `convert` of `python -m linformer_fairseq.convert`."""
     start: str = ""
-    """`from` in the YAML: an arm whose weights, of the same seed, the training starts from; of the pretrained study if
-    this one has none of that name."""
+    """`from` in the YAML: an arm whose weights, of the same seed, the training starts from, in the pretrained study if
+    one is named."""
     convert: str = ""
     """An arm whose models, of the same seed, are converted; nothing is trained."""
     translation: str = ""
@@ -47,10 +47,13 @@ class Arm:
     seeds: tuple[int, ...] = ()
     """The arm's own seeds, if it does not have those of the study."""
 
-    @property
-    def source(self) -> str:
-        """The arm that this one is made from, if any."""
-        return self.start or self.convert
+    def source(self, pretrained: object) -> str:
+        """The arm of its own study that it is made from, if any.
+
+        Args:
+            pretrained: what the study has for this key.
+        """
+        return self.convert or ("" if pretrained else self.start)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +71,7 @@ class Study:
     """The script that is called with BIN, RUN, REFERENCE if there is one and flags, and writes RUN/scores.json."""
     arms: dict[str, Arm]
     pretrained: Path | None = None
-    """The OUT of another study whose arms this one may start from; scripts know it as PRETRAINED."""
+    """The OUT of another study, whose arms those of this one start from; scripts know it as PRETRAINED."""
     seeds: tuple[int, ...] = (1,)
     baseline: str = ""
     """The arm that others are compared with."""
@@ -119,11 +122,12 @@ def read_study(path: Path, given: dict[str, Path]) -> Study:
     for name, arm in arms.items():
         if bool(arm.arch) == bool(arm.convert):
             refuse(f"arm {name} of {path} needs either arch, to be trained, or convert.")
-        if arm.source and arm.source not in arms and (arm.convert or not keys.get("pretrained")):
-            refuse(f"arm {name} of {path} is made from {arm.source}, which is no arm of it.")
-        seeds, others = (set(own.seeds or keys.get("seeds", (1,))) for own in (arm, arms.get(arm.source, arm)))
+        source = arm.source(keys.get("pretrained"))
+        if source and source not in arms:
+            refuse(f"arm {name} of {path} is made from {source}, which is no arm of it.")
+        seeds, others = (set(own.seeds or keys.get("seeds", (1,))) for own in (arm, arms.get(source, arm)))
         if not seeds <= others:
-            refuse(f"arm {name} of {path} has seeds that its source {arm.source} lacks: give both the same.")
+            refuse(f"arm {name} of {path} has seeds that its source {source} lacks: give both the same.")
         if re.search(r"--linformer-k[ =]+0+\b", f"{keys.get('training', '')} {arm.flags}"):
             refuse(f"arm {name} of {path} has k = 0: project onto 1 or more, or leave the flag out for full attention.")
     if keys.get("baseline") and keys["baseline"] not in arms:
@@ -204,7 +208,7 @@ def model_of(name: str) -> Path:
 
 def start_of(arm: Arm, seed: int) -> Path:
     """Returns the checkpoint that a training starts from: of the same seed, or of the first that was pretrained."""
-    if arm.start in STUDY.arms or not STUDY.pretrained:
+    if not STUDY.pretrained:
         return model_of(f"{arm.start}/seed-{seed}")
     runs = STUDY.pretrained / "runs" / arm.start
     for path in (runs / f"seed-{seed}", *sorted(runs.glob("seed-*")), runs):
@@ -262,7 +266,8 @@ def convert(name: str) -> bool | TaskFailed:
 def task_train() -> Iterator[Task]:
     """Trains, or converts, each arm with each seed."""
     for name, (_, arm, seed) in RUNS.items():
-        needs = [f"evaluate:{arm.source}/seed-{seed}"] if arm.source in STUDY.arms else []
+        source = arm.source(STUDY.pretrained)
+        needs = [f"evaluate:{source}/seed-{seed}"] if source else []
         action = (convert, (name,)) if arm.convert else (run, (folder(name) / "study.log", *training_command(name)))
         yield {"name": name, "actions": [action], "task_dep": ["check", *needs]}
 

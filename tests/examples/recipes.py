@@ -5,7 +5,11 @@ import random
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 from tests.fairseq_commands import Result
 
@@ -60,6 +64,27 @@ def refused(script: str, *arguments: object, cwd: Path, **variables: str) -> str
     assert not [line for line in before if not line.startswith("prepare: ")], result.output
     assert sentence.startswith("error: ")
     return sentence
+
+
+def doit(study: Path, *arguments: str, cwd: Path, **variables: str) -> Result:
+    """Runs a study."""
+    return run("doit", "-f", EXAMPLES / "studies/dodo.py", *arguments, f"study={study}", cwd=cwd, **variables)
+
+
+def write_study(folder: Path, name: str, arms: Sequence[str] | None = None, **changed: Any) -> Path:
+    """Writes a study of examples/, small and with some of its arms or all, and returns its file.
+
+    Args:
+        changed: keys of the study, whose text is added to that of the study.
+    """
+    study = yaml.safe_load((EXAMPLES / name).read_text(encoding="utf-8"))
+    scripts = {key: str((EXAMPLES / name).parent / study[key]) for key in ("prepare", "train", "evaluate")}
+    study |= {**scripts, "out": "out", "training": f"{study['training']} {changed.pop('training')}"}
+    study |= {**changed, "env": {**study["env"], **changed["env"]}}
+    study["arms"] = {arm: study["arms"][arm] for arm in arms or study["arms"]}
+    path = folder / "study.yaml"
+    path.write_text(yaml.safe_dump(study, sort_keys=False), encoding="utf-8")
+    return path
 
 
 def write_text(folder: Path, train: int = 240, held_out: int = 20) -> Path:
