@@ -1,6 +1,5 @@
 """Loads a trained model with its task and data, for the commands that analyse or convert it."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,13 +28,12 @@ class Trained:
     task: FairseqTask
 
 
-def load_trained(checkpoint: Path, data: Path, overrides: Mapping[str, Any] | None = None) -> Trained:
+def load_trained(checkpoint: Path, data: Path) -> Trained:
     """Loads a checkpoint of any of fairseq's models or of this package.
 
     Args:
         checkpoint: a file that fairseq-train saved.
         data: the folder that fairseq-preprocess wrote.
-        overrides: settings of the model in place of the checkpoint's, as `--model-overrides` takes them.
 
     Raises:
         UserError: the file is no checkpoint or is refused by torch's safe loader, or the folder lacks the
@@ -48,7 +46,7 @@ def load_trained(checkpoint: Path, data: Path, overrides: Mapping[str, Any] | No
         read_checkpoint(checkpoint)
     try:
         models, _, task = checkpoint_utils.load_model_ensemble_and_task(
-            [str(checkpoint)], arg_overrides={"data": str(data), **plain_encoder(), **(overrides or {})}
+            [str(checkpoint)], arg_overrides={"data": str(data), **plain_encoder()}
         )
     except RuntimeError:  # torch's, on sizes
         raise UserError(

@@ -234,11 +234,6 @@ def test_full_disk(save: Save, tmp_path: Path) -> None:
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["1.pt", "out.pt"]
 
 
-def test_torch_without_a_list_of_safe_types(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(torch.serialization, "add_safe_globals", raising=False)
-    assert "Averaging needs torch 2.4 or newer" in refuse([tmp_path / "1.pt"], tmp_path / "out.pt")
-
-
 def test_newest(tmp_path: Path) -> None:
     names = [
         *("checkpoint_1_900.pt", "checkpoint_2_1000.pt", "checkpoint_2_1100.pt", "checkpoint_10_1200.pt"),

@@ -16,7 +16,6 @@ from linformer_fairseq.convert.families import (
     Family,
     architecture_of,
     family_of,
-    task_of,
 )
 from linformer_fairseq.models.config import AttentionConfig
 from tests.convert.toy_checkpoints import lm_state_of, roberta_state_of, state_of
@@ -100,12 +99,3 @@ def test_architectures_of_language_models_are_known_by_name() -> None:
     with pytest.raises(UserError, match=said):
         family_of(state, path)
     assert family_of(roberta_state_of(), path) is MASKED_LANGUAGE_MODEL
-
-
-def test_the_task_of_a_checkpoint() -> None:
-    """It is kept as a configuration, or in the command line of fairseq before 0.10."""
-    cfg = {"model": Namespace(), "task": {"_name": "masked_lm"}}
-    assert task_of({"cfg": cfg, "args": None}) == "masked_lm"
-    assert task_of({"cfg": {**cfg, "task": Namespace(_name="masked_lm")}}) == "masked_lm"
-    assert task_of({"args": Namespace(task="sentence_prediction")}) == "sentence_prediction"
-    assert task_of({"cfg": {"model": Namespace()}}) is None

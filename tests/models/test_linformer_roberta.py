@@ -1,6 +1,6 @@
 """Fairseq builds and runs the masked language model."""
 
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from typing import Any
 
 import pytest
@@ -9,9 +9,7 @@ from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_NAME_REGISTRY
 from fairseq.models.roberta import RobertaModel
 from torch import Tensor, nn
 
-from linformer_fairseq import LinformerRobertaModel
-from linformer_fairseq.models.config import flag_defaults
-from linformer_fairseq.models.encoder_config import EncoderAttentionConfig, encoder_default_flags
+from linformer_fairseq.models.encoder_config import encoder_default_flags
 from linformer_fairseq.models.linformer_roberta import ROBERTA_ARCHITECTURES
 from linformer_fairseq.modules import KINDS, LinearProjection
 from tests.models.toy import batch, sentence, toy_masked_lm_task, toy_roberta
@@ -188,22 +186,6 @@ def test_architectures_mirror_fairseq(arch: str, kind: str) -> None:
     assert ARCH_MODEL_NAME_REGISTRY[arch] == "linformer_roberta"
 
 
-def test_there_are_architectures_of_all_sizes() -> None:
-    sizes = {}
-    for arch in ROBERTA_ARCHITECTURES:
-        args = Namespace()
-        ARCH_CONFIG_REGISTRY[arch](args)
-        width = args.encoder_embed_dim, args.encoder_ffn_embed_dim
-        sizes[arch] = (args.encoder_layers, *width, args.encoder_attention_heads, args.encoder_learned_pos)
-    every = {
-        "roberta": (12, 768, 3072, 12, True),
-        "roberta_base": (12, 768, 3072, 12, True),
-        "roberta_large": (24, 1024, 4096, 16, True),
-        "roberta_tiny": (4, 128, 512, 4, True),
-    }
-    assert sizes == {prefix + name: size for prefix in ("linformer_", "two_level_") for name, size in every.items()}
-
-
 @pytest.mark.parametrize(
     ("arch", "flags", "kind"),
     [
@@ -229,15 +211,6 @@ def test_longest_text() -> None:
         model = toy_roberta(linformer_k="4", **flags)
         assert model.max_positions() == longest
         assert model.encoder.sentence_encoder.layers[0].self_attn.key_projection.max_positions == longest
-
-
-def test_every_flag_has_a_help_text() -> None:
-    parser = ArgumentParser()
-    LinformerRobertaModel.add_args(parser)
-    ours = {action.dest: action.help for action in parser._actions if action.dest.startswith("linformer")}
-    assert ours.keys() == flag_defaults(EncoderAttentionConfig).keys()
-    assert all(ours.values())
-    assert {"--encoder-layers", "--max-positions"} <= set(parser._option_string_actions)
 
 
 @pytest.mark.parametrize(

@@ -115,12 +115,6 @@ def test_activations_may_be_checkpointed(kind: str) -> None:
     assert_checkpointing_changes_nothing(make_attention(kind, value_convolution=5, exact_below=0).train(), [9, 5])
 
 
-def test_an_empty_batch_has_an_empty_output() -> None:
-    attention = make_attention("two-level", value_convolution=5)
-    x = torch.zeros(0, 2, 8, dtype=torch.float64)
-    assert attention(x, x, x, need_weights=False)[0].shape == x.shape
-
-
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_half_precision(dtype: torch.dtype) -> None:
     attention = make_attention("two-level", value_convolution=5, dtype=torch.float32)

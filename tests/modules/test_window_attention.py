@@ -185,14 +185,6 @@ def test_empty_inputs() -> None:
                     assert out.shape == shape
 
 
-def test_k_means_nothing() -> None:
-    """Not even one that would be too large is refused, as nothing has this size."""
-    x = torch.randn(40, 1, 8, dtype=torch.float64)
-    attention = [make("encoder", k=k, random=False) for k in (1, 1000)]
-    attention[1].load_state_dict(attention[0].state_dict())
-    assert torch.equal(*(a(x, x, x)[0] for a in attention))
-
-
 def test_a_target_may_grow_too_long_in_steps() -> None:
     x = torch.randn(17, 2, 8, dtype=torch.float64)
     with pytest.raises(ValueError, match="a target of 17 tokens is longer than the 16 positions"):
@@ -212,12 +204,3 @@ def test_refusals() -> None:
     for place in ("encoder", "decoder"):
         with pytest.raises(ValueError, match="a key for every query, not 8 for 9"):
             make(place)(x, x[:8], x[:8], need_weights=False)
-
-
-def test_shows_its_size() -> None:
-    shown = [make(place, n=100, window_size=7, window_ratio=1.1).extra_repr() for place in PLACES]
-    assert shown == [
-        "N=100, window_size=7",
-        "N=100, window_size=7, window_ratio=1.1",
-        "N=100, window_size=7",
-    ]
