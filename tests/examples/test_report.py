@@ -83,6 +83,11 @@ def test_the_tables(tmp_path: Path) -> None:
     assert (out / "comparison.png").exists()
     assert not (out / "curves.png").exists()
     assert "one seed" not in report.lower()
+    found = REPORT["find_runs"](out, ["linformer-k4:2", "transformer"])
+    assert {arm: [run.seed for run in runs] for arm, runs in found.items()} == {
+        "linformer-k4": [2],
+        "transformer": [1, 2],
+    }
 
 
 def test_of_a_resumed_training_every_update_counts_once(tmp_path: Path) -> None:
