@@ -43,7 +43,7 @@ lock() { # FOLDER WORK: held until this script and all that it has started have 
 stopped() { # WORK FOLDER LOG: ends the script where a command has failed
   local why=
   ((BASH_SUBSHELL == 0)) || exit 1 # the script itself will say so
-  [ "$(df -Pk "$2" | awk 'NR == 2 { print $4 }')" -gt 2048 ] || why=" because the disk of $2 is full"
+  [ ! -d "$2" ] || [ "$(df -Pk "$2" | awk 'NR == 2 { print $4 }')" -gt 2048 ] || why=" because the disk of $2 is full"
   fail "$1 failed$why, see ${3:-the lines above}: fix that and run the same command again; it resumes from there." 1
 }
 
