@@ -4,7 +4,6 @@ bars move on a terminal and are rare in a log, and commands end with a status.""
 import argparse
 import errno
 import io
-import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -90,12 +89,6 @@ def test_success_and_mistakes_of_the_program() -> None:
         exit_status(raising(ZeroDivisionError()), interrupted="")
 
 
-def test_what_ends_soon_has_no_bar(capsys: pytest.CaptureFixture[str]) -> None:
-    with bar(100, "x.tgz", "B") as shown:
-        shown.update(100)
-    assert capsys.readouterr() == ("", "")
-
-
 def test_a_log_gets_few_states(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "SHORT_SECONDS", 0.0)
     log = io.StringIO()
@@ -107,10 +100,3 @@ def test_a_log_gets_few_states(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "0%" in first
     assert "x.tgz: 100%" in last
     assert "3.00M/3.00M" in last
-
-
-def test_a_terminal_sees_it_move(monkeypatch: pytest.MonkeyPatch) -> None:
-    controller, terminal = os.openpty()
-    with open(controller, "rb"), open(terminal, "w") as screen:
-        monkeypatch.setattr(sys, "stderr", screen)
-        assert bar(1, "x.tgz", "B").mininterval < 1

@@ -23,6 +23,7 @@ from tests.fairseq_commands import (
     environment,
     masked_loss,
     run,
+    run_documented,
     run_module,
     same_hypotheses,
     translate,
@@ -33,6 +34,7 @@ from tests.variants import reads_checkpoints
 
 pytestmark = [pytest.mark.slow, reads_checkpoints]
 
+PAGE = "conversion.md"
 LINEAR_DECODER = ["--linformer-attention", "decoder", "--linformer-decoder-projection", "linear"]
 
 
@@ -52,18 +54,17 @@ def tune(said: str, folder: Path) -> Result:
 def test_a_converted_transformer_translates_as_before(
     trained_transformer: Path, data: Path, translated: dict[int, tuple[float, str]], tmp_path: Path
 ) -> None:
-    """All three attentions have two levels unless told otherwise, and no data is needed."""
+    """By the documented command. All three attentions have two levels unless told otherwise."""
     out, table = tmp_path / "converted.pt", tmp_path / "table.csv"
-    said = run_module("linformer_fairseq.convert", trained_transformer, out, "--texts", 1, "--csv", table).ok()
+    put = {"DATA": data / "bin", "checkpoint_best.pt": trained_transformer, "converted.pt": out}
+    said = run_documented(PAGE, "linformer_fairseq.convert --data", put, "--csv", table).ok()
     assert "Sources and targets of up to 64 tokens get the same outputs as before, but for rounding." in said
     assert f"The converted model is in {out}." in said
-    rows = rows_of(said)
-    assert list(rows.items()) == [
-        ("Length", ["Texts", "Divergence", "Same best"]),
-        *((length, ["1", "0.0000", "100.0%"]) for length in ("8", "16", "32", "64")),
-    ]
+    header, *rows = rows_of(said).values()
+    assert header == ["Texts", "Perplexity before", "Perplexity after", "Divergence", "Same best"]
+    assert all(before == after and others == ["0.0000", "100.0%"] for _, before, after, *others in rows)
     with table.open(newline="") as file:
-        assert [row["Length"] for row in csv.DictReader(file)] == ["8", "16", "32", "64"]
+        assert [row["Length"] for row in csv.DictReader(file)] == ["1 to 8", "9 to 16", "17 to 32"]
     settings = read_checkpoint(out)["cfg"]["model"]
     assert settings.arch == "two_level_transformer_tiny"
     assert settings.linformer_attention == "encoder,cross,decoder"
@@ -151,7 +152,9 @@ def test_a_converted_roberta(trained_roberta: Path, text: Path, tmp_path: Path, 
     """Outputs stay in short texts; fairseq-validate finds the loss that the command tells, and so does a training that
     changes nothing."""
     out = tmp_path / "converted.pt"
-    said = converting(trained_roberta, out, *TWO_LEVELS, "--linformer-k", 4, "--linformer-exact-below", 24)
+    cut = [*TWO_LEVELS, "--linformer-k", 4, "--linformer-exact-below", 24]
+    put = {"roberta.pt": trained_roberta, "converted.pt": out}
+    said = run_documented(PAGE, "linformer_fairseq.convert roberta.pt", put, *cut).ok()
     assert "Texts of up to 23 tokens get the same outputs as before, but for rounding." in said
     rows = {name: cells for name, cells in rows_of(said).items() if name != "Length"}
     assert [*rows] == ["8", "16", "23", "32", "64"]

@@ -25,8 +25,6 @@ def test_a_transformer_is_converted_and_tuned(trained_transformer: Path, data: P
     assert (settings.linformer_projection, settings.linformer_attention) == ("window", "encoder,cross,decoder")
     assert all(torch.equal(after["model"][name], tensor) for name, tensor in before["model"].items())
     assert not projection_weights(after["model"])
-    assert len(translate(data, out)) == 30
-
     told = shlex.split(said.splitlines()[-1])[1:]
     start = told.index("--finetune-from-model")
     told[start : start + 2] = []

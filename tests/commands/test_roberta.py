@@ -12,10 +12,8 @@ import torch
 from fairseq.models.roberta import RobertaHubInterface
 
 from linformer_fairseq import LinformerRobertaModel
-from linformer_fairseq.models.loading import projection_weights
 from tests.conftest import Shared
 from tests.fairseq_commands import (
-    ROOT,
     encoder_arguments,
     masked_arguments,
     masked_loss,
@@ -39,7 +37,7 @@ HALVES = ["low", "high"]
 @pytest.fixture(scope="session")
 def texts(shared: Shared) -> Path:
     """Returns a folder of texts that mix two neighbours of twenty words, in pieces of sentencepiece, with what is to be
-    said of them: a class and three numbers."""
+    said of them: a class."""
 
     def make(folder: Path) -> None:
         generator = random.Random(1)
@@ -51,7 +49,6 @@ def texts(shared: Shared) -> Path:
                 folder, split, [" ".join(f"w{(w + generator.randrange(2)) % 20}" for _ in range(n)) for w, n in pairs]
             )
             write(folder, f"{split}.class", [HALVES[word // 10] for word in first])
-            write(folder, f"{split}.numbers", [f"{word / 20} {n / 20} 1" for word, n in pairs])
         sentencepiece.SentencePieceTrainer.train(
             input=folder / "train", model_prefix=folder / "pieces", model_type="word", vocab_size=23
         )
@@ -61,12 +58,8 @@ def texts(shared: Shared) -> Path:
             write(folder, f"{split}.pieces", [" ".join(pieces.encode(line, out_type=str)) for line in lines])
         preprocess(folder, "pieces", folder / "bin")
         dictionary = ["--srcdict", folder / "bin" / "dict.txt"]
-        for task in ("class", "numbers"):
-            preprocess(folder, "pieces", folder / task / "input0", *dictionary)
+        preprocess(folder, "pieces", folder / "class" / "input0", *dictionary)
         preprocess(folder, "class", folder / "class" / "label")
-        (folder / "numbers" / "label").mkdir()
-        for split in ("train", "valid"):
-            (folder / f"{split}.numbers").rename(folder / "numbers" / "label" / f"{split}.label")
 
     return shared("texts", make)
 
@@ -167,12 +160,6 @@ def test_sentence_prediction(classifier: Path) -> None:
     assert figures(log_of(classifier), "valid", "accuracy")[-1] > 80
 
 
-def test_regression(texts: Path, trained: Path, tmp_path: Path) -> None:
-    options = ["--num-classes", 3, "--regression-target"]
-    losses = valid_losses(run("train", *finetuning(texts, tmp_path, "numbers", trained, *options)).ok())
-    assert losses[-1] < losses[0]
-
-
 def hub(texts: Path, checkpoint: Path, data: str) -> RobertaHubInterface:
     """Returns fairseq's interface to a checkpoint."""
     pieces = {"bpe": "sentencepiece", "sentencepiece_model": str(texts / "pieces.model")}
@@ -207,31 +194,6 @@ def test_the_hub_predicts_classes(texts: Path, classifier: Path) -> None:
     wanted = (texts / "valid.class").read_text().splitlines()
     right = sum(map(str.__eq__, found, wanted)) / len(wanted)
     assert 100 * right == pytest.approx(figures(log_of(classifier), "valid", "accuracy")[-1], abs=0.1)
-
-
-def train_by_hydra(texts: Path, save_dir: Path, *more: str) -> str:
-    """Trains a model with k = 8 and 4 in its two layers, and returns the output."""
-    folder = ROOT / "linformer_fairseq"
-    return run(
-        "hydra_train",
-        *("--config-dir", folder / "config", "model=linformer_roberta_tiny", f"common.user_dir={folder}"),
-        *("task=masked_lm", "criterion=masked_lm", f"task.data={texts / 'bin'}", "task.tokens_per_sample=64"),
-        *("task.sample_break_mode=eos", "model.max_positions=64", "model.linformer_k='8,4'"),
-        *("+model.encoder_layers=2", "+model.encoder_embed_dim=32", "optimizer=adam"),
-        *("optimizer.adam_betas='(0.9,0.98)'", "lr_scheduler=fixed", "optimization.lr=[0.01]"),
-        *("dataset.max_tokens=400", "common.cpu=true"),
-        *(f"checkpoint.save_dir={save_dir}", f"hydra.run.dir={save_dir}"),
-        *more,
-    ).ok()
-
-
-def test_hydra(texts: Path, tmp_path: Path) -> None:
-    output = train_by_hydra(texts, tmp_path, "optimization.max_epoch=1")
-    weights = torch.load(tmp_path / "checkpoint_best.pt", map_location="cpu")["model"]
-    shapes = [tuple(weight.shape) for name, weight in projection_weights(weights).items() if "key" in name]
-    assert shapes == [(8, 64), (4, 64)]
-    loss = masked_loss(texts / "bin", tmp_path / "checkpoint_best.pt")
-    assert [loss] == pytest.approx(valid_losses(output), abs=0.002)
 
 
 def test_bfloat16(texts: Path, tmp_path: Path) -> None:

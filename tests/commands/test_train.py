@@ -96,12 +96,3 @@ def test_a_training_says_once_where_k_has_no_effect(data: Path, tmp_path: Path) 
         assert [line.partition(" | ")[2].split(" | ")[2].partition(",")[0] for line in lines] == said
     translated = run("generate", *generate_arguments(data, tmp_path / "two_level_transformer_tiny0/checkpoint_last.pt"))
     assert "--linformer-k has no effect" not in translated.ok()
-
-
-def test_long_sources(data: Path, tmp_path: Path) -> None:
-    """Fairseq's check of lengths, and its flag to skip longer sentences, still work."""
-    short = ["--max-source-positions", 16, "--max-update", 2]
-    result = train(data, tmp_path / "a", *short)
-    assert result.status != 0
-    assert "max_positions=(16, 64)" in result.output
-    assert "done training" in train(data, tmp_path / "b", *short, "--skip-invalid-size-inputs-valid-test").ok()

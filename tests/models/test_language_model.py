@@ -133,17 +133,6 @@ def test_adaptive_inputs_and_softmax() -> None:
     assert model(sentence(toy_task(), 9)[None])[0].shape == (1, 9, 16)
 
 
-def test_all_k_are_slots_by_default() -> None:
-    attention = toy_lm().decoder.layers[0].self_attn
-    assert attention.window == 0
-    assert attention.key_projection.projected_dim == 4
-
-
-def test_longest_target() -> None:
-    assert toy_lm(max_target_positions=32).decoder.layers[0].self_attn.key_projection.max_positions == 32
-    assert toy_lm(max_target_positions=None).decoder.layers[0].self_attn.key_projection.max_positions == 64
-
-
 @pytest.mark.parametrize(
     ("flags", "sentence_start"),
     [

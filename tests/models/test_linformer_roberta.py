@@ -165,18 +165,6 @@ def test_weights_start_as_in_bert(kind: str) -> None:
         assert projection.weight.std().item() > 0.05
 
 
-@pytest.mark.parametrize(
-    ("sharing", "matrices"), [("none", 288), ("headwise", 24), ("key-value", 12), ("layerwise", 1)]
-)
-def test_sharing_decides_how_many_matrices_there_are(sharing: str, matrices: int) -> None:
-    """The counts of the paper's section 4 for 12 layers, which have 12 heads."""
-    sizes = {"encoder_layers": 12, "encoder_attention_heads": 12, "encoder_embed_dim": 24}
-    model = toy_roberta(random=False, linformer_k="4", linformer_sharing=sharing, **sizes)
-    weights = {weight for name, weight in model.named_parameters() if "projection.weight" in name}
-    assert sum(weight.size(0) if weight.dim() == 3 else 1 for weight in weights) == matrices
-    assert {tuple(weight.shape[-2:]) for weight in weights} == {(4, 64)}
-
-
 @pytest.mark.parametrize(("arch", "kind"), ROBERTA_ARCHITECTURES.items())
 def test_architectures_mirror_fairseq(arch: str, kind: str) -> None:
     ours, theirs = Namespace(), Namespace()
@@ -184,26 +172,6 @@ def test_architectures_mirror_fairseq(arch: str, kind: str) -> None:
     ARCH_CONFIG_REGISTRY[arch.removeprefix("linformer_").removeprefix("two_level_")](theirs)
     assert vars(ours) == {**vars(theirs), **encoder_default_flags(kind)}
     assert ARCH_MODEL_NAME_REGISTRY[arch] == "linformer_roberta"
-
-
-@pytest.mark.parametrize(
-    ("arch", "flags", "kind"),
-    [
-        ("linformer_roberta", {}, "linear"),
-        ("two_level_roberta", {}, "two-level"),
-        ("linformer_roberta", {"linformer_projection": "conv"}, "conv"),
-        ("two_level_roberta", {"linformer_projection": "linear"}, "linear"),
-    ],
-)
-def test_an_architecture_is_a_kind_by_default(arch: str, flags: dict[str, object], kind: str) -> None:
-    layers = toy_roberta(arch, **flags).encoder.sentence_encoder.layers
-    assert {type(layer.self_attn) for layer in layers} == {KINDS[kind].attention}
-
-
-def test_each_layer_may_have_a_k_of_its_own() -> None:
-    for k in ("8,4", [8, 4]):
-        layers = toy_roberta(linformer_k=k).encoder.sentence_encoder.layers
-        assert [layer.self_attn.key_projection.projected_dim for layer in layers] == [8, 4]
 
 
 def test_longest_text() -> None:

@@ -5,7 +5,6 @@ from argparse import Namespace
 import pytest
 import torch
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_NAME_REGISTRY
-from fairseq.modules import FairseqDropout
 
 from linformer_fairseq.models.config import default_flags
 from linformer_fairseq.models.linformer_transformer import ARCHITECTURES
@@ -17,7 +16,6 @@ from tests.models.toy import (
     each_hypothesis,
     net_input,
     sentence,
-    toy_args,
     toy_model,
     toy_task,
     translate,
@@ -147,22 +145,6 @@ def test_architectures_mirror_fairseq(arch: str, kind: str) -> None:
     assert ARCH_MODEL_NAME_REGISTRY[arch] == "linformer_transformer"
 
 
-def test_architectures_follow_the_encoder() -> None:
-    assert toy_args(encoder_embed_dim=8).decoder_embed_dim == 8
-
-
-def test_checkpointed_activations_change_nothing() -> None:
-    task, gradients = toy_task(), []
-    for checkpoint in (False, True):
-        flags = {"linformer_k": "4", "linformer_attention": EVERYWHERE, "checkpoint_activations": checkpoint}
-        model = toy_model(task=task, **flags).train()
-        for layer in (*model.encoder.layers, *model.decoder.layers):
-            assert hasattr(layer, "precheckpoint_forward") == checkpoint
-        model(**net_input(task))[0].log_softmax(-1)[..., 5].sum().backward()
-        gradients.append({name: p.grad for name, p in model.named_parameters() if p.grad is not None})
-    torch.testing.assert_close(*gradients)
-
-
 def test_ensemble_of_linformer_and_transformer() -> None:
     task = toy_task()
     causal = toy_model(linformer_k="7", linformer_attention=EVERYWHERE)
@@ -177,13 +159,6 @@ def test_left_padded_targets_are_refused() -> None:
     for task in (toy_task(left_pad_target=True), older):
         with pytest.raises(SystemExit, match=r"^error: --left-pad-target is not supported"):
             toy_model(task=task)
-
-
-def test_dropout_keeps_fairseqs_names() -> None:
-    def names(model: torch.nn.Module) -> list[str]:
-        return sorted(module.module_name for module in model.modules() if isinstance(module, FairseqDropout))
-
-    assert names(toy_model(linformer_attention=EVERYWHERE)) == names(toy_model("transformer"))
 
 
 def test_a_beam_is_for_projected_attention_alone() -> None:

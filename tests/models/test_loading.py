@@ -62,17 +62,6 @@ def test_a_convolution_starts_fresh_beside_a_model_without(kind: str, caplog: py
     torch.testing.assert_close(out, expected)
 
 
-def test_a_convolution_starts_fresh_beside_a_transformer(caplog: pytest.LogCaptureFixture) -> None:
-    transformer = toy_model("transformer")
-    model = toy_model(linformer_projection="two-level", linformer_value_convolution=5, random=False)
-    with caplog.at_level(logging.WARNING):
-        model.load_state_dict(transformer.state_dict())
-    assert len(caplog.records) == 1
-    tokens = torch.randint(4, 16, (2, 9))
-    out, expected = (x.encoder(tokens, torch.tensor([9, 9]))["encoder_out"][0] for x in (model, transformer))
-    torch.testing.assert_close(out, expected, rtol=1e-4, atol=1e-4)
-
-
 @pytest.mark.parametrize("kind", CROSS_KINDS)
 def test_pruned_layers(kind: str) -> None:
     """fairseq's `--encoder-layers-to-keep` takes the projections of the layers that it keeps."""

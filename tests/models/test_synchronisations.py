@@ -1,14 +1,13 @@
 """On a GPU the models wait for the device no more often than fairseq's own: what would wait is counted."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
 import pytest
 import torch
-from fairseq.criterions.cross_entropy import CrossEntropyCriterion
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
 from fairseq.models import BaseFairseqModel
 from fairseq.sequence_generator import SequenceGenerator
@@ -18,7 +17,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from linformer_fairseq.modules.ops import thresholds
-from tests.models.test_language_model import toy_lm
 from tests.models.toy import EVERYWHERE, net_input, toy_model, toy_task
 from tests.variants import variants
 
@@ -85,34 +83,6 @@ def counting() -> Iterator[Counter[str]]:
         yield counts
 
 
-@pytest.mark.parametrize(
-    "waits",
-    [
-        lambda x: x.sum().item(),
-        lambda x: bool(x.any()),
-        lambda x: int(x.sum()),
-        lambda x: x.tolist(),
-        lambda x: x.nonzero(),
-        lambda x: x[x > 0],
-        lambda x: x.__setitem__(x > 0, torch.zeros(())),
-        lambda x: torch.equal(x, x),
-        lambda x: x.unique(),
-        lambda x: x.masked_select(x > 0),
-        lambda x: x.to("meta"),
-        lambda x: x.repeat_interleave(torch.ones_like(x, dtype=torch.long)),
-        lambda x: torch.tensor([1.0], device=x.device),
-    ],
-)
-def test_what_waits_is_counted(waits: Callable[[Tensor], object]) -> None:
-    x = torch.ones(3)
-    with counting() as counts:
-        (2 * x).masked_fill(x > 1, 0.0).index_select(0, torch.zeros_like(x, dtype=torch.long))
-    assert not counts
-    with counting() as counts:
-        waits(x)
-    assert counts.total() == 1
-
-
 TWO_LEVELS: dict[str, object] = {
     "linformer_projection": "two-level",
     "linformer_exact_below": 12,
@@ -128,7 +98,6 @@ KINDS: dict[str, dict[str, object]] = {
 }
 every_beam = pytest.mark.parametrize("beam", variants([1, 4], default=[4]))
 every_kind = pytest.mark.parametrize("kind", KINDS)
-every_kind_of_language_models = pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "key clusters"])
 FORMS = {"one length": ((40, 40), 1), "all below exact_below": ((11, 6), 0), "several forms": ((40, 9, 30), 2)}
 """Lengths of sources, and how often two levels look at them: once in an encoder where sentences are padded, and once in
 a decoder, which fairseq does not tell that none is."""
@@ -199,29 +168,3 @@ def test_search_with_a_translation_model(kind: str, form: str, beam: int) -> Non
     for steps in (1, 20):
         ours, theirs = (waits_of_translation(x, form, beam, steps) for x in (kind, None))
         check(ours, theirs, looks(kind, form))
-
-
-def language_model(kind: str | None) -> BaseFairseqModel:
-    """Returns fairseq's language model, or one of a kind."""
-    arch = "linformer_transformer_lm_gpt2_tiny"
-    return toy_lm(arch.removeprefix("linformer_")) if kind is None else toy_lm(arch, decoder_layers=3, **KINDS[kind])
-
-
-@every_kind_of_language_models
-def test_training_of_a_language_model(kind: str) -> None:
-    task = toy_task()
-    tokens = net_input(task, (40, 40), target=40)["prev_output_tokens"]
-    tokens[0, 20:] = task.target_dictionary.pad()
-    sample = {"net_input": {"src_tokens": tokens}, "target": tokens.roll(-1, 1), "ntokens": tokens.numel()}
-    criterion = CrossEntropyCriterion(task, sentence_avg=False)
-    ours, theirs = (waits_of_training(language_model(x), criterion, sample) for x in (kind, None))
-    check(ours, theirs)
-
-
-@every_kind_of_language_models
-@every_beam
-def test_search_with_a_language_model(kind: str, beam: int) -> None:
-    tokens = net_input(toy_task(), (40, 40), target=5)["prev_output_tokens"]
-    sample = {"net_input": {"src_tokens": tokens, "src_lengths": torch.tensor([5, 5])}}
-    ours, theirs = (waits_of_search(language_model(x), sample, beam, steps=30) for x in (kind, None))
-    check(ours, theirs)

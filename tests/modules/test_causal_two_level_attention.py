@@ -10,7 +10,7 @@ from linformer_fairseq.modules import CausalTwoLevelAttention
 from linformer_fairseq.modules.ops import thresholds
 from linformer_fairseq.modules.ops.thresholds import CPU
 from tests.reference import ask_for_a_hidden_token, look_at_inputs, make_attention, padding_mask
-from tests.steps import check_steps_equal_one_pass, decode
+from tests.steps import check_steps_equal_one_pass
 
 SIZES = st.fixed_dictionaries(
     {
@@ -161,12 +161,6 @@ def test_empty_inputs() -> None:
             assert out.shape == shape
 
 
-def test_a_target_may_grow_too_long_in_steps() -> None:
-    x = torch.randn(17, 2, 8, dtype=torch.float64)
-    with pytest.raises(ValueError, match="a target of 17 tokens is longer than the 16 positions"):
-        decode(make(n=16), x, [1] * 17)
-
-
 def test_dropout_falls_on_the_weights_of_steps() -> None:
     attention = make(n=40, dropout=0.5, **NARROW)
     x = torch.randn(40, 1, 8, dtype=torch.float64).expand(40, 3000, 8)
@@ -192,8 +186,3 @@ def test_refusals() -> None:
     x: Tensor = torch.randn(9, 2, 8, dtype=torch.float64)
     with pytest.raises(ValueError, match="a key for every query, not 8 for 9"):
         make()(x, x[:8], x[:8])
-
-
-def test_shows_its_sizes() -> None:
-    shown = make(n=100, k=30, exact_below=50, slot_width=4, block_size=6).extra_repr()
-    assert shown == "N=100, slot_width=4, open_slots=3, block_size=8, exact=56"

@@ -109,14 +109,6 @@ def test_copies_of_a_hypothesis_read_what_they_attend_to_once() -> None:
     assert choices() == 2
 
 
-@given(sizes=SIZES, lengths=st.lists(st.integers(1, 40), min_size=1, max_size=4), cross=st.booleans())
-def test_weights_sum_to_one(sizes: dict, lengths: list[int], cross: bool) -> None:
-    attention = make(cross=cross, n=40, **sizes)
-    x = torch.randn(max(lengths), len(lengths), 8, dtype=torch.float64)
-    _, weights = attention(x, x, x, padding_mask(lengths), static_kv=cross, need_head_weights=True)
-    torch.testing.assert_close(weights.sum(3), torch.ones_like(weights[..., 0]), rtol=0, atol=1e-9)
-
-
 @pytest.mark.parametrize("cross", [False, True])
 def test_a_token_may_be_found_in_4096(cross: bool) -> None:
     """Blocks open the one window whose mean stands out, and attend to its one token that does."""
@@ -194,8 +186,3 @@ def test_refuses_impossible_sizes() -> None:
     ):
         with pytest.raises(ValueError, match=sentence):
             TwoLevelAttention(8, 2, self_attention=True, max_positions=8, **sizes)
-
-
-def test_shows_its_sizes() -> None:
-    attention = TwoLevelAttention(8, 2, self_attention=True, projected_dim=4, max_positions=9, slot_width=3)
-    assert attention.extra_repr() == "k=4, N=9, slot_width=3, exact_below=768"

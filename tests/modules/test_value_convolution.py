@@ -115,17 +115,6 @@ def test_activations_may_be_checkpointed(kind: str) -> None:
     assert_checkpointing_changes_nothing(make_attention(kind, value_convolution=5, exact_below=0).train(), [9, 5])
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_half_precision(dtype: torch.dtype) -> None:
-    attention = make_attention("two-level", value_convolution=5, dtype=torch.float32)
-    x = torch.randn(9, 2, 8)
-    expected, _ = attention(x, x, x)
-    half = x.to(dtype)
-    out, _ = attention.to(dtype)(half, half, half)
-    assert out.dtype == dtype
-    torch.testing.assert_close(out.float(), expected, rtol=0.1, atol=0.3)
-
-
 def test_padding_matters_neither_forwards_nor_backwards() -> None:
     attention = make_attention(value_convolution=5)
     mask = padding_mask([7, 4])

@@ -19,7 +19,6 @@ from tests.models.toy import (
     check_scores,
     net_input,
     sentence,
-    toy_masked_lm_task,
     toy_model,
     toy_roberta,
     toy_task,
@@ -90,19 +89,6 @@ def test_translations_do_not_depend_on_the_padding_side(kind: str) -> None:
         alone = model.encoder(**batch(task, sources[1:2], left_pad=False)["net_input"])["encoder_out"][0]
         torch.testing.assert_close(encoded[0][:9, 1:2], alone, rtol=0, atol=1e-5)
         check_scores(task, [model], sources, translate(task, model, left))
-
-
-@pytest.mark.parametrize("kind", ALONE)
-@torch.no_grad()
-def test_a_masked_language_model_does_not_depend_on_padding(kind: str) -> None:
-    task, model = toy_masked_lm_task(), toy_roberta(linformer_projection=kind, **SIZES[kind]).double()
-    texts = [sentence(task, length, length) for length in (45, 9, 2)]
-    for left_pad in (False, True):
-        tokens = batch(task, texts, left_pad)["net_input"]["src_tokens"]
-        features = model(tokens, features_only=True)[0]
-        for text, row, found in zip(texts, tokens, features, strict=True):
-            alone = model(text[None], features_only=True)[0][0]
-            torch.testing.assert_close(found[row.ne(task.source_dictionary.pad())], alone, rtol=0, atol=1e-5)
 
 
 @every_peer

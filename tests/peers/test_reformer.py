@@ -166,13 +166,6 @@ def test_activations_may_be_checkpointed() -> None:
     assert_checkpointing_changes_nothing(attention, [30, 17])
 
 
-def test_training_keeps_nothing_of_a_call() -> None:
-    """As the package would, for layers that are computed backwards."""
-    attention, x = make(bucket_size=4).train(), torch.randn(30, 2, 8, dtype=torch.float64)
-    attend(attention, x)
-    assert not attention.core.lsh_attn._cache
-
-
 @every_exact_size
 @torch.no_grad()
 def test_dropout_falls_on_the_weights_in_training_alone(sizes: dict[str, int]) -> None:

@@ -12,7 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from linformer_fairseq.modules.ops.folded_attention import folded_attention, folding_pays
 from linformer_fairseq.modules.ops.naive import full_attention
-from linformer_fairseq.modules.ops.thresholds import CPU, thresholds
+from linformer_fairseq.modules.ops.thresholds import CPU
 from tests.reference import assert_same_gradients
 
 WIDTH = 8
@@ -78,15 +78,6 @@ def test_the_rule_takes_the_fewer_multiplications(queries: int, slots: int, head
 
     assert 0 < folding < folded
     assert folding_pays(queries, slots, heads, query.size(2), CPU) == (folded + folding < count(apart))
-
-
-@pytest.mark.parametrize("device", [torch.device("cuda"), torch.device("mps")])
-def test_elsewhere_what_is_moved_counts_too(device: torch.device) -> None:
-    """The folded matrices are written, reordered and read, whatever the number of queries."""
-    limits = thresholds(device)
-    for queries, pays in ((2048, False), (4096, True)):
-        assert folding_pays(queries, 32, 16, 512, CPU)
-        assert folding_pays(queries, 32, 16, 512, limits) == pays
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

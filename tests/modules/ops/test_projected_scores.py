@@ -14,7 +14,7 @@ from linformer_fairseq.modules import linformer_attention as module
 from linformer_fairseq.modules.key_value_slots import projecting_scores_pays
 from linformer_fairseq.modules.ops.naive import linformer_attention
 from linformer_fairseq.modules.ops.projected_scores import projected_scores_attention
-from linformer_fairseq.modules.ops.thresholds import CPU, thresholds
+from linformer_fairseq.modules.ops.thresholds import CPU
 from tests.reference import assert_same_gradients, make_attention
 
 WIDTH, N = 16, 24
@@ -123,16 +123,6 @@ def test_dropout_falls_on_the_probabilities() -> None:
     probabilities = torch.softmax(torch.einsum("tbhd,bhsd->bhts", q, slot_keys), -1)
     expected = F.dropout(probabilities, 0.4) @ slot_values
     torch.testing.assert_close(out, expected.permute(2, 0, 1, 3).flatten(2))
-
-
-def test_elsewhere_what_is_moved_counts_too() -> None:
-    """Scores over tokens and slots of many heads have to be written and read."""
-    attention = make_attention("linear", k=128, n=256, embed_dim=256, num_heads=4)
-    sizes = (attention.key_projection, attention.value_projection), (attention.k_proj, attention.v_proj), 64
-    limits = thresholds(torch.device("cuda"))
-    for heads, on_gpu in ((1, True), (4, False)):
-        assert projecting_scores_pays(*sizes, heads, 64, True, CPU)
-        assert projecting_scores_pays(*sizes, heads, 64, True, limits) == on_gpu
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
