@@ -165,8 +165,8 @@ resume() { # keeps the record of the training in $run, and ends the script once 
   fi
   rm -f "$run"/*.pt.tmp
   last=$run/checkpoint_last.pt
-  if [ -f "$last" ] && ! whole "$last"; then # fairseq copies another one to it, and was killed meanwhile
-    rm "$last"
+  if [ -n "$saved" ] && ! whole "$last"; then # fairseq copies another one to it, and was killed before or meanwhile
+    rm -f "$last"
     while read -r _ newest; do
       if whole "$newest"; then
         cp "$newest" "$last"
