@@ -249,7 +249,10 @@ evaluate_once() { # WHAT COMMAND...: ends the script where $run was evaluated so
     echo "$run: already evaluated"
     exit
   fi
-  [ "$average" != 0 ] || return 0
+  if [ "$average" = 0 ]; then
+    [ -f "$model" ] || fail "$model is missing: train the model first (train.sh)."
+    return
+  fi
   saved=$(find "$run" -maxdepth 1 -regex '.*/checkpoint\(_[0-9]+_\)?[0-9]+\.pt' | wc -l)
   [ "$saved" -ge "$average" ] ||
     fail "$run has $saved saved checkpoints, fewer than the $average to be averaged: set AVERAGE to $saved or less."
