@@ -47,7 +47,7 @@ if new raw "collecting the text"; then
     name=${file##*/} name=${name%.gz}
     read_text "$file" "$to/$name"
     LC_ALL=C sed -i 's/^ *$//' "$to/$name"
-    bad=$(grep -nw -m 1 '<sep>' "$to/$name" | cut -d : -f 1) || true
+    bad=$(grep -nF -m 1 '<sep>' "$to/$name" | cut -d : -f 1) || true
     [ -z "$bad" ] || fail "line $bad of $file has <sep>, which is to stand between sentences: remove it."
     grep -q . "$to/$name" || fail "$file is empty: give it a sentence a line, and an empty line between documents."
   done
