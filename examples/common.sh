@@ -123,7 +123,13 @@ model = sentencepiece.SentencePieceProcessor(model_file=sys.argv[1])
 for line in sys.stdin:
     print(*model.encode(line.rstrip("\n"), out_type=str))' "$1"
 }
-export -f pieces
+moses() { # LANGUAGE: tokens as Moses makes them, without control characters
+  sacremoses --quiet --language "$1" normalize --remove-control-chars tokenize --aggressive-dash-splits
+}
+subwords() { # CODES: cuts tokens as subword-nmt has learnt to
+  subword-nmt apply-bpe --codes "$1"
+}
+export -f pieces moses subwords
 
 begin_training() { # DICTIONARY [ARGUMENTS OF train.sh]: sets bin, run, arch and device; BIN has the dictionary
   [ $# -ge 4 ] || fail "usage: train.sh BIN RUN ARCH [FLAGS OF fairseq-train]"

@@ -63,13 +63,6 @@ if new raw "collecting the text"; then
 fi
 
 # 3. tokens as Moses makes them, without control characters, and subwords of both languages together; line by line
-moses() { # LANGUAGE
-  sacremoses --quiet --language "$1" normalize --remove-control-chars tokenize --aggressive-dash-splits
-}
-subwords() { # CODES
-  subword-nmt apply-bpe --codes "$1"
-}
-export -f moses subwords
 if new tok "tokenising"; then
   for name in "${names[@]}"; do
     in_parts moses "${name#*.}" "$work/raw/$name" "$to/$name"
