@@ -123,7 +123,13 @@ model = sentencepiece.SentencePieceProcessor(model_file=sys.argv[1])
 for line in sys.stdin:
     print(*model.encode(line.rstrip("\n"), out_type=str))' "$1"
 }
-export -f pieces
+moses() { # LANGUAGE: tokens as Moses makes them, without control characters
+  sacremoses --quiet --language "$1" normalize --remove-control-chars tokenize --aggressive-dash-splits
+}
+subwords() { # CODES: cuts tokens as subword-nmt has learnt to
+  subword-nmt apply-bpe --codes "$1"
+}
+export -f pieces moses subwords
 
 begin_training() { # DICTIONARY [ARGUMENTS OF train.sh]: sets bin, run, arch and device; BIN has the dictionary
   [ $# -ge 4 ] || fail "usage: train.sh BIN RUN ARCH [FLAGS OF fairseq-train]"
@@ -165,8 +171,8 @@ resume() { # keeps the record of the training in $run, and ends the script once 
   fi
   rm -f "$run"/*.pt.tmp
   last=$run/checkpoint_last.pt
-  if [ -f "$last" ] && ! whole "$last"; then # fairseq copies another one to it, and was killed meanwhile
-    rm "$last"
+  if [ -n "$saved" ] && ! whole "$last"; then # fairseq copies another one to it, and was killed before or meanwhile
+    rm -f "$last"
     while read -r _ newest; do
       if whole "$newest"; then
         cp "$newest" "$last"
@@ -249,7 +255,10 @@ evaluate_once() { # WHAT COMMAND...: ends the script where $run was evaluated so
     echo "$run: already evaluated"
     exit
   fi
-  [ "$average" != 0 ] || return 0
+  if [ "$average" = 0 ]; then
+    [ -f "$model" ] || fail "$model is missing: train the model first (train.sh)."
+    return
+  fi
   saved=$(find "$run" -maxdepth 1 -regex '.*/checkpoint\(_[0-9]+_\)?[0-9]+\.pt' | wc -l)
   [ "$saved" -ge "$average" ] ||
     fail "$run has $saved saved checkpoints, fewer than the $average to be averaged: set AVERAGE to $saved or less."

@@ -10,14 +10,15 @@ set -Eeuo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
 begin_training input0/dict.txt "$@"
 texts=$(sed -n 's/.*train: \([0-9]*\) sents.*/\1/p' "$bin/label/preprocess.log")
-epochs=${EPOCHS:-10} batches=$(((texts + 31) / 32))
-updates=$((epochs * batches))
+epochs=${EPOCHS:-10} frequency=${UPDATE_FREQ:-1}
+batches=$(((texts + 31) / 32))
+updates=$((epochs * ((batches + frequency - 1) / frequency))) # with one GPU
 
 train fairseq-train "$bin" --user-dir "$plugin" --task sentence_prediction --criterion sentence_prediction \
   --num-classes "$(wc -l <"$bin/label/dict.txt")" --init-token 0 --separator-token 2 --shorten-method truncate \
   --arch "$arch" --max-positions 512 --dropout 0.1 --attention-dropout 0 \
   --optimizer adam --adam-betas '(0.9, 0.98)' --adam-eps 1e-6 --weight-decay 0.01 --clip-norm 1 \
   --lr 5e-4 --lr-scheduler polynomial_decay --warmup-updates $((updates * 6 / 100)) --total-num-update "$updates" \
-  --batch-size 32 --update-freq "${UPDATE_FREQ:-1}" --required-batch-size-multiple 1 --max-epoch "$epochs" --seed 1 \
+  --batch-size 32 --update-freq "$frequency" --required-batch-size-multiple 1 --max-epoch "$epochs" --seed 1 \
   --best-checkpoint-metric accuracy --maximize-best-checkpoint-metric --no-epoch-checkpoints \
   --log-format json --log-interval 50 "${device[@]}" "${@:4}" --save-dir "$run"

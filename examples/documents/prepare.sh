@@ -47,7 +47,7 @@ if new raw "collecting the text"; then
     name=${file##*/} name=${name%.gz}
     read_text "$file" "$to/$name"
     LC_ALL=C sed -i 's/^ *$//' "$to/$name"
-    bad=$(grep -nw -m 1 '<sep>' "$to/$name" | cut -d : -f 1) || true
+    bad=$(grep -nF -m 1 '<sep>' "$to/$name" | cut -d : -f 1) || true
     [ -z "$bad" ] || fail "line $bad of $file has <sep>, which is to stand between sentences: remove it."
     grep -q . "$to/$name" || fail "$file is empty: give it a sentence a line, and an empty line between documents."
   done
@@ -63,13 +63,6 @@ if new raw "collecting the text"; then
 fi
 
 # 3. tokens as Moses makes them, without control characters, and subwords of both languages together; line by line
-moses() { # LANGUAGE
-  sacremoses --quiet --language "$1" normalize --remove-control-chars tokenize --aggressive-dash-splits
-}
-subwords() { # CODES
-  subword-nmt apply-bpe --codes "$1"
-}
-export -f moses subwords
 if new tok "tokenising"; then
   for name in "${names[@]}"; do
     in_parts moses "${name#*.}" "$work/raw/$name" "$to/$name"
@@ -96,7 +89,7 @@ rm -rf "$out/bin.part"
 fairseq-preprocess --source-lang "$src" --target-lang "$tgt" --joined-dictionary --workers "$workers" --destdir "$out/bin.part" \
   --trainpref "$work/examples/train" --validpref "$work/examples/valid,$work/examples/short" --testpref "$work/examples/test"
 for name in {train,short,valid,test}.{"$src","$tgt"}; do all_lines "$work/examples/$name" "$out/bin.part"; done
-for file in "$out/bin.part"/valid1.*; do mv "$file" "${file/valid1/short}"; done
+for file in "$out/bin.part"/valid1.*; do mv "$file" "$out/bin.part/short.${file##*/valid1.}"; done
 awk 'BEGIN { RS = ""; FS = "\n"; OFS = "\t" } { $1 = $1; print }' "$work/raw/test.$tgt" >"$out/reference.$tgt"
 mv "$out/bin.part" "$out/bin"
 echo "$out/bin: prepared"

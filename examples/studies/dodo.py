@@ -223,7 +223,7 @@ def task_prepare() -> Task:
 
 
 def check() -> bool | TaskFailed:
-    """Lets fairseq parse the flags and build the model of every arm before the first one is trained."""
+    """Has the flags of every arm parsed, and the models that are trained built, before the first training."""
     from fairseq import options, tasks
 
     for name in (name for name, (_, arm, seed) in RUNS.items() if arm.arch and seed == (arm.seeds or STUDY.seeds)[0]):
@@ -239,6 +239,15 @@ def check() -> bool | TaskFailed:
         except (SystemExit, Exception) as error:  # whatever fairseq refuses flags with
             reason = said.getvalue().strip().rpartition("error: ")[2] or str(error)
             return TaskFailed(f"{name} cannot be trained: {reason}")
+
+    from linformer_fairseq.convert.arguments import parse  # now, as fairseq has imported the plugin from its folder
+
+    for name, arm in STUDY.arms.items():
+        try:
+            if arm.convert:
+                parse(["trained.pt", str(STUDY.out / "converted.pt"), *shlex.split(arm.flags)])
+        except Exception as error:
+            return TaskFailed(f"{name} cannot be converted: {error}")
     return True
 
 

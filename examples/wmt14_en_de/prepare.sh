@@ -114,20 +114,12 @@ if new raw "collecting the text"; then
 fi
 
 # 3. tokens as Moses makes them, without control characters
-moses() { # LANGUAGE
-  sacremoses --quiet --language "$1" normalize --remove-control-chars tokenize --aggressive-dash-splits
-}
-export -f moses
 if new tok "tokenising"; then
   for name in {train,valid,test}.{"$src","$tgt"}; do in_parts moses "${name#*.}" "$work/raw/$name" "$to/$name"; done
   mv "$to" "$work/tok"
 fi
 
 # 4. subwords of both languages together; training pairs of 1 to 250 of them, and at most 1.5 to 1 (Moses' clean-corpus-n)
-subwords() { # CODES
-  subword-nmt apply-bpe --codes "$1"
-}
-export -f subwords
 if new bpe "learning and applying $merges BPE merges"; then
   cat "$work/tok/train.$src" "$work/tok/train.$tgt" >"$to/both"
   subword-nmt learn-bpe --symbols "$merges" --input "$to/both" --output "$to/codes"

@@ -29,7 +29,6 @@ TASK = document_task()
 FREE = document_task(sentence_count="free")
 MODELS = {arch: document_model(TASK, arch, **flags) for arch, flags in ARCHITECTURES.items()}
 MODEL = MODELS["transformer"]
-LONG = {"max_source_positions": 256, "max_target_positions": 256}
 LIMITS = {"max_len_a": 0.5, "max_len_b": 3}
 DOCUMENTS = st.lists(st.lists(st.integers(0, 5), min_size=1, max_size=4), min_size=1, max_size=4)
 
