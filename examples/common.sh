@@ -1,7 +1,7 @@
 # shellcheck shell=bash disable=SC2034,SC2154  # variables of the scripts that source this one
-# What the recipes share; sourced, not run. The environment whose commands come first in PATH is used, and the project's
-# .venv where there is no fairseq-train at all. DEVICE: --fp16 on a machine with a GPU, else --cpu, or any other flags of
-# fairseq for all its commands (--amp, '--cpu --num-workers 0'). PLUGIN=examples/peers adds other packages' attention.
+# What the recipes share; sourced, not run. The environment whose commands come first in PATH is used, or the project's
+# .venv if there is no fairseq-train at all. DEVICE: flags for all of fairseq's commands, by default --fp16 on a machine with
+# a GPU and otherwise --cpu (or --amp, '--cpu --num-workers 0'). PLUGIN=examples/peers adds other packages' attention.
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 plugin=$root/${PLUGIN:-linformer_fairseq}
 src=${SRC:-en} tgt=${TGT:-de}
@@ -47,7 +47,7 @@ stopped() { # WORK FOLDER LOG: ends the script where a command has failed
   fail "$1 failed$why, see ${3:-the lines above}: fix that and run the same command again; it resumes from there." 1
 }
 
-printed() { # COMMAND...: a flag and its values on each line, as one can type them
+printed() { # COMMAND...: one flag with its values per line, as one would type them
   local word
   printf '%s' "$1"
   for word in "${@:2}"; do
@@ -66,7 +66,7 @@ record() { # FILE WHAT ADVICE COMMAND...: keeps the command in FILE, or refuses 
   [ -z "$changed" ] || fail "$what with different flags (<: then, >: now): $changed; $advice"
 }
 
-prepare_once() { # COMMAND...: what $out is made of; ends the script where it is whole, and removes $work of another command
+prepare_once() { # COMMAND...: what $out is made from; ends the script if it is whole; removes another command's $work
   if [ -f "$out/settings" ] && [ ! -d "$out/bin" ] && ! cmp --quiet "$out/settings" <(printed "$@"); then
     rm -rf "$work" "$out/settings"
   fi
@@ -78,7 +78,7 @@ prepare_once() { # COMMAND...: what $out is made of; ends the script where it is
   mkdir -p "$work"
 }
 
-new() { # FOLDER WORK: whether $work/FOLDER is still to be made, as `to`, which is renamed when it is whole
+new() { # FOLDER WORK: whether $work/FOLDER is still to be made, as `to`, which is renamed once it is complete
   [ ! -d "$work/$1" ] || return 1
   doing=$2 to=$work/$1.part
   echo "prepare: $doing"
@@ -95,7 +95,7 @@ plain() { # [CONTROLS]: carriage returns, tabs and null bytes become spaces, a b
   LC_ALL=C sed -e '1s/^\xef\xbb\xbf//' -e 's/\r$//' -e "\$a\\" | tr "${1:-\r\t\000}" ' '
 }
 
-read_text() { # FILE TO [CONTROLS]: the plain text of a file, which may be gzipped
+read_text() { # FILE TO [CONTROLS]: writes the plain text of a file, which may be gzipped
   local bad
   [[ $1 != *.gz ]] || gzip --test "$1" 2>/dev/null ||
     fail "$1 cannot be read, or is no whole gzip file: unpack or fetch it again."
@@ -149,7 +149,7 @@ option() { # FLAG: the value that the array `command` gives it last
   echo "$value"
 }
 
-gpus() { # the names of those that are used
+gpus() { # the names of the GPUs in use
   [[ " ${command[*]} " = *" --cpu "* ]] ||
     nvidia-smi ${CUDA_VISIBLE_DEVICES:+--id="$CUDA_VISIBLE_DEVICES"} --query-gpu=name --format=csv,noheader 2>/dev/null || true
 }
@@ -160,7 +160,7 @@ resume() { # keeps the record of the training in $run, and ends the script once 
   local saved text last newest
   lock "$run" training
   saved=$(find "$run" -maxdepth 1 -name 'checkpoint*.pt')
-  # a training that has saved nothing yet may begin anew, with other flags too
+  # a training that has saved nothing yet may start afresh, even with other flags
   [ -n "$saved" ] || grep -qs 'done training in' "$log" || rm -f "$run"/{command,about,train.log}
   text=$(shopt -s globstar nullglob && cat "$bin"/**/dict*.txt "$bin"/**/*.idx "$bin"/label/*.bin | cksum)
   record "$run/command" "$run was begun" "go on with those, or name another RUN." \
@@ -171,7 +171,7 @@ resume() { # keeps the record of the training in $run, and ends the script once 
   fi
   rm -f "$run"/*.pt.tmp
   last=$run/checkpoint_last.pt
-  if [ -n "$saved" ] && ! whole "$last"; then # fairseq copies another one to it, and was killed before or meanwhile
+  if [ -n "$saved" ] && ! whole "$last"; then # fairseq copies another checkpoint to it, and was killed before or during that
     rm -f "$last"
     while read -r _ newest; do
       if whole "$newest"; then
@@ -208,7 +208,7 @@ train() { # COMMAND...: runs or resumes fairseq-train in $run and ends the scrip
   trap 'stopped training "$run"' ERR
   rank=$(option --distributed-rank)
   rank=${rank:-${RANK:-0}}
-  if [ "$rank" -gt 0 ]; then # the first machine alone keeps anything
+  if [ "$rank" -gt 0 ]; then # only the first machine keeps anything
     ! grep -qs 'done training in' "$log" || exit 0
     mkdir -p "$run"
     log=$run/train-rank$rank.log
@@ -245,7 +245,7 @@ begin_evaluation() { # AVERAGE BIN RUN: sets bin, run, average (or the AVERAGE o
   fi
 }
 
-evaluate_once() { # WHAT COMMAND...: ends the script where $run was evaluated so, and averages the last checkpoints
+evaluate_once() { # WHAT COMMAND...: ends the script if $run was evaluated this way, and otherwise averages the last checkpoints
   local updates saved
   [ -f "$run/scores.json" ] || rm -f "$run/evaluated"
   updates=$(grep -os '"num_updates": "[0-9]*' "$run/train.log" | tail -n 1 | tr -dc 0-9) || true
@@ -265,12 +265,12 @@ evaluate_once() { # WHAT COMMAND...: ends the script where $run was evaluated so
   python -m linformer_fairseq.average --folder "$run" --last "$average" --output "$model" || exit
 }
 
-validate() { # WHAT COMMAND...: evaluates $run by a fairseq-validate
+validate() { # WHAT COMMAND...: evaluates $run with fairseq-validate
   evaluate_once "$@"
   "${@:2}" 2>&1 | tee "$run/validate.log" || stopped fairseq-validate "$run" "$run/validate.log"
 }
 
-score() { # NAME=KEY...: writes $run/scores.json, of what fairseq-validate has logged under these keys
+score() { # NAME=KEY...: writes $run/scores.json, from what fairseq-validate has logged under these keys
   python - "$run/validate.log" "$average" "$@" >"$run/scores.json.part" <<'PYTHON'
 import json, pathlib, re, sys
 log, (average, *names) = pathlib.Path(sys.argv[1]).read_text(encoding="utf-8"), sys.argv[2:]

@@ -5,9 +5,9 @@
     scripts/benchmark.py --out results/modules --parts modules --user-dir examples/peers --device cuda --dtype float16
 
 Weights and inputs are random, as speed does not depend on what a model has learnt. The contenders take turns, so that
-other load on the machine affects all alike. In bfloat16, models train under torch.autocast, as fairseq's --amp does.
-Modules are torch's fused attention, fairseq's own, every registered kind and that of other packages, all with their
-linear layers, without padding and dropout, and with weights in --dtype.
+other load on the machine affects them all alike. In bfloat16, models train under torch.autocast, as fairseq's --amp
+does. The modules are torch's fused attention, fairseq's own, every registered kind and the attention of other
+packages, all with their linear layers, without padding or dropout, and with weights in --dtype.
 """
 
 from matplotlib import colormaps  # isort: skip  before fairseq, whose logging lets matplotlib's debugging through
@@ -354,19 +354,19 @@ def main(argv: Sequence[str]) -> None:
     add = (parser := Parser(description=__doc__)).add_argument
     add("--out", type=Path, required=True, metavar="DIR", help="folder for benchmark.md, .csv and .png")
     add("--parts", nargs="+", choices=[*MODELS, *MODULES, "modules"], default=list(MODELS), help="what is measured")
-    add("--k", nargs="+", type=count, default=[64], help="what has a k is measured with each")
-    add("--lengths", nargs="+", type=longer, default=[256, 512, 1024, 2048, 4096], help="tokens of a sentence")
-    add("--tokens", type=count, default=4096, help="tokens of a batch, of source and of target each")
-    add("--repeats", type=number(int, 3, 10**9, "3 or more"), default=7, help="runs of each, after a warm-up")
-    add("--device", choices=["cpu", "cuda"], default="cpu", help="where")
-    add("--dtype", choices=["float32", "float16", "bfloat16"], default="float32", help="what it computes in")
-    add("--threads", type=count, default=torch.get_num_threads(), help="of the CPU")
+    add("--k", nargs="+", type=count, default=[64], help="projected dimensions to measure with")
+    add("--lengths", nargs="+", type=longer, default=[256, 512, 1024, 2048, 4096], help="tokens in a sentence")
+    add("--tokens", type=count, default=4096, help="tokens in a batch, on each of source and target side")
+    add("--repeats", type=number(int, 3, 10**9, "3 or more"), default=7, help="timed runs of each, after a warm-up")
+    add("--device", choices=["cpu", "cuda"], default="cpu", help="device to measure on")
+    add("--dtype", choices=["float32", "float16", "bfloat16"], default="float32", help="precision")
+    add("--threads", type=count, default=torch.get_num_threads(), help="CPU threads")
     add("--arch", nargs="+", choices=ARCHS, default=archs, metavar="ARCH", help="models; the first is the baseline")
-    add("--flags", type=shlex.split, default="", help="fairseq's for all models, as '--encoder-layers 2 --dropout 0'")
-    add("--vocabulary", type=count, default=10_000, help="words of a model")
+    add("--flags", type=shlex.split, default="", help="fairseq flags for models, as '--encoder-layers 2 --dropout 0'")
+    add("--vocabulary", type=count, default=10_000, help="words in a model's vocabulary")
     add("--dim", type=count, default=512, help="width of modules")
-    add("--heads", type=count, default=8, help="of modules")
-    add("--only", nargs="+", metavar="NAME", help="modules, all by default: fused, fairseq, kinds, packages by name")
+    add("--heads", type=count, default=8, help="attention heads of modules")
+    add("--only", nargs="+", metavar="NAME", help="modules (default: all): fused, fairseq, names of kinds and packages")
     add("--user-dir", type=Path, metavar="DIR", help="a package that registers more kinds, such as examples/peers")
     args = parser.parse_args(argv)
     args.parts = list(dict.fromkeys(part for name in args.parts for part in (MODULES if name == "modules" else [name])))

@@ -4,7 +4,7 @@
     scripts/spectrum.py checkpoint_best.pt DATA --out results/spectrum
 
 Any fairseq Transformer will do, RoBERTa and language models included. The rank of a map is the smallest r for which the
-best matrix of rank r holds a share, --energy, of the map's squared norm (Eckart and Young, 1936). The k of a layer is
+best matrix of rank r keeps the share --energy of the map's squared norm (Eckart and Young, 1936). The k of a layer is
 the rank that nine in ten of its maps do not exceed: with fewer slots Linformer loses more, whatever E and F are.
 """
 
@@ -130,13 +130,13 @@ def plot(path: Path, found: dict[Layer, np.ndarray], ends: Sequence[int]) -> Non
 def main(argv: Sequence[str]) -> None:
     """Measures a model, and writes figures and plot."""
     add = (parser := Parser(description=__doc__)).add_argument
-    add("checkpoint", type=Path, metavar="CHECKPOINT", help="that fairseq-train saved")
+    add("checkpoint", type=Path, metavar="CHECKPOINT", help="a checkpoint that fairseq-train saved")
     add("data", type=Path, metavar="DATA", help="folder that fairseq-preprocess wrote")
     add("--out", type=Path, required=True, metavar="DIR", help="folder for spectrum.csv and .png")
     add("--subset", default="valid", help="split to take sentences from")
-    add("--sentences", type=natural, default=1000, help="how many, drawn at random; 0: all")
-    add("--lengths", nargs="+", type=count, default=[16, 32, 64, 128], help="where ranges of lengths end, in tokens")
-    add("--energy", type=number(float, 0.001, 0.999, "a number from 0.001 to 0.999"), default=0.9, help="see above")
+    add("--sentences", type=natural, default=1000, help="number of sentences, drawn at random; 0: all")
+    add("--lengths", nargs="+", type=count, default=[16, 32, 64, 128], help="ends of ranges of lengths, in tokens")
+    add("--energy", type=number(float, 0.001, 0.999, "a number from 0.001 to 0.999"), default=0.9, help="share kept")
     args = parser.parse_args(argv)
     if args.out.is_file():
         raise UserError(f"--out {args.out} is a file: name a folder.")

@@ -1,9 +1,8 @@
 #!/usr/bin/env bash
-# Measures how many of the dev and test texts, in per cent, a fine-tuned model classifies as they are labelled, and writes
-# RUN/scores.json.
+# Measures the percentage of dev and test texts that a fine-tuned model classifies correctly, and writes RUN/scores.json.
 # usage: evaluate.sh BIN RUN [FLAGS OF fairseq-validate]
 #   evaluate.sh results/polarity/bin results/polarity/runs/linformer
-# variables: AVERAGE=0 (checkpoints to average; 0: checkpoint_best.pt as it is), DEVICE and PLUGIN (common.sh)
+# variables: AVERAGE=0 (checkpoints to average; with 0, checkpoint_best.pt is used), DEVICE and PLUGIN (common.sh)
 set -Eeuo pipefail
 # shellcheck source-path=SCRIPTDIR source=../common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/../common.sh"

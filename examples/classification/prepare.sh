@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Makes fairseq's binary data, OUT/bin, of TEXT, a folder with train, dev and test as .tsv or .tsv.gz: tab-separated, without
-# quoting, with a header that names a column label and a column text or sentence. The same command resumes.
+# Makes fairseq's binary data, OUT/bin, from TEXT, a folder with train, dev and test as .tsv or .tsv.gz: tab-separated,
+# without quoting, with a header that names a column `label` and a column `text` or `sentence`. The same command resumes.
 # usage: PRETRAINED=OUT_OF_MASKED_LM prepare.sh OUT TEXT
 #   PRETRAINED=results/masked_lm prepare.sh results/polarity SENTENCE_POLARITY
-# variables: PRETRAINED (the OUT of masked_lm/prepare.sh whose subwords are used), WORKERS (processes; all cores)
+# variables: PRETRAINED (the OUT of masked_lm/prepare.sh whose subwords are used), WORKERS (processes; default: all cores)
 set -Eeuo pipefail
 # shellcheck source-path=SCRIPTDIR source=../common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
@@ -29,7 +29,7 @@ done
 prepare_once prepare.sh --text "$text" --pretrained "$subwords" \
   --sha256 "$(cat "${file[@]}" "$subwords"/{sentencepiece.model,dict.txt} | sha256sum | cut -c 1-16)"
 
-# 2. a label and a text a line
+# 2. one label and one text per line
 if new text "collecting the texts"; then
   mkdir "$to"/{label,input0}
   for set in train valid test; do

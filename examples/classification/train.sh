@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Fine-tunes a pretrained model, which --finetune-from-model names, as fairseq's README of custom classification does. ARCH
-# and the flags of the attention are those of the pretraining. The same command resumes where it was stopped.
+# Fine-tunes the pretrained model that --finetune-from-model names, as fairseq's README on custom classification does. Use
+# the ARCH and attention flags of the pretraining. The same command resumes where it was stopped.
 # usage: train.sh BIN RUN ARCH --finetune-from-model MODEL [FLAGS OF fairseq-train]
 #   train.sh results/polarity/bin results/polarity/runs/linformer linformer_roberta_tiny --linformer-k 128 \
 #     --finetune-from-model results/masked_lm/runs/linformer/checkpoint_best.pt
-# variables: EPOCHS=10, UPDATE_FREQ=1 (batches of a GPU in an update), DEVICE and PLUGIN (common.sh), DRY_RUN=1
+# variables: EPOCHS=10, UPDATE_FREQ=1 (batches per GPU and update), DEVICE and PLUGIN (common.sh), DRY_RUN=1
 set -Eeuo pipefail
 # shellcheck source-path=SCRIPTDIR source=../common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/../common.sh"

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Averages the last checkpoints of a model, measures its perplexity, translates the test set's documents with the average,
-# each into as many sentences as it has, and writes RUN/scores.json (score.py) and RUN/test.de: a document a line, a tab
-# between its sentences.
+# each into as many sentences as it has, and writes RUN/scores.json (score.py) and RUN/test.de: one document per line, with
+# tabs between its sentences.
 # usage: evaluate.sh BIN RUN REFERENCE [FLAGS OF fairseq-generate]
 #   evaluate.sh data/documents/bin data/documents/runs/full data/documents/reference.de
-# variables: AVERAGE=5 (checkpoints; 0: checkpoint_best.pt as it is), DEVICE (common.sh), SRC, TGT
+# variables: AVERAGE=5 (checkpoints; with 0, checkpoint_best.pt is used), DEVICE (common.sh), SRC, TGT
 set -Eeuo pipefail
 # shellcheck source-path=SCRIPTDIR source=../common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/../common.sh"

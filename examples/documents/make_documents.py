@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Writes made English-German-like documents, {train,valid,test}.{en,de}, into a folder; the same for the same seed.
+"""Writes synthetic English-German documents, {train,valid,test}.{en,de}, into a folder; the same for the same seed.
 
-A sentence a line, an empty line between documents. Every sentence begins with its number, as verses and clauses of laws
-do. The first lines of a document are a glossary, `3 Fimwix = Oruto`, whose translations are drawn anew for each
-document: nothing else says how these names are translated where they come again later. They come often in training, and
-seldom in the test set, where the last time that a name was there lies far back. So a model that sees single sentences
-translates hardly any name right, and one that uses far context can translate them all. Everything else is translated
+One sentence per line, an empty line between documents. Every sentence begins with its number, as verses and clauses of
+laws do. The first lines of a document are a glossary, `3 Fimwix = Oruto`, whose translations are drawn anew for each
+document: nothing else says how these names are translated where they recur. They are frequent in training but rare in
+the test set, where the previous occurrence of a name is far back. So a model that sees single sentences translates
+hardly any name right, while one that uses distant context can translate them all. Everything else is translated
 sentence by sentence: a small grammar with German genders, cases, separable verbs, and verbs at the end of clauses.
 """
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Makes the lines that fairseq-preprocess reads, a document or a part of one each, of sentences that are subwords.
+"""Makes the lines that fairseq-preprocess reads, each a document or part of one, from sentences cut into subwords.
 
-Reads FOLDER/{train,valid,test}.{SRC,TGT}, a sentence a line and an empty line between documents. Writes to OUT:
+Reads FOLDER/{train,valid,test}.{SRC,TGT}, one sentence per line and an empty line between documents. Writes to OUT:
 `train`, documents at several resolutions (Sun et al., 2022): in parts of some sentences, and as whole as they may be;
-`short`, in parts of few sentences alone; `valid`, as whole as they may be; `test`, whole.
+`short`, only in parts of few sentences; `valid`, as whole as they may be; `test`, whole.
 """
 
 import sys

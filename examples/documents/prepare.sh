@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# Makes fairseq's binary data, OUT/bin, of TEXT, a folder with {train,valid,test}.{en,de}, plain or .gz: a sentence a line,
-# and an empty line between documents, at the same places in both languages. The subsets:
+# Makes fairseq's binary data, OUT/bin, from TEXT, a folder with {train,valid,test}.{en,de}, plain or .gz: one sentence per
+# line, and an empty line between documents, at the same places in both languages. The subsets:
 #   train   documents at several resolutions (Sun et al., 2022): parts of RESOLUTIONS sentences, and whole documents of up
 #           to MAX_TOKENS subwords; longer ones are cut between sentences
-#   short   parts of SHORT sentences, for a start on sentences: train.sh ... --train-subset short
-#   valid   whole documents, cut likewise
-#   test    whole documents, whose reference is OUT/reference.de: a document a line, a tab between its sentences
+#   short   parts of SHORT sentences, to start training on: train.sh ... --train-subset short
+#   valid   whole documents, cut in the same way
+#   test    whole documents, whose reference is OUT/reference.de: one document per line, with tabs between its sentences
 # The same command resumes where it was stopped.
 # usage: prepare.sh OUT TEXT
 #   prepare.sh data/documents TEXT
-# variables: RESOLUTIONS='1 2 4 8 16 32', SHORT='1 2 4 8', MAX_TOKENS=2048, BPE_MERGES=10000, WORKERS (processes; all
-# cores), SRC=en, TGT=de
+# variables: RESOLUTIONS='1 2 4 8 16 32', SHORT='1 2 4 8', MAX_TOKENS=2048, BPE_MERGES=10000, WORKERS (processes;
+# default: all cores), SRC=en, TGT=de
 set -Eeuo pipefail
 # shellcheck source-path=SCRIPTDIR source=../common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/../common.sh"

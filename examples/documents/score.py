@@ -3,17 +3,17 @@
 
 usage: score.py BIN RUN REFERENCE SRC TGT
 
-RUN/test.TGT is the translation of the subset `test` of BIN: as the reference, a document a line, with a tab between its
-sentences. To BLEU and chrF a tab is a space.
+RUN/test.TGT is the translation of the subset `test` of BIN. Like the reference, it has one document per line, with tabs
+between sentences; for BLEU and chrF a tab is a space.
 
-- d-BLEU, chrF: a document is a segment.
-- s-BLEU: a sentence is a segment; where all documents have as many sentences as their source.
+- d-BLEU, chrF: each document is one segment.
+- s-BLEU: each sentence is one segment; only if all documents have as many sentences as their source.
 - missing, out of place: the share of source sentences without a translation, and of those whose translation stands in
   another place. Where all sentences of the reference begin with numbers, a translation is known by its number;
-  otherwise a document lacks as many as it is shorter, and what is out of place is not known.
+  otherwise the missing ones are those by which a document is shorter, and what is out of place is not known.
 - d-BLEU by the length of the source in tokens.
 - names right: the share of names of a document's glossary (make_documents.py) that are translated as it says, by the
-  source tokens from where the name was last, in the glossary or after it, to where it comes again.
+  number of source tokens since the previous occurrence of the name, in the glossary or after it.
 """
 
 import json

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Measures the perplexity of a masked language model on the validation text, and on the test text where there is one, and
-# writes RUN/scores.json. Masked are the same tokens for all models of a length.
+# writes RUN/scores.json. For all models of one length the same tokens are masked.
 # usage: evaluate.sh BIN RUN [FLAGS OF fairseq-validate]
 #   evaluate.sh results/masked_lm/bin results/masked_lm/runs/linformer
-# variables: AVERAGE=0 (checkpoints to average; 0: checkpoint_best.pt as it is), DEVICE and PLUGIN (common.sh)
+# variables: AVERAGE=0 (checkpoints to average; with 0, checkpoint_best.pt is used), DEVICE and PLUGIN (common.sh)
 set -Eeuo pipefail
 # shellcheck source-path=SCRIPTDIR source=../common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/../common.sh"

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Makes fairseq's binary data, OUT/bin, of TEXT, a folder with two or more *.txt or *.txt.gz: a paragraph a line, an empty
-# line between two documents. OUT/bin has the subwords too, sentencepiece.model. The same command resumes.
+# Makes fairseq's binary data, OUT/bin, from TEXT, a folder with two or more *.txt or *.txt.gz: one paragraph per line, an
+# empty line between documents. OUT/bin also has the subword model, sentencepiece.model. The same command resumes.
 # usage: prepare.sh OUT TEXT
 #   prepare.sh results/masked_lm BOOKS
-# variables: VALID, TEST (files to validate and to test on, named without .txt and separated by spaces: the last file by
-# name, and none), VOCABULARY=8000 (subwords), WORKERS (processes; all cores)
+# variables: VALID, TEST (files to validate and to test on, named without .txt and separated by spaces; default: the last
+# file by name, and none), VOCABULARY=8000 (subwords), WORKERS (processes; default: all cores)
 set -Eeuo pipefail
 # shellcheck source-path=SCRIPTDIR source=../common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/../common.sh"

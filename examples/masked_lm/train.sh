@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Pretrains one masked language model, as fairseq's README of RoBERTa does. The same command resumes where it was stopped.
+# Pretrains one masked language model, as fairseq's RoBERTa README does. The same command resumes where it was stopped.
 # The command is kept in RUN/command, the log in RUN/train.log.
 # usage: train.sh BIN RUN ARCH [FLAGS OF fairseq-train]
 #   train.sh results/masked_lm/bin results/masked_lm/runs/linformer linformer_roberta_tiny --linformer-k 128
-# variables: UPDATES=10000, UPDATE_FREQ=1 (batches of a GPU in an update), DEVICE and PLUGIN (common.sh), DRY_RUN=1
+# variables: UPDATES=10000, UPDATE_FREQ=1 (batches per GPU and update), DEVICE and PLUGIN (common.sh), DRY_RUN=1
 set -Eeuo pipefail
 # shellcheck source-path=SCRIPTDIR source=../common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/../common.sh"

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Writes a made English-German-like text, {train,valid,test}.{en,de}, into a folder; the same for the same seed.
+"""Writes a synthetic English-German text, {train,valid,test}.{en,de}, into a folder; the same for the same seed.
 
-A small grammar describes pictures: somebody does something somewhere. Words are as unequally frequent as in real
-captions and go together: who plays a guitar does it on a stage rather than on a hill. German has genders, cases,
+A small grammar describes pictures: somebody does something somewhere. Word frequencies are as uneven as in real
+captions, and words go together: a guitar is played on a stage rather than on a hill. German has genders, cases,
 compounds, separable verbs and verbs at the end of clauses. What the English does not decide is drawn at random, as
 translators differ: synonyms, word order, words that may be left out. So no model can reach 100 BLEU.
 """

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Compares the Transformer with Linformer and two-level attention: prepares the text, trains and evaluates a model of each
-# architecture, those of this package with every k, and writes OUT/report.md. What is done is not repeated.
+# architecture (for those of this package, one for every k), and writes OUT/report.md. Nothing that is done is repeated.
 # usage: compare.sh OUT [TEXT] [FLAGS OF fairseq-train]
 #   compare.sh data/wmt14
-# variables: ARCHS, K='32 64', and those of prepare.sh, train.sh and evaluate.sh
+# variables: ARCHS (default: the three), K='32 64', and those of prepare.sh, train.sh and evaluate.sh
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=../common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/../common.sh"

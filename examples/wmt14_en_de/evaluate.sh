@@ -3,7 +3,7 @@
 # RUN/scores.json: perplexity, detokenised sacreBLEU and chrF, BLEU with compounds split, sentences and tokens per second.
 # usage: evaluate.sh BIN RUN REFERENCE [FLAGS OF fairseq-generate]
 #   evaluate.sh data/wmt14/bin data/wmt14/runs/linformer-k64 data/wmt14/reference.de
-# variables: AVERAGE=5 (checkpoints; 0: checkpoint_best.pt as it is), DEVICE (common.sh), SRC, TGT
+# variables: AVERAGE=5 (checkpoints; with 0, checkpoint_best.pt is used), DEVICE (common.sh), SRC, TGT
 set -Eeuo pipefail
 # shellcheck source-path=SCRIPTDIR source=../common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/../common.sh"

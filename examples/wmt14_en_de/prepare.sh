@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Makes fairseq's binary data, OUT/bin, and the plain reference, OUT/reference.de, of WMT14 English-German, or of TEXT, a
+# Makes fairseq's binary data, OUT/bin, and the plain reference, OUT/reference.de, from WMT14 English-German, or from TEXT, a
 # folder with {train,valid,test}.{en,de}, plain or .gz. The same command resumes where it was stopped.
 # usage: prepare.sh OUT [TEXT]
 #   prepare.sh data/wmt14
-# variables: BPE_MERGES=40000, WORKERS (processes; all cores), SRC=en, TGT=de, WMT_BASE_URL (https://www.statmt.org, or a
-# mirror with the same paths, file:// too)
+# variables: BPE_MERGES=40000, WORKERS (processes; default: all cores), SRC=en, TGT=de, WMT_BASE_URL=https://www.statmt.org
+# (or a mirror with the same paths, file:// too)
 set -Eeuo pipefail
 # shellcheck source-path=SCRIPTDIR source=../common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
@@ -66,11 +66,11 @@ same_lines() { # FILE: refused unless both languages have as many lines
     fail "${1##*/}.$src has $here lines but ${1##*/}.$tgt $there: line n of one must translate line n of the other."
 }
 
-# 2. raw text, a sentence a line
+# 2. raw text, one sentence per line
 if [ -z "$text" ] && [ ! -d "$work/raw" ]; then
   doing="fetching the archives"
   mkdir -p "$out/orig"
-  # digests as TensorFlow Datasets publishes them (url_checksums/wmt14_translate.txt), which has none of the last two
+  # digests as TensorFlow Datasets publishes them (url_checksums/wmt14_translate.txt); it has none for the last two
   fetch wmt13/training-parallel-europarl-v7.tgz 0224c7c710c8a063dfd893b0cc0830202d61f4c75c17eb8e31836103d27d96e7
   fetch wmt13/training-parallel-commoncrawl.tgz c7a74e2ea01ac6c920123108627e35278d4ccb5701e15428ffa34de86fa3a9e5
   fetch wmt14/training-parallel-nc-v9.tgz cb8953f292298e6877ae433c98912b927cb0766b303f4540512ddd286c748485

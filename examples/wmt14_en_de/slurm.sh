@@ -5,11 +5,11 @@
 #SBATCH --gpus-per-node=4
 #SBATCH --cpus-per-task=16
 #SBATCH --time=24:00:00
-# Trains one model on several machines under Slurm; adapt the lines above to your cluster. The text is prepared before
-# (prepare.sh), BIN and RUN lie on a disk that all machines see. Submitted again, it goes on from where it stopped.
+# Trains one model on several machines under Slurm; adapt the lines above to your cluster. Prepare the text first
+# (prepare.sh); BIN and RUN are on a disk that all machines share. Submitted again, it resumes from where it stopped.
 # usage: UPDATE_FREQ=1 sbatch examples/wmt14_en_de/slurm.sh BIN RUN ARCH [FLAGS OF fairseq-train]
 set -euo pipefail
-# Slurm runs a copy of this script, so train.sh is found from where the job was submitted; processes on each machine:
+# Slurm runs a copy of this script, so train.sh is found from where the job was submitted; GPUS is per machine
 export TRAIN=$SLURM_SUBMIT_DIR/examples/wmt14_en_de/train.sh GPUS=${SLURM_GPUS_ON_NODE:-1}
 if [ ! -x "$TRAIN" ]; then
   echo "error: $TRAIN is missing: submit the job from the project's folder." >&2

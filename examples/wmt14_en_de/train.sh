@@ -4,8 +4,8 @@
 # usage: train.sh BIN RUN ARCH [FLAGS OF fairseq-train]
 #   train.sh data/wmt14/bin data/wmt14/runs/transformer transformer_wmt_en_de
 #   train.sh data/wmt14/bin data/wmt14/runs/linformer-k64 linformer_transformer_wmt_en_de --linformer-k 64
-# variables: DEVICE (common.sh), UPDATE_FREQ=8 (batches of a GPU in an update: 8 on one GPU are 1 on eight), SRC, TGT,
-# DRY_RUN=1 (prints the command)
+# variables: DEVICE (common.sh), UPDATE_FREQ=8 (batches per GPU and update: 8 on one GPU equal 1 on eight), SRC, TGT,
+# DRY_RUN=1 (only prints the command)
 set -Eeuo pipefail
 # shellcheck source-path=SCRIPTDIR source=../common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
