@@ -42,15 +42,16 @@ def joined(part: Sequence[Pair]) -> Pair:
 
 
 def read(folder: Path, split: str, langs: Sequence[str], limit: int) -> list[list[Pair]]:
-    """Returns the documents of a set; ends with one sentence where a sentence exceeds the limit."""
+    """Returns the documents of a set; ends with one sentence and status 2 where one exceeds the limit."""
     sides = [(folder / f"{split}.{lang}").read_text(encoding="utf-8").split("\n") for lang in langs]
     lines = list(zip(*sides, strict=True))
     for number, pair in enumerate(lines, 1):
         if length(pair) > limit:
-            sys.exit(
+            sys.stderr.write(
                 f"error: line {number} of {split} has {length(pair)} subwords, its end included, more than the "
-                f"{limit} of an example: split it up, or raise MAX_TOKENS."
+                f"{limit} of an example: split it up, or raise MAX_TOKENS.\n"
             )
+            sys.exit(2)
     return [list(group) for full, group in groupby(lines, key=all) if full]
 
 

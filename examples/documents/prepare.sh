@@ -79,7 +79,10 @@ fi
 
 # 4. examples, with <sep> between sentences
 if new examples "making examples"; then
-  python "$root/examples/documents/make_examples.py" "$work/bpe" "$to" "$src" "$tgt" "$limit" "$resolutions" "$short" || exit 2
+  python "$root/examples/documents/make_examples.py" "$work/bpe" "$to" "$src" "$tgt" "$limit" "$resolutions" "$short" || {
+    case $? in 2) exit 2 ;; esac # it has said why
+    stopped "$doing" "$out"
+  }
   mv "$to" "$work/examples"
 fi
 

@@ -15,7 +15,6 @@ from linformer_fairseq.modules.registry import DEFAULT_KIND, Kind, LayerShapes, 
 from linformer_fairseq.modules.value_convolution import check_width
 
 PLACES: tuple[str, ...] = ("encoder", "cross", "decoder")
-ALL_PLACES = ",".join(PLACES)
 _PLACE_NAMES = {"cross": "cross-attention", "decoder": "the decoder's self-attention"}
 
 AttentionBuilder = Callable[..., ProjectedAttention]

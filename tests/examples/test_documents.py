@@ -117,7 +117,7 @@ def test_a_sentence_beyond_the_limit_is_refused(tmp_path: Path) -> None:
             (tmp_path / f"{split}.{lang}").write_text("one two\n\nthree\n")
     (tmp_path / "valid.de").write_text("eins zwei\n\ndrei vier fünf\n")
     done = python("make_examples.py", tmp_path, tmp_path, "en", "de", 3, "1", "1")
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert done.stderr == (
         "error: line 3 of valid has 4 subwords, its end included, more than the 3 of an example: split it up, or raise "
         "MAX_TOKENS.\n"

@@ -68,10 +68,6 @@ class LevelSizes(NamedTuple):
         """The number of windows of n tokens, s; the last may have fewer than w."""
         return -(-n // self.width)
 
-    def mean_rows(self, n: int) -> int:
-        """The rows of a table of n tokens that come before the tokens, s'."""
-        return -(-self.windows(n) // self.group) * self.group
-
 
 def window_sizes(lengths: Tensor, windows: int, width: int) -> Tensor:
     """The tokens of each window of sentences with these lengths (B,), at least one a sentence: (B, s)."""

@@ -8,8 +8,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from linformer_fairseq.modules.ops.precision import at_least_float32
-
 
 class Windows(NamedTuple):
     """Which window each token is in. Windows stand side by side, and their sizes differ by one at most."""
@@ -40,11 +38,3 @@ def even_windows(n: int, lengths: Tensor, max_windows: int) -> Windows:
     of_tokens = (tokens * lengths.clamp(max=max_windows) // lengths).masked_fill(tokens >= lengths, count)
     sizes = lengths.new_zeros(len(lengths), count + 1).scatter_add(1, of_tokens, torch.ones_like(of_tokens))
     return Windows(of_tokens, sizes[:, :count])
-
-
-def window_means(x: Tensor, windows: Windows) -> Tensor:
-    """The mean of every window of `x` (n, B, D), without a matrix product: (s, B, D), zero where a window is empty."""
-    dtype = at_least_float32(x.dtype)  # the sum of a long window may be beyond half precision
-    sums = x.new_zeros(windows.sizes.size(1) + 1, *x.shape[1:], dtype=dtype)
-    sums = sums.scatter_add(0, windows.of_tokens.t()[..., None].expand_as(x), x.to(dtype))[:-1]
-    return (sums / windows.sizes.t().clamp(min=1)[..., None]).to(x.dtype)
