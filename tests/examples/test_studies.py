@@ -77,17 +77,22 @@ def test_a_wrong_yaml_is_refused_in_one_sentence(tmp_path: Path, change: tuple[s
     assert not (tmp_path / "study").exists()
 
 
-def test_flags_are_tried_before_the_first_training(study: Path, tmp_path: Path) -> None:
-    """A width that its heads do not divide; the finished text is taken from the other study."""
+@pytest.mark.parametrize(
+    ("arm", "sentence"),
+    [
+        ("{arch: transformer, flags: --encoder-attention-heads 3}", "odd/seed-1 cannot be trained: embed_dim must be"),
+        ("{convert: whole, flags: --linformer-projection fft}", "odd cannot be converted: argument --linformer-proj"),
+    ],
+)
+def test_flags_are_tried_before_the_first_training(study: Path, tmp_path: Path, arm: str, sentence: str) -> None:
+    """A width that its heads do not divide, an unknown kind; the finished text is taken from the other study."""
     (tmp_path / "study").symlink_to(study / "study")
     (tmp_path / "made text").symlink_to(study / "made text")
-    arms = (
-        "arms:\n  odd: {arch: linformer_transformer, flags: --encoder-attention-heads 3 --decoder-attention-heads 3}\n"
-    )
+    arms = f"arms:\n  whole: {{arch: transformer}}\n  odd: {arm}\n"
     (tmp_path / "study.yaml").write_text(STUDY.split("arms:")[0].replace("baseline: transformer\n", "") + arms)
     result = doit("check", cwd=tmp_path)
     assert result.status != 0
-    assert "error: check: odd/seed-1 cannot be trained: embed_dim must be divisible by num_heads" in result.output
+    assert f"error: check: {sentence}" in result.output
     assert not (study / "study/runs/odd").exists()
 
 
