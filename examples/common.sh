@@ -1,9 +1,10 @@
 # shellcheck shell=bash disable=SC2034,SC2154  # variables of the scripts that source this one
 # What the recipes share; sourced, not run. The environment whose commands come first in PATH is used, or the project's
 # .venv if there is no fairseq-train at all. DEVICE: flags for all of fairseq's commands, by default --fp16 on a machine with
-# a GPU and otherwise --cpu (or --amp, '--cpu --num-workers 0'). PLUGIN=examples/peers adds other packages' attention.
+# a GPU and otherwise --cpu (or --amp, '--cpu --num-workers 0'). PLUGIN=examples/peers, or any such folder,
+# adds other kinds of attention.
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-plugin=$root/${PLUGIN:-linformer_fairseq}
+plugin=$(cd "$root" && realpath -m "${PLUGIN:-linformer_fairseq}")
 src=${SRC:-en} tgt=${TGT:-de}
 export PYTHONUNBUFFERED=1 # so that lines of two outputs do not mix in a log
 export PYTHONPATH="$root${PYTHONPATH:+:$PYTHONPATH}"

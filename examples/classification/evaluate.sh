@@ -2,7 +2,8 @@
 # Measures the percentage of dev and test texts that a fine-tuned model classifies correctly, and writes RUN/scores.json.
 # usage: evaluate.sh BIN RUN [FLAGS OF fairseq-validate]
 #   evaluate.sh results/polarity/bin results/polarity/runs/linformer
-# variables: AVERAGE=0 (checkpoints to average; with 0, checkpoint_best.pt is used), DEVICE and PLUGIN (common.sh)
+# variables: AVERAGE=0 (checkpoints to average, where train.sh got --keep-interval-updates for as many; 0 uses
+# checkpoint_best.pt), DEVICE and PLUGIN (common.sh)
 set -Eeuo pipefail
 # shellcheck source-path=SCRIPTDIR source=../common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/../common.sh"

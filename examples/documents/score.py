@@ -159,7 +159,7 @@ def main() -> None:
         for path in (run / f"test.{target}", reference)
     )
     scores: dict[str, object] = {
-        "perplexity": float(re.findall(r'"valid_ppl": "([\d.]+)"', (run / "validate.log").read_text())[-1])
+        "perplexity": float(re.findall(r'"valid_ppl": "([^"]+)"', (run / "validate.log").read_text())[-1])
     }
     scores |= score(hypotheses, references, subwords(folder, source, target), target)
     pattern = r"Translated .* in ([\d.]+)s \(.* ([\d.]+) tokens/s\)"

@@ -3,7 +3,8 @@
 # writes RUN/scores.json. For all models of one length the same tokens are masked.
 # usage: evaluate.sh BIN RUN [FLAGS OF fairseq-validate]
 #   evaluate.sh results/masked_lm/bin results/masked_lm/runs/linformer
-# variables: AVERAGE=0 (checkpoints to average; with 0, checkpoint_best.pt is used), DEVICE and PLUGIN (common.sh)
+# variables: AVERAGE=0 (checkpoints to average, where train.sh got --keep-interval-updates for as many; 0 uses
+# checkpoint_best.pt), DEVICE and PLUGIN (common.sh)
 set -Eeuo pipefail
 # shellcheck source-path=SCRIPTDIR source=../common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/../common.sh"

@@ -138,6 +138,9 @@ def read_study(path: Path, given: dict[str, Path]) -> Study:
         if not paths[name].is_file():
             refuse(f"{name} of {path} is {paths[name]}, which is no file: name a script.")
     keys["env"] = {name: str(value) for name, value in keys.get("env", {}).items()}
+    sources = [arm.source(keys.get("pretrained")) for arm in arms.values()]
+    if any(sources) and "AVERAGE" not in {**os.environ, **keys["env"]}:
+        refuse(f"{path} has arms that are made from others: give its env AVERAGE, the checkpoints to average, or 0.")
     return Study(**{**keys, **{name: Path(os.path.abspath(place)) for name, place in paths.items()}, "arms": arms})
 
 
@@ -202,7 +205,7 @@ def training_command(name: str) -> list[object]:
 
 def model_of(name: str) -> Path:
     """Returns the checkpoint that a run is evaluated with."""
-    averaged = STUDY.env.get("AVERAGE", os.environ.get("AVERAGE")) != "0" and not RUNS[name][1].convert
+    averaged = ENV.get("AVERAGE") != "0" and not RUNS[name][1].convert
     return folder(name) / ("average.pt" if averaged else "checkpoint_best.pt")
 
 

@@ -49,7 +49,7 @@ import json, pathlib, re, sys
 run, average = pathlib.Path(sys.argv[1]), int(sys.argv[2])
 found = [*json.loads((run / "bleu.json").read_text()), json.loads((run / "split.json").read_text())]
 scores = dict(zip(("BLEU", "chrF", "BLEU, compounds split"), (metric["score"] for metric in found)))
-scores["perplexity"] = float(re.findall(r'"valid_ppl": "([\d.]+)"', (run / "validate.log").read_text())[-1])
+scores["perplexity"] = float(re.findall(r'"valid_ppl": "([^"]+)"', (run / "validate.log").read_text())[-1])
 pattern = r"Translated .* in ([\d.]+)s \(([\d.]+) sentences/s, ([\d.]+) tokens/s\)"
 times = re.findall(pattern, (run / "generate.log").read_text())[-1]
 scores |= dict(zip(("translation, s", "sentences/s", "tokens/s"), map(float, times)))
