@@ -178,7 +178,7 @@ def main() -> None:
     """Reads the command line and writes the documents."""
     parser = argparse.ArgumentParser(description="Writes made documents with glossaries.", allow_abbrev=False)
     parser.add_argument("folder", type=Path, metavar="DIR", help="where {train,valid,test}.{en,de} go")
-    numbers = {"seed": "1", "train": "2000", "valid": "8", "test": "24", "longest": "64"}
+    numbers = {"seed": "1", "train": "2000", "valid": "8", "test": "24", "longest": "48"}
     for name, default in numbers.items():
         parser.add_argument(f"--{name}", default=default, metavar="N", help=f"default: {default}")
     args = vars(parser.parse_args())
