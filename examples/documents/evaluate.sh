@@ -22,7 +22,7 @@ command=(
 evaluate_once "reference: $(cksum <"$reference")" "${command[@]}"
 
 fairseq-validate "$bin" --user-dir "$plugin" --task document_translation --source-lang "$src" --target-lang "$tgt" \
-  --valid-subset valid --max-tokens 8192 --required-batch-size-multiple 1 --distributed-world-size 1 \
+  --valid-subset valid --batch-size 4 --required-batch-size-multiple 1 --distributed-world-size 1 \
   --log-format json "${plain[@]}" "${device[@]}" --path "$model" 2>&1 | tee "$run/validate.log" ||
   stopped fairseq-validate "$run" "$run/validate.log"
 
