@@ -79,6 +79,17 @@ prepare_once() { # COMMAND...: what $out is made from; ends the script if it is 
   mkdir -p "$work"
 }
 
+find_text() { # the array `files`: {train,valid,test}.{SRC,TGT} of $text, plain or .gz
+  local name file
+  files=()
+  for name in {train,valid,test}.{"$src","$tgt"}; do
+    file=$text/$name
+    [ -f "$file" ] || file=$file.gz
+    [ -f "$file" ] || fail "$text/$name is missing, and so is $name.gz: every set needs both languages."
+    files+=("$file")
+  done
+}
+
 new() { # FOLDER WORK: whether $work/FOLDER is still to be made, as `to`, which is renamed once it is complete
   [ ! -d "$work/$1" ] || return 1
   doing=$2 to=$work/$1.part
@@ -266,9 +277,22 @@ evaluate_once() { # WHAT COMMAND...: ends the script if $run was evaluated this 
   python -m linformer_fairseq.average --folder "$run" --last "$average" --output "$model" || exit
 }
 
+logged() { # NAME COMMAND...: runs a command of fairseq, whose output is kept in $run/NAME.log
+  "${@:2}" 2>&1 | tee "$run/$1.log" || stopped "$2" "$run" "$run/$1.log"
+}
+
 validate() { # WHAT COMMAND...: evaluates $run with fairseq-validate
   evaluate_once "$@"
-  "${@:2}" 2>&1 | tee "$run/validate.log" || stopped fairseq-validate "$run" "$run/validate.log"
+  logged validate "${@:2}"
+}
+
+collect_translations() { # [SED SCRIPT]: writes $run/test.$tgt, detokenised, in the order of the test set and of $reference
+  local found wanted
+  grep '^D-' "$run/generate.log" | sort -V | cut -f 3 | sed "${1:-}" >"$run/test.$tgt.part"
+  found=$(wc -l <"$run/test.$tgt.part") wanted=$(wc -l <"$reference")
+  [ "$found" = "$wanted" ] ||
+    fail "fairseq-generate gave $found translations for the $wanted lines of $reference: name the reference of this test set." 1
+  mv "$run/test.$tgt.part" "$run/test.$tgt"
 }
 
 score() { # NAME=KEY...: writes $run/scores.json, from what fairseq-validate has logged under these keys

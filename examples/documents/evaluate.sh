@@ -21,19 +21,11 @@ command=(
 )
 evaluate_once "reference: $(cksum <"$reference")" "${command[@]}"
 
-fairseq-validate "$bin" --user-dir "$plugin" --task document_translation --source-lang "$src" --target-lang "$tgt" \
-  --valid-subset valid --batch-size 4 --required-batch-size-multiple 1 --distributed-world-size 1 \
-  --log-format json "${plain[@]}" "${device[@]}" --path "$model" 2>&1 | tee "$run/validate.log" ||
-  stopped fairseq-validate "$run" "$run/validate.log"
-
-"${command[@]}" 2>&1 | tee "$run/generate.log" || stopped fairseq-generate "$run" "$run/generate.log"
-
-# detokenised, in the order of the test set
-grep '^D-' "$run/generate.log" | sort -V | cut -f 3 | sed 's/ *<sep> */\t/g' >"$run/test.$tgt.part"
-found=$(wc -l <"$run/test.$tgt.part") wanted=$(wc -l <"$reference")
-[ "$found" = "$wanted" ] ||
-  fail "fairseq-generate gave $found translations for the $wanted lines of $reference: name the reference of this test set." 1
-mv "$run/test.$tgt.part" "$run/test.$tgt"
+logged validate fairseq-validate "$bin" --user-dir "$plugin" --task document_translation --source-lang "$src" \
+  --target-lang "$tgt" --valid-subset valid --batch-size 4 --required-batch-size-multiple 1 --distributed-world-size 1 \
+  --log-format json "${plain[@]}" "${device[@]}" --path "$model"
+logged generate "${command[@]}"
+collect_translations 's/ *<sep> */\t/g'
 python "$root/examples/documents/score.py" "$bin" "$run" "$reference" "$src" "$tgt" >"$run/scores.json.part"
 mv "$run/scores.json.part" "$run/scores.json"
 cat "$run/scores.json"

@@ -27,13 +27,8 @@ trap 'stopped "$doing" "$out"' ERR
 
 # 1. what it is made of: other text or settings are refused once OUT/bin is there, and take the place of unfinished work
 doing="reading the text"
-names=({train,valid,test}.{"$src","$tgt"}) files=()
-for name in "${names[@]}"; do
-  file=$text/$name
-  [ -f "$file" ] || file=$file.gz
-  [ -f "$file" ] || fail "$text/$name is missing, and so is $name.gz: every set needs both languages."
-  files+=("$file")
-done
+names=({train,valid,test}.{"$src","$tgt"})
+find_text
 prepare_once prepare.sh --text "$text" --merges "$merges" --languages "$src-$tgt" --resolutions "$resolutions" \
   --short "$short" --max-tokens "$limit" --sha256 "$(cat "${files[@]}" | sha256sum | cut -c 1-16)"
 

@@ -20,18 +20,11 @@ command=(
 )
 evaluate_once "reference: $(cksum <"$reference")" "${command[@]}"
 
-fairseq-validate "$bin" --user-dir "$plugin" --task translation --source-lang "$src" --target-lang "$tgt" \
+logged validate fairseq-validate "$bin" --user-dir "$plugin" --task translation --source-lang "$src" --target-lang "$tgt" \
   --valid-subset valid --max-tokens 4096 --required-batch-size-multiple 1 --distributed-world-size 1 \
-  --log-format json "${plain[@]}" "${device[@]}" --path "$model" 2>&1 | tee "$run/validate.log" ||
-  stopped fairseq-validate "$run" "$run/validate.log"
-
-"${command[@]}" 2>&1 | tee "$run/generate.log" || stopped fairseq-generate "$run" "$run/generate.log"
-
-grep '^D-' "$run/generate.log" | sort -V | cut -f 3 >"$run/test.$tgt.part" # detokenised, in the order of the test set
-found=$(wc -l <"$run/test.$tgt.part") wanted=$(wc -l <"$reference")
-[ "$found" = "$wanted" ] ||
-  fail "fairseq-generate gave $found translations for the $wanted lines of $reference: name the reference of this test set." 1
-mv "$run/test.$tgt.part" "$run/test.$tgt"
+  --log-format json "${plain[@]}" "${device[@]}" --path "$model"
+logged generate "${command[@]}"
+collect_translations
 
 # BLEU with compounds split, as Vaswani et al. (2017) report it, after tensor2tensor's get_ende_bleu.sh
 compounds() { # the Moses tokens of plain text, cut at hyphens

@@ -18,14 +18,8 @@ trap 'stopped "$doing" "$out"' ERR
 
 # 1. what it is made of: other text or settings are refused once OUT/bin is there, and take the place of unfinished work
 doing="reading the text"
-files=()
 if [ -n "$text" ]; then
-  for name in {train,valid,test}.{"$src","$tgt"}; do
-    file=$text/$name
-    [ -f "$file" ] || file=$file.gz
-    [ -f "$file" ] || fail "$text/$name is missing, and so is $name.gz: every set needs both languages."
-    files+=("$file")
-  done
+  find_text
 elif [ "$src-$tgt" != en-de ] && [ "$src-$tgt" != de-en ]; then
   fail "WMT14 is prepared for en and de, not $src and $tgt: name a TEXT."
 fi

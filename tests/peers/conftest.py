@@ -8,12 +8,13 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 
 import pytest
+import torch
 from fairseq.utils import import_user_module
 
 from linformer_fairseq.modules import KINDS, ProjectedAttention
 from tests.commands.conftest import text, trained_transformer  # noqa: F401  # fixtures
 from tests.fairseq_commands import ROOT
-from tests.reference import make_attention
+from tests.reference import assert_same_gradients, make_attention, padding_mask
 
 PACKAGES = {
     "longformer": "transformers",
@@ -51,3 +52,20 @@ def make_peer(kind: str, **options: object) -> ProjectedAttention:
     """Returns such an attention for up to 200 tokens, or skips the test where its package is missing."""
     need_peer(kind)
     return make_attention(kind, **{"n": 200, **options})
+
+
+def check_alone(
+    attention: ProjectedAttention, lengths: list[int], outputs: tuple[float, float], gradients: tuple[float, float]
+) -> None:
+    """Checks that sentences of these lengths, the longest first, are computed in a batch as each by itself.
+
+    Args:
+        outputs, gradients: the relative and absolute tolerances.
+    """
+    x = torch.randn(lengths[0], len(lengths), 8, dtype=torch.float64, requires_grad=True)
+    out, _ = attention(x, x, x, padding_mask(lengths), need_weights=False)
+    for sentence, n in enumerate(lengths):
+        own, one = (y[:n, sentence : sentence + 1] for y in (out, x))
+        alone, _ = attention(one, one, one, need_weights=False)
+        torch.testing.assert_close(own, alone, rtol=outputs[0], atol=outputs[1])
+        assert_same_gradients(own, alone, [x, *attention.parameters()], rtol=gradients[0], atol=gradients[1])

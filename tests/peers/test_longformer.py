@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from linformer_fairseq.modules import ProjectedAttention
-from tests.peers.conftest import make_peer
-from tests.reference import assert_same_gradients, make_attention, padding_mask
+from tests.peers.conftest import check_alone, make_peer
+from tests.reference import make_attention, padding_mask
 
 
 def make(**options: object) -> ProjectedAttention:
@@ -37,16 +37,7 @@ def test_is_the_window_of_this_size(size: int, lengths: list[int]) -> None:
 
 @given(lengths=st.lists(st.integers(1, 60), min_size=2, max_size=2))
 def test_a_sentence_is_computed_as_by_itself(lengths: list[int]) -> None:
-    attention = make(window_size=8)
-    x = torch.randn(60, 3, 8, dtype=torch.float64, requires_grad=True)
-    lengths = [60, *lengths]
-    out, _ = attention(x, x, x, padding_mask(lengths), need_weights=False)
-    for sentence, n in enumerate(lengths):
-        one = x[:n, sentence : sentence + 1]
-        alone, _ = attention(one, one, one, need_weights=False)
-        torch.testing.assert_close(out[:n, sentence : sentence + 1], alone, rtol=0, atol=1e-6)
-        inputs = [x, *attention.parameters()]
-        assert_same_gradients(out[:n, sentence : sentence + 1], alone, inputs, rtol=0, atol=1e-4)
+    check_alone(make(window_size=8), [60, *lengths], outputs=(0, 1e-6), gradients=(0, 1e-4))
 
 
 @torch.no_grad()

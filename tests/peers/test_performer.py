@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from linformer_fairseq.modules import ProjectedAttention
-from tests.peers.conftest import make_peer
-from tests.reference import assert_same_gradients, padding_mask
+from tests.peers.conftest import check_alone, make_peer
+from tests.reference import padding_mask
 
 
 def make(**options: object) -> ProjectedAttention:
@@ -32,16 +32,7 @@ def test_is_the_packages() -> None:
 
 @given(lengths=st.lists(st.integers(1, 60), min_size=3, max_size=3), features=st.sampled_from([None, 1, 9]))
 def test_a_sentence_is_computed_as_by_itself(lengths: list[int], features: int | None) -> None:
-    attention = make(features=features)
-    x = torch.randn(60, 4, 8, dtype=torch.float64, requires_grad=True)
-    lengths = [60, *lengths]
-    out, _ = attention(x, x, x, padding_mask(lengths), need_weights=False)
-    for sentence, n in enumerate(lengths):
-        one = x[:n, sentence : sentence + 1]
-        alone, _ = attention(one, one, one, need_weights=False)
-        torch.testing.assert_close(out[:n, sentence : sentence + 1], alone, rtol=1e-9, atol=1e-9)
-        inputs = [x, *attention.parameters()]
-        assert_same_gradients(out[:n, sentence : sentence + 1], alone, inputs, rtol=1e-8, atol=1e-8)
+    check_alone(make(features=features), [60, *lengths], outputs=(1e-9, 1e-9), gradients=(1e-8, 1e-8))
 
 
 @torch.no_grad()
