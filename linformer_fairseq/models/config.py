@@ -10,14 +10,14 @@ from typing import Any, Optional, Union, get_args
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.dataclass.utils import gen_parser_from_dataclass
 
-from linformer_fairseq.modules import CAUSAL_KINDS, KINDS, ProjectedAttention
+from linformer_fairseq.modules import CAUSAL_KINDS, KINDS, BaseAttention
 from linformer_fairseq.modules.registry import DEFAULT_KIND, Kind, LayerShapes, causal_kind, encoder_only, flag_of
 from linformer_fairseq.modules.value_convolution import check_width
 
 PLACES: tuple[str, ...] = ("encoder", "cross", "decoder")
 _PLACE_NAMES = {"cross": "cross-attention", "decoder": "the decoder's self-attention"}
 
-AttentionBuilder = Callable[..., ProjectedAttention]
+AttentionBuilder = Callable[..., BaseAttention]
 """Builds the attention of a layer from the arguments that fairseq passes."""
 
 

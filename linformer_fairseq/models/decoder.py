@@ -7,10 +7,7 @@ from fairseq.models.transformer import TransformerConfig, TransformerDecoderBase
 from torch import Tensor, nn
 
 from linformer_fairseq.models.config import AttentionBuilder
-from linformer_fairseq.models.layers import LinformerDecoderLayer, keep_dropout_names, projected_attention, wrap_layer
-from linformer_fairseq.models.right_padding import refuse_left_padding, restore_padding
-from linformer_fairseq.modules.forward_cache import ForwardCache
-from linformer_fairseq.modules.ops.beams import one_of_each_beam
+from linformer_fairseq.models.layers import LinformerDecoderLayer, keep_dropout_names, wrap_layer
 
 NO_LAYER = -1
 """As `alignment_layer`: no layer's attention weights, whose (T, n) matrix per head would cost as much as full
@@ -45,12 +42,6 @@ class LinformerTransformerDecoder(TransformerDecoderBase):
         """Whether the criterion may read the last layer's weights."""
         self.needs_weights = True
         """Whether whoever calls the decoder outside training may."""
-        self.cross_attention = projected_attention(self, cross=True)
-        self.source_cache = ForwardCache()
-        for attention in self.cross_attention:
-            attention.share(self.source_cache, self.cross_attention)
-        for attention in projected_attention(self, cross=False):
-            attention.share_lengths(self.source_cache)
         keep_dropout_names(self, "TransformerDecoder")
 
     def build_decoder_layer(self, cfg: TransformerConfig, no_encoder_attn: bool = False) -> nn.Module:
@@ -71,39 +62,18 @@ class LinformerTransformerDecoder(TransformerDecoderBase):
     ) -> tuple[Tensor, dict[str, list[Tensor | None]]]:
         if full_context_alignment and self.is_causal_by_itself:
             raise ValueError("full_context_alignment needs a decoder with full self-attention")
-        if incremental_state is not None:
-            self._set_beam(encoder_out)
-        elif self.is_causal_by_itself:  # a search begins with a token
-            refuse_left_padding(prev_output_tokens, self.padding_idx)
         if alignment_layer is None and not (self.trains_alignments if self.training else self.needs_weights):
             alignment_layer = NO_LAYER
-        with self.source_cache.open():
-            x, extra = super().extract_features(
-                prev_output_tokens,
-                encoder_out,
-                incremental_state,
-                full_context_alignment,
-                alignment_layer,
-                alignment_heads,
-            )
-        weights = extra["attn"][0]
-        if weights is not None and encoder_out is not None and encoder_out["src_tokens"]:
-            extra["attn"] = [restore_padding(weights, encoder_out["src_tokens"][0], self.padding_idx)]
-        return x, extra
+        return super().extract_features(
+            prev_output_tokens,
+            encoder_out,
+            incremental_state,
+            full_context_alignment,
+            alignment_layer,
+            alignment_heads,
+        )
 
     def make_generation_fast_(self, need_attn: bool = False, **options: Any) -> None:
         """Leaves the last layer's weights out from now on, unless they are needed. fairseq-generate calls it, and needs
         them where it prints alignments."""
         self.needs_weights = need_attn
-
-    def _set_beam(self, encoder_out: dict[str, list[Tensor]] | None) -> None:
-        """Tells projected cross-attention how many hypotheses of a sentence share its keys, one after the other."""
-        if not self.cross_attention:
-            return
-        beams = None if encoder_out is None else encoder_out.get("beams")
-        hypotheses = 1
-        if beams:
-            hypotheses = beams[0].size(1)
-            one_of_each_beam(beams[0].flatten(), hypotheses)
-        for attention in self.cross_attention:
-            attention.set_beam_size(hypotheses)

@@ -1,22 +1,24 @@
-"""fairseq's Transformer encoder with projected self-attention."""
+"""fairseq's Transformer encoder with any kind of self-attention."""
 
-import torch
 from fairseq.data import Dictionary
 from fairseq.models.transformer import TransformerConfig, TransformerEncoderBase
 from torch import Tensor, nn
 
 from linformer_fairseq.models.config import AttentionBuilder
-from linformer_fairseq.models.layers import LinformerEncoderLayer, keep_dropout_names, projected_attention, wrap_layer
-from linformer_fairseq.models.right_padding import right_padding_order
-from linformer_fairseq.modules.forward_cache import ForwardCache
+from linformer_fairseq.models.layers import LinformerEncoderLayer, keep_dropout_names, wrap_layer
+from linformer_fairseq.modules.ops.padding import padding_of
 
 
 class LinformerTransformerEncoder(TransformerEncoderBase):
-    """fairseq's encoder with projected self-attention; whatever the task's padding, it computes on right-padded
-    sources and returns its outputs so. `src_tokens` of the output keeps the tokens as they came.
+    """fairseq's encoder, whose self-attention may be of any kind.
+
+    It computes on right-padded sources, so that no layer has to move its tokens for itself, and gives what it makes of
+    them in the order of the sources.
 
     Args:
         attention: builds the self-attention of each layer; None for full attention.
+        single_rows: leave it to cross-attention to share the row of a sentence among the hypotheses of a search, as
+            fairseq's BART does, instead of repeating it for each.
     """
 
     def __init__(
@@ -25,14 +27,13 @@ class LinformerTransformerEncoder(TransformerEncoderBase):
         dictionary: Dictionary,
         embed_tokens: nn.Embedding,
         attention: list[AttentionBuilder] | None,
+        single_rows: bool = False,
     ) -> None:
         full: list[AttentionBuilder | None] = [None] * cfg.encoder.layers
         self.layer_attention = iter(attention or full)
         super().__init__(cfg, dictionary, embed_tokens)
         del self.layer_attention
-        self.length_cache = ForwardCache()
-        for attention in projected_attention(self, cross=False):
-            attention.share_lengths(self.length_cache)
+        self.single_rows = single_rows
         keep_dropout_names(self, "TransformerEncoder")
 
     def build_encoder_layer(self, cfg: TransformerConfig) -> nn.Module:
@@ -45,31 +46,24 @@ class LinformerTransformerEncoder(TransformerEncoderBase):
         return_all_hiddens: bool = False,
         token_embeddings: Tensor | None = None,
     ) -> dict[str, list[Tensor]]:
-        order = right_padding_order(src_tokens, self.padding_idx)
-        if token_embeddings is not None:
-            token_embeddings = token_embeddings.gather(1, order[:, :, None].expand_as(token_embeddings))
-        with self.length_cache.open():
-            out = super().forward(src_tokens.gather(1, order), src_lengths, return_all_hiddens, token_embeddings)
-        out["src_tokens"] = [src_tokens]
+        mask = src_tokens.eq(self.padding_idx)
+        padding = padding_of(mask)
+        if padding is None or padding.order is None:
+            out = super().forward(src_tokens, src_lengths, return_all_hiddens, token_embeddings)
+        else:
+            if token_embeddings is not None:
+                token_embeddings = padding.put_right(token_embeddings.transpose(0, 1)).transpose(0, 1)
+            tokens = src_tokens.gather(1, padding.order)
+            out = super().forward(tokens, src_lengths, return_all_hiddens, token_embeddings)
+            for name in ("encoder_out", "encoder_states", "fc_results"):
+                out[name] = [None if x is None else padding.put_back(x) for x in out[name]]
+            out["encoder_embedding"] = [padding.put_back(x.transpose(0, 1)).transpose(0, 1) for x in out["encoder_embedding"]]
+        out["encoder_padding_mask"] = [mask]  # which has been looked at, so that the decoder need not wait for it
         return out
 
     def reorder_encoder_out(self, encoder_out: dict[str, list[Tensor]], new_order: Tensor) -> dict[str, list[Tensor]]:
-        """Returns the output for the rows of a new order. Where every sentence is repeated for a search, it says in
-        "beams" which sentence each hypothesis is of, (B, h), and is moved only when sentences come or go: otherwise
-        hypotheses change places within their sentence, and have the same rows.
-
-        The search at hand knows its beam. What fairseq tells a model may be that of another search.
-        """
-        if beams := encoder_out.get("beams"):
-            before, hypotheses = beams[0].flatten(), beams[0].size(1)
-            sentences = before[new_order]
-            if len(sentences) == len(before):
-                same = (sentences == before).all()
-                torch._assert_async(same, "hypotheses must keep the places of their sentence")  # nothing waits for it
-                return encoder_out
-        else:
-            sentences, hypotheses = new_order, len(new_order) // encoder_out["encoder_out"][0].size(1)
-        out = super().reorder_encoder_out(encoder_out, new_order)
-        if hypotheses > 1 and len(sentences) % hypotheses == 0:
-            out["beams"] = [sentences.view(-1, hypotheses)]
-        return out
+        """Returns the output for the hypotheses of a search in a new order: the output itself where cross-attention
+        shares its rows, and keeps those of the sentences that stay."""
+        if self.single_rows:
+            return encoder_out
+        return super().reorder_encoder_out(encoder_out, new_order)

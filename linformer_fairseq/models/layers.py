@@ -10,7 +10,7 @@ from fairseq.modules.transformer_layer import TransformerDecoderLayerBase, Trans
 from torch import Tensor, nn
 
 from linformer_fairseq.models.config import AttentionBuilder
-from linformer_fairseq.modules import ProjectedAttention
+from linformer_fairseq.modules import BaseAttention
 
 Layer = TypeVar("Layer", bound=nn.Module)
 
@@ -102,7 +102,7 @@ def _build(
     num_heads: int,
     cfg: TransformerConfig,
     **options: Any,
-) -> ProjectedAttention:
+) -> BaseAttention:
     """Builds an attention with fairseq's settings for all attention."""
     return attention(
         embed_dim,
@@ -119,15 +119,6 @@ def keep_dropout_names(module: nn.Module, name: str) -> None:
     for child in module.children():
         if isinstance(child, FairseqDropout):
             child.module_name = name
-
-
-def projected_attention(model: nn.Module, cross: bool) -> list[ProjectedAttention]:
-    """The projected cross-attention, or else the projected self-attention, of all layers."""
-    return [
-        module
-        for module in model.modules()
-        if isinstance(module, ProjectedAttention) and module.encoder_decoder_attention == cross
-    ]
 
 
 def wrap_layer(layer: Layer, cfg: TransformerConfig) -> Layer:

@@ -16,7 +16,7 @@ from fairseq.models.transformer import TransformerConfig
 from fairseq.modules.transformer_sentence_encoder import init_bert_params
 from fairseq.tasks import FairseqTask
 from omegaconf import DictConfig
-from torch import Tensor, nn
+from torch import Tensor
 
 from linformer_fairseq.models.architectures import Architecture, plain_namespace, prefixed, register_architectures
 from linformer_fairseq.models.config import add_flags
@@ -26,7 +26,6 @@ from linformer_fairseq.models.errors import one_sentence
 from linformer_fairseq.models.exact_length import TellsExactLength
 from linformer_fairseq.models.linformer_example import adopt_settings, adopt_weights
 from linformer_fairseq.models.loading import ChecksProjections
-from linformer_fairseq.models.right_padding import right_padding_order
 
 
 @register_model("linformer_roberta")
@@ -63,8 +62,12 @@ class LinformerRobertaModel(TellsExactLength, ChecksProjections, RobertaModel):
             # the memory while the model is built
             model = super().build_model(args, task)
             cfg = TransformerConfig.from_namespace(model.args)
-            model.encoder.sentence_encoder = SentenceEncoder(
-                cfg, task.source_dictionary, model.encoder.sentence_encoder.embed_tokens, config
+            side, noise = cfg.encoder, cfg.quant_noise.scalar > 0
+            attention = config.attention(
+                "encoder", side.layers, side.attention_heads, cfg.max_source_positions, side.layers_to_keep, noise
+            )
+            model.encoder.sentence_encoder = LinformerTransformerEncoder(
+                cfg, task.source_dictionary, model.encoder.sentence_encoder.embed_tokens, attention
             )
             model.encoder.sentence_encoder.apply(init_bert_params)
             model.exact_below = config.exact_below
@@ -91,33 +94,6 @@ class LinformerRobertaModel(TellsExactLength, ChecksProjections, RobertaModel):
         tied = encoder.lm_head.weight is encoder.sentence_encoder.embed_tokens.weight
         if tied and embeddings is not None and output is not None and not torch.equal(embeddings, output):
             raise ValueError("the checkpoint's output layer has weights of its own: give --untie-weights-roberta")
-
-
-class SentenceEncoder(LinformerTransformerEncoder):
-    """An encoder whose outputs are of the tokens as they came, whichever side their padding is on."""
-
-    def __init__(
-        self, cfg: TransformerConfig, dictionary: Dictionary, embed_tokens: nn.Embedding, config: EncoderAttentionConfig
-    ) -> None:
-        side, noise = cfg.encoder, cfg.quant_noise.scalar > 0
-        attention = config.attention(
-            "encoder", side.layers, side.attention_heads, cfg.max_source_positions, side.layers_to_keep, noise
-        )
-        super().__init__(cfg, dictionary, embed_tokens, attention)
-
-    def forward(
-        self,
-        src_tokens: Tensor,
-        src_lengths: Tensor | None = None,
-        return_all_hiddens: bool = False,
-        token_embeddings: Tensor | None = None,
-    ) -> dict[str, list[Tensor]]:
-        out = super().forward(src_tokens, src_lengths, return_all_hiddens, token_embeddings)
-        places = right_padding_order(src_tokens, self.padding_idx).argsort(1).t()[:, :, None]  # (n, B, 1)
-        for name in ("encoder_out", "encoder_states"):
-            out[name] = [x.gather(0, places.expand_as(x)) for x in out[name]]
-        out["encoder_padding_mask"] = [src_tokens.eq(self.padding_idx)]
-        return out
 
 
 def tiny_architecture(args: Namespace) -> None:

@@ -90,7 +90,9 @@ class LinformerTransformerModel(TellsExactLength, ChecksProjections, Transformer
         cls, cfg: TransformerConfig, src_dict: Dictionary, embed_tokens: nn.Embedding
     ) -> LinformerTransformerEncoder:
         with one_sentence():
-            return LinformerTransformerEncoder(cfg, src_dict, embed_tokens, _attention(cfg, "encoder"))
+            # where a decoder attends to itself and the source at once, it needs a row for each of its own
+            single_rows = "cross" in LinformerConfig.from_namespace(cfg).places and not cfg.cross_self_attention
+            return LinformerTransformerEncoder(cfg, src_dict, embed_tokens, _attention(cfg, "encoder"), single_rows)
 
     @classmethod
     def build_decoder(

@@ -1,6 +1,6 @@
 """Attention: tensors in, tensors out. Importing this registers every kind of it."""
 
-from linformer_fairseq.modules.base import ProjectedAttention
+from linformer_fairseq.modules.base import BaseAttention
 from linformer_fairseq.modules.causal_linformer_attention import CausalLinformerAttention
 from linformer_fairseq.modules.causal_two_level_attention import CausalTwoLevelAttention
 from linformer_fairseq.modules.key_cluster_attention import KeyClusterAttention
@@ -10,7 +10,6 @@ from linformer_fairseq.modules.projections import (
     LinearProjection,
     MaxPool,
     MeanPool,
-    PooledLinear,
     Projection,
 )
 from linformer_fairseq.modules.registry import CAUSAL_KINDS, KINDS
@@ -29,8 +28,7 @@ __all__ = [
     "LinformerMultiheadAttention",
     "MaxPool",
     "MeanPool",
-    "PooledLinear",
-    "ProjectedAttention",
+    "BaseAttention",
     "Projection",
     "TwoLevelAttention",
     "WindowAttention",

@@ -1,48 +1,47 @@
 """What all kinds of attention have in common: fairseq's signature, the checks, and the layers around the attention."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import torch
-import torch.nn.functional as F
 from fairseq.data import Dictionary
 from fairseq.modules import MultiheadAttention
-from torch import Tensor
+from torch import Tensor, nn
 
-from linformer_fairseq.modules.forward_cache import ForwardCache
-from linformer_fairseq.modules.linear_layers import without_bias
-from linformer_fairseq.modules.ops.padding import clear_padding, sentence_lengths
+from linformer_fairseq.modules.ops.memo import remembered
+from linformer_fairseq.modules.ops.padding import Padding, padding_of
 from linformer_fairseq.modules.value_convolution import ValueConvolution
 
 IncrementalState = dict[str, dict[str, Any]]
 
 
 class Call(NamedTuple):
-    """What an attention is called with, once it has been checked."""
+    """What an attention is called with, checked, with padding on the right."""
 
     query: Tensor
-    """(T, B, C)."""
+    """(T, B h, C), for h hypotheses of every sentence side by side."""
     key: Tensor | None
-    """(n, B, kdim); None for the queries, or for keys that are cached."""
+    """(n, B, kdim), zero at padded positions; None once static keys are cached."""
     value: Tensor | None
-    """(n, B, vdim); None for the keys."""
-    padding_mask: Tensor | None
-    """(B, n), true at padded positions."""
+    """(n, B, vdim), likewise; the key itself where it serves as the values too."""
+    padding: Padding | None
+    """Of the keys; None where there is none."""
     incremental_state: IncrementalState | None
     need_weights: bool
     by_head: bool
     """Whether the weights of each head are wanted, and not their mean."""
 
 
-class ProjectedAttention(MultiheadAttention):
+class BaseAttention(MultiheadAttention):
     """Base of all kinds of attention, a drop-in for fairseq's `MultiheadAttention` with its parameter names.
 
-    A kind overrides `attend`, and says in `causal` and `side` what it is for.
+    A kind overrides `attend`, and says in `causal` what it is for. Whatever a call makes stays in that call and in its
+    incremental state, so that any number of threads may use a model.
 
     Args:
         embed_dim, num_heads, kdim, vdim, dropout, bias, self_attention, encoder_decoder_attention, dictionary,
             q_noise, qn_block_size: as in fairseq. Quantisation noise falls on the four linear layers, as there.
-        max_positions: N, the longest sentence of keys, in tokens.
+        max_positions: N, the most tokens that keys may have; None where any number may.
         value_convolution: the width in tokens of a `ValueConvolution` in an encoder's self-attention; 0 for none.
 
     Raises:
@@ -52,12 +51,6 @@ class ProjectedAttention(MultiheadAttention):
 
     causal = False
     """Whether later tokens are hidden from a query by the attention itself."""
-    side = "source"
-    """Which side of a translation its keys are on, for refusals."""
-    drops_probabilities = True
-    """Whether there are attention probabilities to drop in training."""
-    convolves = False
-    """Whether `attend` adds the convolution over the values itself, to what the heads give."""
 
     def __init__(
         self,
@@ -76,7 +69,7 @@ class ProjectedAttention(MultiheadAttention):
         qn_block_size: int = 8,
         xformers_att_config: str | None = None,
         *,
-        max_positions: int,
+        max_positions: int | None = None,
         value_convolution: int = 0,
     ) -> None:
         for name, given in {
@@ -101,22 +94,13 @@ class ProjectedAttention(MultiheadAttention):
         self.dropout_module.module_name = MultiheadAttention.__name__  # as `--retain-dropout-modules` knows it
         if dictionary is not None:  # what newer fairseq's attention takes and keeps
             self.dictionary = dictionary
+        if self.causal and not self_attention:
+            raise ValueError(f"{type(self).__name__} is self-attention; pass self_attention=True")
         if value_convolution and (self.causal or not self_attention):
             raise ValueError("value_convolution is for the self-attention of an encoder: leave it out")
         self.value_convolution = ValueConvolution(num_heads, value_convolution) if value_convolution else None
         self.max_positions = max_positions
         self.q_noise = q_noise
-        self.source_cache = ForwardCache()
-        self.length_cache = ForwardCache()
-
-    def share(self, cache: ForwardCache, layers: Iterable["ProjectedAttention"]) -> None:
-        """Takes `cache` for what is the same in all `layers` of a decoder's cross-attention, of which this is one."""
-        self.source_cache = cache
-        self.share_lengths(cache)
-
-    def share_lengths(self, cache: ForwardCache) -> None:
-        """Takes `cache` for what depends on nothing but the lengths of sentences, in all layers of one kind."""
-        self.length_cache = cache
 
     def forward(
         self,
@@ -134,9 +118,10 @@ class ProjectedAttention(MultiheadAttention):
         """Attends from every query to the keys.
 
         Args:
-            query: (T, B, C).
-            key, value: (n, B, kdim) and (n, B, vdim), right-padded, n <= N; None once `static_kv` keys are cached.
-            key_padding_mask: (B, n), true at padded positions, whose contents never matter.
+            query: (T, B h, C), of h hypotheses of every sentence side by side; h is 1 but in cross-attention.
+            key, value: (n, B, kdim) and (n, B, vdim); None once `static_kv` keys are cached.
+            key_padding_mask: (B, n), true at padded positions, whose contents never matter: on either side and between
+                tokens, or on the right for causal attention.
             incremental_state: fairseq's cache. It keeps what `static_kv` keys were made into, and for causal attention
                 the state after the tokens so far, which those of this call, one or many, come after.
             need_weights: return the attention weights, averaged over heads.
@@ -145,15 +130,19 @@ class ProjectedAttention(MultiheadAttention):
             attn_mask: none; for causal attention also fairseq's future mask, (T, T), which says what it does anyway.
 
         Returns:
-            The output (T, B, C), and None or the weights over tokens: (B, T, n), or (H, B, T, n) by head. For causal
-            attention n counts the tokens of earlier calls too, whose padding is not remembered.
+            The output (T, B h, C), and None or the weights, which are at least 0 and sum to 1 over tokens: (B h, T, n),
+            or (H, B h, T, n) by head. For causal attention n counts the tokens of earlier calls too, whose padding is
+            not remembered.
 
         Raises:
             ValueError: for another `attn_mask`, `before_softmax`, an `incremental_state` that is neither of `static_kv`
-                nor of causal attention, `static_kv` in causal attention, keys longer than N, and keys of another batch.
+                nor of causal attention, `static_kv` in causal attention, more keys than N, queries that are no whole
+                number for each sentence of the keys, and padding before a token in causal attention.
         """
         name = type(self).__name__
-        if attn_mask is not None and not (self.causal and _is_future_mask(attn_mask, query.size(0))):
+        if attn_mask is not None and not (
+            self.causal and attn_mask.shape == 2 * query.shape[:1] and _is_future_mask(attn_mask)
+        ):
             raise ValueError(f"{name} supports no attn_mask{' but the future mask' if self.causal else ''}")
         if before_softmax:
             raise ValueError(f"{name} does not support before_softmax")
@@ -161,23 +150,26 @@ class ProjectedAttention(MultiheadAttention):
             raise ValueError(f"{name} does not support static_kv, which is for cross-attention")
         if incremental_state is not None and not (self.causal or static_kv):
             raise ValueError(f"{name} does not support incremental_state without static_kv")
-        need_weights = need_weights or need_head_weights
-        call = Call(query, key, value, key_padding_mask, incremental_state, need_weights, need_head_weights)
-        out, weights = self.attend(call)
-        if self.value_convolution is not None and not self.convolves:
-            out = out + self._convolved(self.value_convolution, call)
-        return out, weights
+        need_weights, padding = need_weights or need_head_weights, None
+        if static_kv and self.cached(incremental_state):
+            key = value = None
+        else:
+            query, key, value, padding = self._in_order(query, key, value, key_padding_mask)
+        out, weights = self.attend(Call(query, key, value, padding, incremental_state, need_weights, need_head_weights))
+        out = self._output(out, None if value is None else self._convolved(value))
+        if padding is not None and padding.order is not None and self.self_attention:  # the queries were moved too
+            out = padding.put_back(out)
+            if weights is not None:
+                places = padding.order.argsort(1)[:, None, :, None]
+                weights = weights.gather(2, places.expand_as(weights))
+        if weights is None:
+            return out, None
+        return out, weights.transpose(0, 1) if need_head_weights else weights.mean(1)
 
     def attend(self, call: Call) -> tuple[Tensor, Tensor | None]:
-        """The output (T, B, C), and the weights over tokens if they are needed."""
+        """What each head gives, (B h, H, T, d), and the weights over tokens if they are needed, (B h, H, T, n); where
+        those of each head are not, they may be their mean, (B h, 1, T, n)."""
         raise NotImplementedError
-
-    def _convolved(self, convolution: ValueConvolution, call: Call) -> Tensor:
-        """What the convolution over the values, without their bias, adds to the output, (n, B, C)."""
-        _, value, mask = self.keys_and_values(call)
-        values = without_bias(self.v_proj, clear_padding(value, mask))
-        convolved = convolution(values.unflatten(2, (self.num_heads, self.head_dim)))
-        return without_bias(self.out_proj, convolved.flatten(2))
 
     @property
     def dropout_probability(self) -> float:
@@ -185,71 +177,9 @@ class ProjectedAttention(MultiheadAttention):
         dropping = self.training or self.dropout_module.apply_during_inference
         return self.dropout_module.p if dropping else 0.0
 
-    def queries(self, query: Tensor) -> Tensor:
-        """The queries of each head, (T, B, C) to (B, H, T, d), not scaled."""
-        return self.q_proj(query).unflatten(2, (self.num_heads, self.head_dim)).permute(1, 2, 0, 3)
-
-    def output(self, out: Tensor, convolved: Tensor | None = None) -> Tensor:
-        """Applies the output layer to what the heads give, (B, H, T, d) to (T, B, C), with `convolved`, (T, B, H, d),
-        added to it.
-
-        torch's fused kernels store the heads of a query next to each other, with queries either in the order of the
-        input or sentence by sentence. Neither layout is copied here; any other is copied once.
-        """
-        if convolved is not None:
-            out = out + convolved.permute(1, 2, 0, 3)
-        if out.stride(2) >= out.stride(0):
-            return self.out_proj(out.permute(2, 0, 1, 3).flatten(2))
-        return self.out_proj(out.transpose(1, 2).flatten(2)).transpose(0, 1)
-
-    def heads_before_biases(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Q/√d, and K and V without their biases, (T or n, B, H, d).
-
-        The biases come after a projection, where that of the keys drops out of the softmax and that of the values is
-        `late_value_bias`.
-        """
-        heads = (self.num_heads, self.head_dim)
-        return (
-            (self.q_proj(query) * self.scaling).unflatten(2, heads),
-            F.linear(key, self.k_proj.weight).unflatten(2, heads),
-            F.linear(value, self.v_proj.weight).unflatten(2, heads),
-        )
-
-    def late_value_bias(self) -> Tensor | None:
-        """The bias of the values, (C,); None without biases.
-
-        That of the keys gets a gradient of zero, as torch's DDP waits for one of every parameter.
-        """
-        bias = self.v_proj.bias
-        return bias + 0.0 * self.k_proj.bias if bias is not None and torch.is_grad_enabled() else bias
-
-    def keys_and_values(self, call: Call, position: int = 0) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Key, value and padding mask, with what the caller left out filled in.
-
-        Args:
-            position: tokens that came before these keys.
-
-        Raises:
-            ValueError: keys of another batch than the queries', or tokens (padding may be there) beyond N.
-        """
-        if call.key is None and not self.self_attention:
-            raise ValueError(f"{type(self).__name__} needs a key; only cached static keys can be left out")
-        key = call.query if call.key is None else call.key
-        value = key if call.value is None else call.value
-        if key.size(1) != call.query.size(1):
-            raise ValueError(
-                f"{type(self).__name__} needs keys for every sentence of the queries, not for {key.size(1)} of "
-                f"{call.query.size(1)}"
-            )
-        n, longest = key.size(0), max(0, self.max_positions - position)
-        mask = None if call.padding_mask is None else call.padding_mask.bool()
-        if n > longest and (mask is None or not mask[:, longest:].all()):
-            tokens = position + (n if mask is None else int(sentence_lengths(mask).max()))
-            raise ValueError(
-                f"a {self.side} of {tokens} tokens is longer than the {self.max_positions} positions that the "
-                f"attention was built for; shorten it or train with a larger --max-{self.side}-positions"
-            )
-        return key, value, mask
+    def by_head(self, x: Tensor) -> Tensor:
+        """The features of each head, (n, B, C) to (B, H, n, d)."""
+        return x.unflatten(2, (self.num_heads, self.head_dim)).permute(1, 2, 0, 3)
 
     def cached(self, incremental_state: IncrementalState | None) -> dict[str, Any]:
         """What this attention keeps between the steps of a search, by name; empty at the first."""
@@ -259,9 +189,85 @@ class ProjectedAttention(MultiheadAttention):
         """Keeps these for the next step."""
         return self._set_input_buffer(incremental_state, dict(kept))
 
+    def _in_order(
+        self, query: Tensor, key: Tensor | None, value: Tensor | None, mask: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor, Padding | None]:
+        """Fills in what the caller left out, moves padding to the right, and sets it to zero."""
+        name = type(self).__name__
+        if key is None and not self.self_attention:
+            raise ValueError(f"{name} needs a key; only cached static keys can be left out")
+        key = query if key is None else key
+        value = key if value is None else value
+        if len(key) != len(query) and self.self_attention:
+            raise ValueError(f"{name} is self-attention: pass a key for every query, not {len(key)} for {len(query)}")
+        if query.size(1) != key.size(1) and (self.self_attention or query.size(1) % max(1, key.size(1))):
+            raise ValueError(
+                f"{name} needs keys for every sentence of the queries, not for {key.size(1)} of {query.size(1)}"
+            )
+        padding = None if mask is None else padding_of(mask)
+        if padding is None:
+            return query, key, value, None
+        if self.causal and padding.order is not None:
+            raise ValueError(f"{name} supports padding on the right only: move that before a token behind it")
+        own_query = self.self_attention and padding.order is not None
+        ordered_key = padding.put_right(key)
+        ordered_value = ordered_key if value is key else padding.put_right(value)
+        if own_query:
+            query = ordered_key if query is key else padding.put_right(query)
+        return query, ordered_key, ordered_value, padding
 
-def _is_future_mask(mask: Tensor, length: int) -> bool:
+    def check_length(self, tokens: int, padding: Padding | None, position: int = 0) -> None:
+        """Refuses more keys than the attention was built for; padding may be there.
+
+        Args:
+            tokens: the keys, with their padding.
+            position: the tokens that came before them.
+
+        Raises:
+            ValueError: more than N.
+        """
+        longest = self.max_positions
+        if longest is None or position + tokens <= longest:
+            return
+        if padding is not None:
+            if padding.known_lengths is None:  # a compiler looks on
+                return
+            tokens = max(padding.known_lengths)
+        if position + tokens > longest:
+            side = "target" if self.causal else "source"
+            raise ValueError(
+                f"a {side} of {position + tokens} tokens is longer than the {longest} positions that the attention was "
+                f"built for; shorten it or train with a larger --max-{side}-positions"
+            )
+
+    def _convolved(self, value: Tensor) -> Tensor | None:
+        """What a convolution over the values, without their bias, adds to each head, (n, B, H, d)."""
+        if self.value_convolution is None:
+            return None
+        return self.value_convolution(without_bias(self.v_proj, value).unflatten(2, (self.num_heads, self.head_dim)))
+
+    def _output(self, out: Tensor, convolved: Tensor | None) -> Tensor:
+        """Applies the output layer to what the heads give, (B, H, T, d) to (T, B, C).
+
+        torch's fused kernels store the heads of a query next to each other, with queries either in the order of the
+        input or sentence by sentence. Neither layout is copied here; any other is copied once.
+        """
+        if convolved is not None:
+            out = out + convolved.permute(1, 2, 0, 3)
+        if out.stride(2) >= out.stride(0):
+            return self.out_proj(out.permute(2, 0, 1, 3).flatten(2))  # type: ignore[no-any-return]
+        return self.out_proj(out.transpose(1, 2).flatten(2)).transpose(0, 1)  # type: ignore[no-any-return]
+
+
+def without_bias(linear: nn.Linear, x: Tensor) -> Tensor:
+    """What a linear layer makes of `x`, less its bias. The layer is called, as it may be quantised or have hooks."""
+    out: Tensor = linear(x)
+    return out if linear.bias is None else out - linear.bias
+
+
+@remembered
+def _is_future_mask(mask: Tensor) -> bool:
     """Whether `mask` (T, T) hides all later tokens and no others: -inf, or true, above the diagonal, zero elsewhere."""
     hidden = mask if mask.dtype == torch.bool else mask.isneginf()
-    future = torch.ones(length, length, dtype=torch.bool, device=mask.device).triu(1)
-    return torch.equal(hidden, future) and not mask.tril().any()
+    future = torch.ones_like(hidden).triu(1)
+    return bool(((hidden == future) & (future | (mask == 0))).all())

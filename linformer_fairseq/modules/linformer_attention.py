@@ -1,33 +1,23 @@
 """Linformer attention: to k slots that a projection of the length axis makes of n keys and values."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
-import torch
-import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
-from linformer_fairseq.modules.base import ProjectedAttention
-from linformer_fairseq.modules.forward_cache import ForwardCache
-from linformer_fairseq.modules.key_value_slots import key_value_slots, projecting_scores_pays
-from linformer_fairseq.modules.ops.precision import rounds_to_half
-from linformer_fairseq.modules.ops.projected_scores import projected_scores_attention
-from linformer_fairseq.modules.ops.thresholds import thresholds
+from linformer_fairseq.modules.base import without_bias
 from linformer_fairseq.modules.ops.token_weights import weights_of_slots
 from linformer_fairseq.modules.projections import (
-    INITS,
     ConvProjection,
     LinearProjection,
     MaxPool,
     MeanPool,
-    PooledLinear,
     Projection,
 )
 from linformer_fairseq.modules.registry import AttentionOptions, LayerShapes, register_attention
 from linformer_fairseq.modules.source_attention import Source, SourceAttention
 
-SHARINGS = ("none", "headwise", "key-value", "layerwise")
+SHARINGS = ("headwise", "key-value", "layerwise")
 
 
 @dataclass
@@ -40,8 +30,8 @@ class SlotOptions(AttentionOptions):
         default="headwise",
         metadata={
             "choices": SHARINGS,
-            "help": "who shares a projection: none (E and F for every head), headwise (E and F per layer), "
-            "key-value (E = F, one per layer), layerwise (one for keys and values of all layers)",
+            "help": "who shares a projection: headwise (E and F per layer), key-value (E = F, one per layer), layerwise "
+            "(one for keys and values of all layers)",
         },
     )
     linformer_freeze_projection: bool = field(
@@ -51,12 +41,9 @@ class SlotOptions(AttentionOptions):
 
     def arguments(self, layers: LayerShapes) -> list[dict[str, Any]]:
         """E and F of every layer, shared as asked for."""
-        heads = layers.num_heads if self.linformer_sharing == "none" else None
-        if layers.scalar_noise and heads is not None:
-            raise ValueError("--quant-noise-scalar needs another --linformer-sharing than none")
 
         def build(k: int) -> Projection:
-            projection = self.build_projection(k, layers.max_positions, heads)
+            projection = self.build_projection(k, layers.max_positions)
             return projection.requires_grad_(not self.linformer_freeze_projection)
 
         if self.linformer_sharing == "layerwise":
@@ -76,25 +63,17 @@ class SlotOptions(AttentionOptions):
             arguments.append({"key_projection": key, "value_projection": key if shared else build(k)})
         return arguments
 
-    def build_projection(self, projected_dim: int, max_positions: int, num_heads: int | None) -> Projection:
+    def build_projection(self, projected_dim: int, max_positions: int) -> Projection:
         """A projection with these options."""
-        return self.projection(projected_dim, max_positions, num_heads)
+        return self.projection(projected_dim, max_positions)
 
 
 @dataclass
 class LinearOptions(SlotOptions):
-    """How learned E and F are initialised, and which slots take part in the softmax."""
+    """Which slots of learned E and F take part in the softmax."""
 
     projection = LinearProjection
 
-    linformer_init: str = field(
-        default="xavier",
-        metadata={
-            "choices": INITS,
-            "help": "initialisation of the E and F of linear projections",
-            "needs": "--linformer-projection linear, as other kinds are initialised in their own way",
-        },
-    )
     linformer_mask_empty_slots: bool = field(
         default=False,
         metadata={
@@ -103,19 +82,8 @@ class LinearOptions(SlotOptions):
         },
     )
 
-    def build_projection(self, projected_dim: int, max_positions: int, num_heads: int | None) -> Projection:
-        return LinearProjection(
-            projected_dim,
-            max_positions,
-            num_heads,
-            init=self.linformer_init,
-            mask_empty_slots=self.linformer_mask_empty_slots,
-        )
-
-
-@dataclass
-class PooledLinearOptions(SlotOptions):
-    projection = PooledLinear
+    def build_projection(self, projected_dim: int, max_positions: int) -> Projection:
+        return LinearProjection(projected_dim, max_positions, mask_empty_slots=self.linformer_mask_empty_slots)
 
 
 @dataclass
@@ -134,24 +102,21 @@ class ConvOptions(SlotOptions):
 
 
 class Slots(NamedTuple):
-    """The projected keys and values of B sentences, and the tokens that they come from."""
+    """The projected keys and values of B sentences."""
 
     keys: Tensor
     """(B, H, s, d)."""
     values: Tensor
     """(B, H, s, d)."""
-    padding_mask: Tensor | None
-    """(B, n or more), true at padded positions; None where there are none and no weights will be asked for."""
-    lengths: Tensor
-    """Tokens of each sentence, (B,)."""
+    lengths: Tensor | None
+    """Tokens of each sentence, (B,); None where all have n."""
+    tokens: int
+    """n."""
 
 
 @register_attention("conv", ConvOptions, "kernel = stride = N/k")
 @register_attention("max-pool", MaxPoolOptions)
 @register_attention("mean-pool", MeanPoolOptions)
-@register_attention(
-    "pooled-linear", PooledLinearOptions, "means of n/k neighbours plus a learned part that starts at zero"
-)
 @register_attention("linear", LinearOptions, "Linformer: learned E and F", defaults={"linformer_window": 0})
 class LinformerMultiheadAttention(SourceAttention[Slots]):
     r"""Linformer attention (Wang et al., 2020, equation 7), a drop-in for fairseq's `MultiheadAttention`.
@@ -162,19 +127,21 @@ class LinformerMultiheadAttention(SourceAttention[Slots]):
         out = softmax(Q K̄ᵀ / √d) V̄
 
     It costs O(T k) for T queries instead of O(T n). The biases come after the projection, so that the key bias drops
-    out of the softmax as it does in full attention. In a search the slots of a sentence are computed once, and kept.
+    out of the softmax as it does in full attention. Which of E X and X W_K comes first makes no difference but to the
+    cost: slots do for s <= n, and tokens where there are fewer of them. In a search the slots of a sentence are
+    computed once, and kept.
+
+    What a slot gets of the attention weights is spread over its tokens by |F|, which need not add up to 1, normalised:
+    the weights tell how much a token is looked at, and not what it adds to the output.
 
     Args:
-        args, options: as `ProjectedAttention` and fairseq take them.
+        args, options: as `BaseAttention` and fairseq take them.
         key_projection: E.
         value_projection: F; None takes E for the values as well (key-value sharing).
 
     Raises:
-        ValueError: for what no kind supports, for quantisation noise where heads have projections of their own, and for
-            E and F that do not fit together.
+        ValueError: for what no kind supports, and for E and F that do not fit together.
     """
-
-    memory_type = Slots
 
     def __init__(
         self,
@@ -186,101 +153,40 @@ class LinformerMultiheadAttention(SourceAttention[Slots]):
         **options: Any,
     ) -> None:
         value_projection = key_projection if value_projection is None else value_projection
-        super().__init__(embed_dim, num_heads, *args, max_positions=key_projection.max_positions, **options)
-        check_projections(self, key_projection, value_projection)
-        if self.q_noise > 0 and key_projection.num_heads is not None:
-            raise ValueError(
-                "quantisation noise (--quant-noise-pq) needs projections that the heads share; "
-                "choose another --linformer-sharing than none"
-            )
+        super().__init__(embed_dim, num_heads, *args, max_positions=key_projection.longest, **options)
+        check_projections(key_projection, value_projection)
         self.key_projection = key_projection
         self.value_projection = value_projection
-        self.slot_cache = ForwardCache()
-
-    def share(self, cache: ForwardCache, layers: Iterable[ProjectedAttention]) -> None:
-        super().share(cache, layers)
-        own = {id(self.key_projection)}
-        if all({id(p) for p in layer.children() if isinstance(p, Projection)} == own for layer in layers):
-            self.slot_cache = cache
-
-    def share_lengths(self, cache: ForwardCache) -> None:
-        super().share_lengths(cache)
-        for projection in (self.key_projection, self.value_projection):
-            projection.length_cache = cache
 
     def compress(self, source: Source) -> Slots:
-        keys, values = key_value_slots(
-            (self.key_projection, self.value_projection),
-            (self.k_proj, self.v_proj),
-            self.num_heads,
-            source.key,
-            source.value,
-            source.lengths,
-            self.slot_cache,
-        )
-        return Slots(keys, values, source.padding_mask, source.lengths)
+        keys = self._slots(source.key, source.lengths, self.key_projection, self.k_proj)
+        values = self._slots(source.value, source.lengths, self.value_projection, self.v_proj)
+        return Slots(keys, values, source.lengths, len(source.key))
+
+    def _slots(self, x: Tensor, lengths: Tensor | None, projection: Projection, linear: nn.Linear) -> Tensor:
+        """What a projection and a linear layer make of `x` (n, B, D), (B, H, s, d)."""
+        if projection.num_slots(len(x)) <= len(x) or not projection.is_linear:
+            return self.by_head(linear(projection(x, lengths)))
+        slots = projection(without_bias(linear, x), lengths)
+        return self.by_head(slots if linear.bias is None else slots + linear.bias)
 
     def attend_to(
         self, query: Tensor, memory: Slots, need_weights: bool, by_head: bool
     ) -> tuple[Tensor, Tensor | None]:
-        keys, values, mask, lengths = memory
-        slot_mask = None if mask is None else self._slot_mask(keys.size(2), lengths)
-        if mask is None or not need_weights:
-            return self.softmax_attention(query, keys, values, slot_mask), None
-        out, probabilities = self.softmax_attention_with_probabilities(query, keys, values, slot_mask)
-        n, longest = mask.size(1), min(mask.size(1), self.max_positions)
-        matrix = self.value_projection.matrix(longest, lengths, probabilities.dtype)
-        weights = weights_of_slots(probabilities, matrix, by_head).masked_fill(mask[:, None, :longest], 0.0)
-        return out, F.pad(weights, (0, n - longest))
-
-    def attend_without_memory(self, query: Tensor, source: Source) -> Tensor | None:
-        """Projects scores over tokens instead of tokens, where that is faster."""
-        n = len(source.key)
-        if rounds_to_half(query):  # projected scores are made in float32
-            return None
-        if self.folding_pays(query, self.key_projection.num_slots(n)):
-            return None
-        projections = self.key_projection, self.value_projection
-        linears, same_tokens = (self.k_proj, self.v_proj), source.value is source.key
-        sizes, limits = (query.size(0), self.num_heads, n), thresholds(query.device)
-        if not projecting_scores_pays(projections, linears, *sizes, same_tokens, limits):
-            return None
-        # no comprehension, which the compiler of torch 2.2 cannot follow here
-        key_matrix = self.key_projection.matrix(n, source.lengths, query.dtype)[0, 0]
-        value_matrix = self.value_projection.matrix(n, source.lengths, query.dtype)[0, 0]
-        return self.out_proj(
-            projected_scores_attention(
-                *self.heads_before_biases(query, source.key, source.value),
-                key_matrix,
-                value_matrix,
-                self.late_value_bias(),
-                None if source.padding_mask is None else self._slot_mask(len(key_matrix), source.lengths),
-                self.dropout_probability,
-            )
-        )
-
-    def _slot_mask(self, slots: int, lengths: Tensor) -> Tensor | None:
-        """(B, 1, 1, s), true where a slot takes part in the softmax; None where all do."""
-        if not self.key_projection.masks_empty_slots:
-            return None
-
-        def mask(lengths: Tensor) -> Tensor:
-            filled = self.key_projection.filled_slots(lengths).clamp(min=1)
-            return (torch.arange(slots, device=lengths.device) < filled[:, None])[:, None, None]
-
-        return self.length_cache.get(f"mask of {slots} slots, {self.key_projection.extra_repr()}", lengths, mask)
+        keys, values, lengths, tokens = memory
+        mask = self.key_projection.slot_mask(tokens, lengths)
+        queries = self.by_head(self.q_proj(query))
+        out, probabilities = self.softmax_attention(queries, keys, values, mask, need_weights)
+        if probabilities is None:
+            return out, None
+        return out, weights_of_slots(probabilities, self.value_projection.matrix(tokens, lengths, probabilities), lengths, by_head)
 
 
-def check_projections(attention: ProjectedAttention, key: Projection, value: Projection) -> None:
-    """Refuses projections that do not fit an attention or each other.
+def check_projections(key: Projection, value: Projection) -> None:
+    """Refuses projections that do not fit each other.
 
     Raises:
-        ValueError: saying which.
+        ValueError: other kinds or sizes.
     """
-    for projection in (key, value):
-        if projection.num_heads not in (None, attention.num_heads):
-            raise ValueError(
-                f"the projection was made for {projection.num_heads} heads, but the attention has {attention.num_heads}"
-            )
     if (type(key), key.extra_repr()) != (type(value), value.extra_repr()):
-        raise ValueError("the key and value projections must agree in kind, k, N and sharing of heads")
+        raise ValueError("the key and value projections must agree in kind, k and N")

@@ -1,215 +1,187 @@
 """Projections of the length axis: n tokens in, at most k slots out (Wang et al., 2020, section 4).
 
-Every kind but max-pooling is a matrix `E` with `out = E @ x`; a kind says what that matrix is, which may depend
-on the length of the sentence, but never on the batch it stands in.
+Every kind but max-pooling is a matrix E with `out = E @ x`; a kind says what that matrix is, which may depend on the
+length of the sentence, but never on the batch it stands in.
+
+Shapes: n is the padded length, B the batch, D the features, s <= k the slots that `num_slots` gives for n.
 """
 
 import math
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from linformer_fairseq.modules.forward_cache import ForwardCache
-from linformer_fairseq.modules.ops.sentence_products import apply_matrix
-from linformer_fairseq.modules.ops.windows import Windows, even_windows
-
-INITS = ("xavier", "normal", "identity")
+from linformer_fairseq.modules.ops.memo import remembered
 
 
 class Projection(nn.Module):
     """Base of all kinds.
 
     Args:
-        projected_dim: k, the number of slots, at least 1.
-        max_positions: N, the longest sentence in tokens, at least k.
-        num_heads: H for a projection of its own in every head, None for one that the heads share.
+        projected_dim: k, the largest number of slots, at least 1.
+        max_positions: N, the longest sentence in tokens.
 
     Raises:
-        ValueError: k < 1 or k > N.
-
-    Shapes: n is the padded length, B the batch, G = 1 where the heads share the projection and H where they do
-    not, D the features, s <= k the slots that `num_slots` gives for n.
+        ValueError: k < 1.
     """
 
     weight: nn.Parameter
     """The matrix E, in the kinds that learn one."""
-    masks_empty_slots = True
-    """Whether slots that no token of a sentence fills are kept out of its softmax."""
     is_linear = True
     """Whether it is a matrix, so that a linear layer may come before it or after it."""
+    width = 1
+    """Slot c is empty in sentences of up to c times so many tokens."""
+    longest: int | None = None
+    """The most tokens that a sentence may have; None where any number may."""
 
-    def __init__(self, projected_dim: int, max_positions: int, num_heads: int | None = None) -> None:
+    def __init__(self, projected_dim: int, max_positions: int) -> None:
         super().__init__()
-        check_dims(projected_dim, max_positions)
+        if projected_dim < 1:
+            raise ValueError(f"the projected dimension k must be at least 1, not {projected_dim}")
         self.projected_dim = projected_dim
         self.max_positions = max_positions
-        self.num_heads = num_heads
-        self.length_cache = ForwardCache()
-        """Open where other layers have sentences of the same lengths."""
 
-    def matrix(self, n: int, lengths: Tensor, dtype: torch.dtype) -> Tensor:
-        """The matrix of `dtype` that maps tokens to slots, broadcastable to (B, G, s, n).
+    def matrix(self, n: int, lengths: Tensor | None, like: Tensor) -> Tensor:
+        """The matrix that maps tokens to slots, (B, s, n), or (1, s, n) for all sentences.
 
         Args:
-            n: padded length, at most N.
-            lengths: tokens of each sentence, (B,).
+            n: padded length, at most N where there is a weight for every token.
+            lengths: tokens of each sentence, (B,); None where all have n.
+            like: a tensor whose type and device it takes.
         """
         raise NotImplementedError
 
-    def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
-        """Projects `x`.
+    def forward(self, x: Tensor, lengths: Tensor | None) -> Tensor:
+        """Projects `x` (n, B, D), right-padded and zero at padded positions, onto slots, (s, B, D).
 
         Args:
-            x: (n, B, G, D), or (n, B, 1, D) for features that all heads project; right-padded and zero at padded
-                positions.
-            lengths: tokens of each sentence, (B,).
-
-        Returns:
-            (B, G, s, D), the layout in which attention reads its keys.
+            lengths: tokens of each sentence, (B,); None where all have n.
         """
-        return apply_matrix(self.matrix(x.size(0), lengths, x.dtype), x)
-
-    def with_values(self, values: "Projection", x: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-        """Projects the same `x` with this projection and with `values`, of the same kind: E x and F x."""
-        slots = self(x, lengths)
-        return slots, slots if values is self else values(x, lengths)
-
-    def multiplications(self, n: int) -> int:
-        """How many multiplications the projection of one feature takes, for one sentence of padded length n."""
-        return self.num_slots(n) * n
-
-    @property
-    def same_for_all_sentences(self) -> bool:
-        """Whether the matrix is one for sentences of every length, of which a shorter one uses the first columns."""
-        return False
-
-    @property
-    def groups(self) -> int:
-        """How many matrices project a feature: one for every head, or one for all heads."""
-        return self.num_heads if self.num_heads is not None and hasattr(self, "weight") else 1
+        matrix = self.matrix(len(x), lengths, x)
+        if len(matrix) == 1:
+            return (matrix[0] @ x.flatten(1)).unflatten(1, x.shape[1:])
+        return torch.bmm(matrix, x.transpose(0, 1)).transpose(0, 1)
 
     def num_slots(self, n: int) -> int:
         """Slots that a batch of padded length n needs: k, or fewer where the others would be masked anyway."""
-        return min(self.projected_dim, n) if self.masks_empty_slots else self.projected_dim
+        return min(self.projected_dim, n)
 
-    def filled_slots(self, lengths: Tensor) -> Tensor:
-        """Number of slots that the tokens of each sentence fill, (B,)."""
-        return lengths.clamp(max=self.projected_dim)
-
-    def slots_to_fit(self, n: int) -> Tensor | None:
-        """The slot that stands for each of n tokens when E and F are fitted to attention maps, (n,).
-
-        None where the projection has no weight with a column for each token, which could be fitted.
-        """
-        return None
+    def slot_mask(self, n: int, lengths: Tensor | None) -> Tensor | None:
+        """The slots that take part in the softmax, (B, 1, 1, s): those that a token fills, and the first of an empty
+        sentence; None where all do."""
+        return None if lengths is None else _filled(lengths, self.num_slots(n), self.width)
 
     def extra_repr(self) -> str:
-        empty = "masked" if self.masks_empty_slots else "kept"
-        return f"k={self.projected_dim}, N={self.max_positions}, num_heads={self.num_heads}, empty_slots={empty}"
-
-    def _new_weight(self, *shape: int) -> nn.Parameter:
-        heads = () if self.num_heads is None else (self.num_heads,)
-        return nn.Parameter(torch.empty(*heads, *shape))
-
-    def _columns(self, n: int) -> Tensor:
-        """The part of a (k, N) or (H, k, N) weight that projects n tokens, (1, G, s, n)."""
-        weight = self.weight[..., : self.num_slots(n), :n]
-        return weight[None, None] if self.num_heads is None else weight[None]
+        return f"k={self.projected_dim}, N={self.max_positions}"
 
 
-def check_dims(projected_dim: int, max_positions: int) -> None:
-    """Refuses a projected dimension k that N positions cannot have.
-
-    Raises:
-        ValueError: k < 1 or k > N.
-    """
-    if projected_dim < 1:
-        raise ValueError(f"the projected dimension k must be at least 1, not {projected_dim}")
-    if projected_dim > max_positions:
-        raise ValueError(
-            f"the projected dimension k = {projected_dim} is larger than the longest length N = {max_positions}; "
-            "choose k <= N"
-        )
+@remembered
+def _filled(lengths: Tensor, slots: int, width: int) -> Tensor:
+    """Whether slot c has a token from c w on, (B, 1, 1, s)."""
+    starts = torch.arange(0, slots * width, width, device=lengths.device)
+    return (starts < lengths.clamp(min=1)[:, None])[:, None, None]
 
 
 class LinearProjection(Projection):
-    """Learned E of shape (k, N), or (H, k, N): slot c of a sentence of n tokens is `E[c, :n] @ x`.
+    """Learned E of shape (k, N): slot c of a sentence of n tokens is `E[c, :n] @ x`.
 
     The paper's projection. All k slots take part in the softmax unless `mask_empty_slots` is set: then slot c
     counts from length c + 1 on.
 
     Args:
-        init: "xavier" (uniform; the default), "normal" (variance 1/k, the random projection of the paper's
-            Theorem 1) or "identity" (slot c takes token c; the later tokens start small and random, so that with
-            empty slots masked the attention starts as full attention for n <= k).
+        init: "xavier" (uniform; the default) or "identity" (slot c takes token c; the later tokens start small and
+            random, so that with empty slots masked the attention starts as full attention for n <= k).
         mask_empty_slots: keep slots that a short sentence cannot fill out of the softmax.
+
+    Raises:
+        ValueError: k < 1, k > N, or another `init`.
     """
 
     def __init__(
-        self,
-        projected_dim: int,
-        max_positions: int,
-        num_heads: int | None = None,
-        init: str = "xavier",
-        mask_empty_slots: bool = False,
+        self, projected_dim: int, max_positions: int, init: str = "xavier", mask_empty_slots: bool = False
     ) -> None:
-        super().__init__(projected_dim, max_positions, num_heads)
-        if init not in INITS:
-            raise ValueError(f"unknown initialisation {init!r} of the projection; choose one of {', '.join(INITS)}")
+        super().__init__(projected_dim, max_positions)
+        if projected_dim > max_positions:
+            raise ValueError(
+                f"the projected dimension k = {projected_dim} is larger than the longest length N = {max_positions}; "
+                "choose k <= N"
+            )
+        if init not in ("xavier", "identity"):
+            raise ValueError(f"unknown initialisation {init!r} of the projection; choose xavier or identity")
+        self.longest = max_positions
         self.masks_empty_slots = mask_empty_slots
-        self.weight = self._new_weight(projected_dim, max_positions)
         self.init = init
+        self.weight = nn.Parameter(torch.empty(projected_dim, max_positions))
         self.reset_parameters()
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        k = self.projected_dim
-        for matrix in self.weight.view(-1, k, self.max_positions):
-            if self.init == "normal":
-                nn.init.normal_(matrix, std=k**-0.5)
-                continue
-            nn.init.xavier_uniform_(matrix)
-            if self.init == "identity":
-                matrix[:, :k] = torch.eye(k)
+        nn.init.xavier_uniform_(self.weight)
+        if self.init == "identity":
+            self.weight[:, : self.projected_dim] = torch.eye(self.projected_dim)
 
-    def matrix(self, n: int, lengths: Tensor, dtype: torch.dtype) -> Tensor:
-        return self._columns(n).to(dtype)
+    def num_slots(self, n: int) -> int:
+        return super().num_slots(n) if self.masks_empty_slots else self.projected_dim
 
-    @property
-    def same_for_all_sentences(self) -> bool:
-        return type(self) is LinearProjection  # a subclass may have another matrix
+    def slot_mask(self, n: int, lengths: Tensor | None) -> Tensor | None:
+        return super().slot_mask(n, lengths) if self.masks_empty_slots else None
 
-    def slots_to_fit(self, n: int) -> Tensor | None:
-        return torch.arange(n) % self.projected_dim
+    def matrix(self, n: int, lengths: Tensor | None, like: Tensor) -> Tensor:
+        return self.weight[None, : self.num_slots(n), :n].to(like.dtype)
 
     def columns(self, start: int, length: int) -> Tensor:
-        """The columns of `length` tokens from position `start` on, (G, k, length); zero before 0 and beyond N."""
+        """The columns of `length` tokens from position `start` on, (k, length); zero before 0 and beyond N."""
         before = min(length, max(0, -start))
-        columns = self.weight[..., max(0, start) : max(0, start + length)]
-        if self.num_heads is None:
-            columns = columns.unsqueeze(0)
-        beyond = length - before - columns.size(2)
+        columns = self.weight[:, max(0, start) : max(0, start + length)]
+        beyond = length - before - columns.size(1)
         return F.pad(columns, (before, beyond)) if before or beyond else columns
 
-    def with_values(self, values: Projection, x: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-        return _one_product(self, values, x, lengths)
+    def slots_to_fit(self, n: int) -> Tensor:
+        """The slot that stands for each of n tokens when E and F are fitted to attention maps, (n,)."""
+        return torch.arange(n) % self.projected_dim
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, empty_slots={'masked' if self.masks_empty_slots else 'kept'}"
 
 
-def _one_product(keys: Projection, values: Projection, x: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-    """E x and F x for two matrices E and F.
+class PoolingWindows(NamedTuple):
+    """Which window each token is in. Windows stand side by side, and their sizes differ by one at most."""
 
-    One product of twice the rows reads x (n, B, 1, D) once instead of twice, and its gradient is one product too, but E
-    and F are copied for it and its two halves after it: without a gradient it is taken where that is less to read.
+    of_tokens: Tensor
+    """The window of each token, (B, n); s for padding, which is in none."""
+    sizes: Tensor
+    """Tokens of each window, (B, s); 0 for windows that a short sentence does not fill."""
+
+    def mean_matrix(self, dtype: torch.dtype) -> Tensor:
+        """The matrix that maps tokens to the means of their windows, (B, s, n)."""
+        numbers = torch.arange(self.sizes.size(1), device=self.sizes.device)
+        members = self.of_tokens[:, None] == numbers[:, None]
+        return members.to(dtype) / self.sizes.clamp(min=1)[..., None].to(dtype)
+
+
+@remembered
+def pooling_windows(lengths: Tensor, n: int, most: int) -> PoolingWindows:
+    """Cuts each sentence into s = min(`most`, m) windows, m its length: token j is in window ⌊j s / m⌋.
+
+    An empty sentence counts as one token of padding, as its softmax would be of nothing otherwise.
+
+    Args:
+        lengths: tokens of each sentence, (B,).
+        n: the padded length.
     """
-    n, batch, _, features = x.shape
-    copied = 2 * keys.num_slots(n) * (n + batch * features)
-    with_gradient = torch.is_grad_enabled() and x.requires_grad
-    if values is keys or (copied >= n * batch * features and not with_gradient):
-        return Projection.with_values(keys, values, x, lengths)
-    stacked = torch.cat([p.matrix(n, lengths, x.dtype) for p in (keys, values)], dim=2)
-    slots = apply_matrix(stacked, x).chunk(2, dim=2)
-    return slots[0], slots[1]
+    tokens, count = torch.arange(n, device=lengths.device), min(most, n)
+    lengths = lengths.clamp(min=1)[:, None]
+    of_tokens = (tokens * lengths.clamp(max=most) // lengths).masked_fill(tokens >= lengths, count)
+    sizes = lengths.new_zeros(len(lengths), count + 1).scatter_add(1, of_tokens, torch.ones_like(of_tokens))
+    return PoolingWindows(of_tokens, sizes[:, :count])
+
+
+@remembered
+def _mean_matrix(lengths: Tensor, n: int, most: int, dtype: torch.dtype) -> Tensor:
+    """The matrix of the means of these windows, (B, s, n)."""
+    return pooling_windows(lengths, n, most).mean_matrix(dtype)
 
 
 class MeanPool(Projection):
@@ -218,22 +190,11 @@ class MeanPool(Projection):
     For n <= k every token has a slot of its own, and the attention is full attention.
     """
 
-    def windows(self, n: int, lengths: Tensor) -> Windows:
-        """The windows of sentences of these lengths (B,), padded to n."""
-        k = self.projected_dim
-        return self.length_cache.get(f"{k} windows of {n} tokens", lengths, lambda x: even_windows(n, x, k))
+    def matrix(self, n: int, lengths: Tensor | None, like: Tensor) -> Tensor:
+        return _mean_matrix(_lengths(n, lengths, like), n, self.projected_dim, like.dtype)
 
-    def matrix(self, n: int, lengths: Tensor, dtype: torch.dtype) -> Tensor:
-        name = f"means of {self.projected_dim} windows of {n} tokens in {dtype}"
-        return self.length_cache.get(name, lengths, lambda x: self.windows(n, x).mean_matrix(dtype))
-
-    def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
-        if len(x) <= self.projected_dim:  # every token has a slot of its own
-            return x.permute(1, 2, 0, 3)
-        return super().forward(x, lengths)
-
-    def multiplications(self, n: int) -> int:
-        return 0 if n <= self.projected_dim else super().multiplications(n)
+    def forward(self, x: Tensor, lengths: Tensor | None) -> Tensor:
+        return x if len(x) <= self.projected_dim else super().forward(x, lengths)
 
 
 class MaxPool(MeanPool):
@@ -245,83 +206,43 @@ class MaxPool(MeanPool):
 
     is_linear = False
 
-    def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
-        n, batch, groups, features = x.shape
-        tokens = torch.arange(n, device=x.device)
-        # padded rows hold zeros, which would win against negative features
-        x = x.masked_fill((tokens[:, None] >= lengths)[:, :, None, None], -torch.inf)
-        index = self.windows(n, lengths).of_tokens.t()[:, :, None, None].expand_as(x)
-        slots = x.new_full((self.num_slots(n) + 1, batch, groups, features), -torch.inf)
+    def forward(self, x: Tensor, lengths: Tensor | None) -> Tensor:
+        n, batch, features = x.shape
+        windows = pooling_windows(_lengths(n, lengths, x), n, self.projected_dim).of_tokens
+        index = windows.t()[:, :, None].expand(n, batch, features)
+        # padded rows hold zeros, which would win against negative features: they have a slot of their own, the last
+        slots = x.new_full((self.num_slots(n) + 1, batch, features), -torch.inf)
         slots = slots.scatter_reduce(0, index, x, "amax")[:-1]
-        return slots.masked_fill(slots.isneginf(), 0.0).permute(1, 2, 0, 3)
+        return slots.masked_fill(slots.isneginf(), 0.0)
 
 
-class PooledLinear(MeanPool):
-    """`MeanPool` plus a learned E of shape (k, N), or (H, k, N), that starts at zero.
-
-    It starts as mean-pooling, hence as full attention for n <= k: a trained Transformer can be turned into it.
-    """
-
-    def __init__(self, projected_dim: int, max_positions: int, num_heads: int | None = None) -> None:
-        super().__init__(projected_dim, max_positions, num_heads)
-        self.weight = self._new_weight(projected_dim, max_positions)
-        nn.init.zeros_(self.weight)
-
-    def slots_to_fit(self, n: int) -> Tensor | None:
-        return self.windows(n, torch.tensor([n])).of_tokens[0]
-
-    def matrix(self, n: int, lengths: Tensor, dtype: torch.dtype) -> Tensor:
-        return super().matrix(n, lengths, dtype) + self._columns(n).to(dtype)
-
-    def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
-        if len(x) <= self.projected_dim:  # the means are the tokens, and E is the same for all sentences
-            return x.permute(1, 2, 0, 3) + apply_matrix(self._columns(len(x)).to(x.dtype), x)
-        return Projection.forward(self, x, lengths)
-
-    def with_values(self, values: Projection, x: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-        if len(x) <= self.projected_dim:
-            return super().with_values(values, x, lengths)
-        return _one_product(self, values, x, lengths)
-
-    def multiplications(self, n: int) -> int:
-        return Projection.multiplications(self, n)
+def _lengths(n: int, lengths: Tensor | None, like: Tensor) -> Tensor:
+    """The lengths of sentences, (B,), or (1,) where all have n tokens."""
+    return torch.full((1,), n, device=like.device) if lengths is None else lengths
 
 
 class ConvProjection(Projection):
-    """Convolution along the length with kernel = stride = ceil(N / k), one kernel (w,), or (H, w), for all features.
+    """Convolution along the length with kernel = stride = ceil(N / k), one kernel (w,) for all features.
 
     Slot c is the weighted sum of tokens cw ... cw + w - 1; a sentence of n tokens fills ceil(n / w) slots. The
     kernel starts as the mean.
     """
 
-    def __init__(self, projected_dim: int, max_positions: int, num_heads: int | None = None) -> None:
-        super().__init__(projected_dim, max_positions, num_heads)
-        self.kernel_size = math.ceil(max_positions / projected_dim)
-        self.weight = self._new_weight(self.kernel_size)
-        nn.init.constant_(self.weight, 1 / self.kernel_size)
+    def __init__(self, projected_dim: int, max_positions: int) -> None:
+        super().__init__(projected_dim, max_positions)
+        self.width = math.ceil(max_positions / projected_dim)
+        self.weight = nn.Parameter(torch.full((self.width,), 1 / self.width))
 
     def num_slots(self, n: int) -> int:
-        return math.ceil(n / self.kernel_size)
+        return math.ceil(n / self.width)
 
-    def filled_slots(self, lengths: Tensor) -> Tensor:
-        return torch.div(lengths + self.kernel_size - 1, self.kernel_size, rounding_mode="floor")
-
-    def matrix(self, n: int, lengths: Tensor, dtype: torch.dtype) -> Tensor:
-        slots = torch.arange(self.num_slots(n), device=lengths.device)
-        members = torch.arange(n, device=lengths.device) // self.kernel_size == slots[:, None]
-        taps = self.weight.view(-1, 1, self.kernel_size).to(dtype).repeat(1, 1, len(slots))[..., :n]
+    def matrix(self, n: int, lengths: Tensor | None, like: Tensor) -> Tensor:
+        slots = torch.arange(self.num_slots(n), device=like.device)
+        members = torch.arange(n, device=like.device) // self.width == slots[:, None]
+        taps = self.weight.to(like.dtype).repeat(len(slots))[:n]
         return (members * taps)[None]
 
-    def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
+    def forward(self, x: Tensor, lengths: Tensor | None) -> Tensor:
         n, slots = len(x), self.num_slots(len(x))
-        missing = slots * self.kernel_size - n
-        windows = F.pad(x, (0, 0, 0, 0, 0, 0, 0, missing)) if missing else x
-        windows = windows.unflatten(0, (slots, self.kernel_size))  # (s, w, B, 1 or G, D)
-        taps = self.weight.to(x.dtype).view(-1, self.kernel_size)  # (G, w)
-        if x.size(2) == 1:  # one product with the taps of all heads
-            out = (taps @ windows.flatten(2)).unflatten(2, (x.size(1), -1))  # (s, G, B, D)
-            return out.permute(2, 1, 0, 3)
-        return (windows * taps.t()[:, None, :, None]).sum(1).permute(1, 2, 0, 3)
-
-    def multiplications(self, n: int) -> int:
-        return n
+        windows = F.pad(x, (0, 0, 0, 0, 0, slots * self.width - n)).unflatten(0, (slots, self.width))
+        return (self.weight.to(x.dtype) @ windows.flatten(2)).unflatten(1, x.shape[1:])

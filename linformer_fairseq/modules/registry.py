@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 if TYPE_CHECKING:
-    from linformer_fairseq.modules.base import ProjectedAttention
+    from linformer_fairseq.modules.base import BaseAttention
 
-Attention = TypeVar("Attention", bound="type[ProjectedAttention]")
+Attention = TypeVar("Attention", bound="type[BaseAttention]")
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Kind:
     """A kind of attention."""
 
     name: str
-    attention: "type[ProjectedAttention]"
+    attention: "type[BaseAttention]"
     options: type[AttentionOptions]
     help: str
     """What it is, in the help of `--linformer-projection`."""

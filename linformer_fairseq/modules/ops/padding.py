@@ -1,19 +1,68 @@
-"""Padding masks, (B, n) and true where a sentence has ended."""
+"""Padding: which tokens of a batch are none, and how sentences are brought to begin at the first place.
+
+Shapes: B sentences, padded to n tokens.
+"""
+
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-
-def sentence_lengths(mask: Tensor) -> Tensor:
-    """The number of tokens of each sentence, (B,), by its padding mask (B, n)."""
-    return mask.size(1) - mask.sum(1)
+from linformer_fairseq.modules.ops.memo import is_compiling, remembered
 
 
-def no_padding(key: Tensor) -> Tensor:
-    """The padding mask (B, n) of keys (n, B, C) without any padding."""
-    return torch.zeros(key.size(1), key.size(0), dtype=torch.bool, device=key.device)
+class Padding(NamedTuple):
+    """Where the tokens of padded sentences are, once their padding is on the right."""
+
+    mask: Tensor
+    """(B, n), true at padded positions."""
+    lengths: Tensor
+    """Tokens of each sentence, (B,)."""
+    known_lengths: tuple[int, ...] | None
+    """The same numbers for the processor; None while a compiler looks on."""
+    order: Tensor | None
+    """The order that moved padding to the right, (B, n); None where it was there."""
+
+    def put_right(self, x: Tensor) -> Tensor:
+        """Moves the padding of `x` (n, B, D) to the right, and sets it to zero."""
+        if self.order is not None:
+            x = x.gather(0, self.order.t()[:, :, None].expand_as(x))
+        return x.masked_fill(self.mask.t()[:, :, None], 0.0)
+
+    def put_back(self, x: Tensor) -> Tensor:
+        """Moves the rows of `x` (n, B, D) to the places where they were before."""
+        if self.order is None:
+            return x
+        return x.gather(0, self.order.argsort(1).t()[:, :, None].expand_as(x))
 
 
-def clear_padding(x: Tensor, mask: Tensor | None) -> Tensor:
-    """`x` (n, B, C) with zeros at padded positions, where its mask (B, n) is true."""
-    return x if mask is None else x.masked_fill(mask.t()[:, :, None], 0.0)
+@remembered
+def padding_of(mask: Tensor) -> Padding | None:
+    """The padding that a mask (B, n), true at padded positions, stands for; None where it masks nothing.
+
+    All layers get the same mask, so that a forward pass waits for the device here once. While a compiler looks on,
+    padding that is not on the right ends the program.
+    """
+    mask = mask.bool()
+    lengths = mask.size(1) - mask.sum(1)
+    before_a_token = (mask[:, :-1] & ~mask[:, 1:]).any(1)
+    beyond = torch.arange(mask.size(1), device=mask.device) >= lengths[:, None]
+    if is_compiling():
+        torch._assert_async(~before_a_token.any(), "padding that is not on the right cannot be compiled")
+        return Padding(beyond, lengths, None, None)
+    known, moved = torch.stack([lengths, before_a_token]).tolist()
+    if not known or min(known) == mask.size(1):
+        return None
+    return Padding(beyond, lengths, tuple(known), right_padding_order(mask) if any(moved) else None)
+
+
+def right_padding_order(mask: Tensor) -> Tensor:
+    """The order that moves the padding of every row to the right: `tokens.gather(1, order)`.
+
+    Args:
+        mask: (B, n), true at padded positions, on whichever side.
+
+    Returns:
+        (B, n), a permutation of every row that keeps the order of its tokens.
+    """
+    return mask.byte().argsort(dim=1, stable=True)

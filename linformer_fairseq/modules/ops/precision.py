@@ -9,11 +9,6 @@ def at_least_float32(dtype: torch.dtype) -> torch.dtype:
     return torch.promote_types(dtype, torch.float32)
 
 
-def rounds_to_half(x: Tensor) -> bool:
-    """Whether linear layers give half precision for `x`, by its type or by autocast on a GPU."""
-    return x.dtype != at_least_float32(x.dtype) or (x.is_cuda and torch.is_autocast_enabled())
-
-
 def softmax(scores: Tensor) -> Tensor:
     """The softmax over the last dimension, computed and returned in at least float32, as fairseq's is."""
     return torch.softmax(scores, -1, dtype=at_least_float32(scores.dtype))
