@@ -4,7 +4,6 @@ from argparse import ArgumentParser, Namespace
 from typing import Any
 
 import torch
-from fairseq.data import Dictionary
 from fairseq.models import register_model, register_model_architecture
 from fairseq.models.roberta import (
     RobertaModel,

@@ -19,6 +19,7 @@ from linformer_fairseq.modules.window_attention import CausalWindowAttention, Wi
 __all__ = [
     "CAUSAL_KINDS",
     "KINDS",
+    "BaseAttention",
     "CausalLinformerAttention",
     "CausalTwoLevelAttention",
     "CausalWindowAttention",
@@ -28,7 +29,6 @@ __all__ = [
     "LinformerMultiheadAttention",
     "MaxPool",
     "MeanPool",
-    "BaseAttention",
     "Projection",
     "TwoLevelAttention",
     "WindowAttention",

@@ -179,7 +179,9 @@ class LinformerMultiheadAttention(SourceAttention[Slots]):
         out, probabilities = self.softmax_attention(queries, keys, values, mask, need_weights)
         if probabilities is None:
             return out, None
-        return out, weights_of_slots(probabilities, self.value_projection.matrix(tokens, lengths, probabilities), lengths, by_head)
+        return out, weights_of_slots(
+            probabilities, self.value_projection.matrix(tokens, lengths, probabilities), lengths, by_head
+        )
 
 
 def check_projections(key: Projection, value: Projection) -> None:
