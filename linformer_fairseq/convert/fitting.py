@@ -27,7 +27,7 @@ from fairseq.modules import MultiheadAttention
 from torch import Tensor
 
 from linformer_fairseq.cli.progress import bar
-from linformer_fairseq.modules import ProjectedAttention, Projection
+from linformer_fairseq.modules import BaseAttention, Projection
 
 RIDGE = 1e-3
 """The weight per sentence of staying close to the start."""
@@ -35,7 +35,7 @@ LEAST = 1e-4
 """The smallest share of the softmax that a slot is taken to have, as the logarithm of 0 is infinite."""
 
 
-def fittable_attention(model: BaseFairseqModel) -> dict[str, ProjectedAttention]:
+def fittable_attention(model: BaseFairseqModel) -> dict[str, BaseAttention]:
     """Returns the attention modules whose E and F can be fitted, by name."""
     return {
         name: module
@@ -88,7 +88,7 @@ class _Sums:
         longest: the length of the longest sentence; columns beyond it do not change.
     """
 
-    def __init__(self, attention: ProjectedAttention, of_keys: bool, longest: int) -> None:
+    def __init__(self, attention: BaseAttention, of_keys: bool, longest: int) -> None:
         self.attention = attention
         self.of_keys = of_keys
         self.projection = attention.key_projection if of_keys else attention.value_projection

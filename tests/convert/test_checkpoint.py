@@ -17,7 +17,7 @@ from linformer_fairseq.convert.checkpoint import build_model, build_original, co
 from linformer_fairseq.convert.families import LANGUAGE_MODEL, family_of
 from linformer_fairseq.models.config import AttentionConfig
 from linformer_fairseq.models.layers import FAST_PATH_PARAMETERS
-from linformer_fairseq.modules import CausalTwoLevelAttention, ProjectedAttention, TwoLevelAttention
+from linformer_fairseq.modules import CausalTwoLevelAttention, BaseAttention, TwoLevelAttention
 from tests.convert.toy_checkpoints import CUT, config, lm_state_of, state_of
 from tests.models.toy import batch, previous_tokens, sentence, toy_model, toy_task
 
@@ -55,7 +55,7 @@ def test_all_three_attentions_are_exact_below_the_exact_length() -> None:
     new = converted(state, config(**CUT))
     assert new["cfg"]["model"].linformer_attention == "encoder,cross,decoder"
     model, original = build_model(new).double(), build_original(state).double()
-    kinds = [type(module) for module in model.modules() if isinstance(module, ProjectedAttention)]
+    kinds = [type(module) for module in model.modules() if isinstance(module, BaseAttention)]
     assert kinds == [*[TwoLevelAttention] * 2, *[CausalTwoLevelAttention, TwoLevelAttention] * 2]
     for lengths in ((23,), (23, 9), (1, 17, 5)):
         before, after = (outputs(m, lengths, 40) for m in (original, model))

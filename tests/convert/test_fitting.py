@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from linformer_fairseq.convert.fitting import LEAST, RIDGE, _Sums, fit, fittable_attention
-from linformer_fairseq.modules import ProjectedAttention
+from linformer_fairseq.modules import BaseAttention
 from linformer_fairseq.modules.ops import naive
 from tests.models.toy import previous_tokens, sentence, toy_model, toy_task
 from tests.reference import make_attention
@@ -38,7 +38,7 @@ class Sentences:
         return {"net_input": {**sample["net_input"], "src_lengths": torch.tensor([tokens.size(1)])}}
 
 
-def attention_with(kind: str, sharing: str, causal: bool, window: int = 0) -> ProjectedAttention:
+def attention_with(kind: str, sharing: str, causal: bool, window: int = 0) -> BaseAttention:
     exact = {"init": "identity", "mask_empty_slots": True}
     return make_attention(kind, sharing, K, N + 1, random=False, causal=causal, window=window, **exact)
 
@@ -80,7 +80,7 @@ def test_value_columns_are_the_best_there_are(kind: str, sharing: str, causal: b
         assert sum(missed(attention, s) for s in scores) > least
 
 
-def missed(attention: ProjectedAttention, scores: Tensor) -> float:
+def missed(attention: BaseAttention, scores: Tensor) -> float:
     """Returns the squared distance between the map through the slots and the map itself."""
     n, total = scores.size(2), 0.0
     keys = torch.eye(n, dtype=torch.float64)  # by which queries are scores
@@ -129,7 +129,7 @@ def test_key_columns_are_the_least_squares_solution(kind: str, sharing: str, cau
         assert expected.solution.abs().max() > 0.05
 
 
-def equation(attention: ProjectedAttention, row: Tensor, head: int, i: int) -> tuple[list[Tensor], list[Tensor]]:
+def equation(attention: BaseAttention, row: Tensor, head: int, i: int) -> tuple[list[Tensor], list[Tensor]]:
     """Returns the equation of query i for the columns from k on: its row of scores, and what each slot lacks."""
     n, w = len(row), getattr(attention, "window", 0)
     old, seen = (max(i + 1 - w, 0), i + 1) if attention.causal else (n, n)
