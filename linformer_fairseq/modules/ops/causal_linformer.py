@@ -157,7 +157,8 @@ def _in_chunks(
 ) -> tuple[Tensor, Probabilities | None, CausalState | None]:
     """Attends from any number of tokens."""
     heads, length, slots = query.shape[:2], query.size(2), len(key_matrix)
-    chunk = -(-length // -(-length // chunk))  # all of one size, as far as that goes
+    chunks = -(-length // chunk)
+    chunk = -(-length // chunks)  # all of one size, as far as that goes
 
     def split(x: Tensor) -> Tensor:
         """(B, H, T, d) to (m, B H, c, d)."""
@@ -169,10 +170,10 @@ def _in_chunks(
 
     if state is not None:
         key, value = torch.cat([state.recent_keys, key], 2), torch.cat([state.recent_values, value], 2)
-    earlier = key.size(2) - length
-    old_key, old_value = key, value
-    if window:  # the tokens that leave those of these queries
-        old_key, old_value = (F.pad(x, (0, 0, window - earlier, 0))[:, :, :length] for x in (key, value))
+    near, all_keys, all_values, old_key, old_value = SlidingWindow(window, 0), key, value, key, value
+    if window:  # the tokens that have left the windows of these queries are the first of those around them
+        all_keys, all_values = (near.padded(x, length, chunk) for x in (key, value))
+        old_key, old_value = (x[:, :, : chunks * chunk] for x in (all_keys, all_values))
     q, k, v = split(query).contiguous(), split(old_key).transpose(2, 3).contiguous(), split(old_value).transpose(2, 3)
     e, f = (to_blocks(matrix.t(), chunk).contiguous() for matrix in (key_matrix, value_matrix))  # (m, c, s)
     starts = (None, None) if state is None else (state.key_sums.flatten(0, 1), state.value_sums.flatten(0, 1))
@@ -180,10 +181,9 @@ def _in_chunks(
     scores, key_sums = tokens_to_slots(q, k, e, starts[0])  # (m, B H, c, s)
     if hidden is not None:
         scores = scores.masked_fill(to_blocks(hidden, chunk)[:, None], -torch.inf)
-    near = SlidingWindow(window - 1, 0)
     if window:
-        unseen = ~near.mask(key.size(2), length, chunk, None, query.device)
-        near_keys, near_values = (near.of_blocks(x, length, chunk).flatten(1, 2) for x in (key, value))
+        unseen = ~near.mask(key.size(2), length, chunk, None, query.device).triu(1)
+        near_keys, near_values = (near.of_blocks(x, chunk).flatten(1, 2) for x in (all_keys, all_values))
         scores = torch.cat([scores, (q @ near_keys.transpose(2, 3)).masked_fill(unseen, -torch.inf)], 3)
     probabilities = torch.softmax(scores, 3)
     dropped = (probabilities if dropout is None else dropout(probabilities)).to(v.dtype)

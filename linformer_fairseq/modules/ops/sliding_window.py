@@ -32,12 +32,15 @@ class SlidingWindow(NamedTuple):
         """r."""
         return -(-(self.before + block + self.after) // _ALIGNED) * _ALIGNED
 
-    def of_blocks(self, x: Tensor, queries: int, block: int) -> Tensor:
-        """The tokens in the windows of each block, (m, ..., r, d), of `x` (..., n, d); zeros where there are none."""
-        missing = self.before - (x.size(-2) - queries)  # before the first block
+    def padded(self, x: Tensor, queries: int, block: int) -> Tensor:
+        """`x` (..., n, d) with zeros for what blocks see before and after it, from what the first query sees on."""
+        missing = self.before - (x.size(-2) - queries)
         last = (-(-queries // block) - 1) * block  # where the last block begins
-        x = F.pad(x, (0, 0, missing, last + self.tokens(block) - self.before - queries))
-        return x.unfold(-2, self.tokens(block), block).movedim(-3, 0).transpose(-2, -1)
+        return F.pad(x, (0, 0, missing, last + self.tokens(block) - self.before - queries))
+
+    def of_blocks(self, padded: Tensor, block: int) -> Tensor:
+        """The tokens in the windows of each block, (m, ..., r, d)."""
+        return padded.unfold(-2, self.tokens(block), block).movedim(-3, 0).transpose(-2, -1)
 
     def mask(self, tokens: int, queries: int, block: int, padding: Tensor | None, device: torch.device) -> Tensor:
         """Which of these tokens a query sees, (m, B or 1, q, r). Its own is always among them.
@@ -51,7 +54,7 @@ class SlidingWindow(NamedTuple):
         inside = (offset >= -self.before) & (offset <= self.after)
         if padding is None:
             padding = torch.zeros(1, tokens, dtype=torch.bool, device=device)
-        real = self.of_blocks(~padding[:, :, None], queries, block).transpose(2, 3)  # (m, B, 1, r)
+        real = self.of_blocks(self.padded(~padding[:, :, None], queries, block), block).transpose(2, 3)  # (m, B, 1, r)
         return inside & real | (offset == 0)
 
     def over_tokens(self, x: Tensor, tokens: int, queries: int) -> Tensor:
@@ -105,7 +108,7 @@ def window_attention(
         return F.scaled_dot_product_attention(query, key[:, :, near], value[:, :, near], dropout_p=dropout), None
     block = min(queries, max(_LEAST_BLOCK, (window.before + 1 + window.after) // 2))
     q = to_blocks(query, block).flatten(0, 1)  # (m B, H, q, d)
-    keys, values = (window.of_blocks(x, queries, block).flatten(0, 1) for x in (key, value))
+    keys, values = (window.of_blocks(window.padded(x, queries, block), block).flatten(0, 1) for x in (key, value))
     mask = window.mask(tokens, queries, block, padding, query.device).expand(-1, len(query), -1, -1)
     mask = mask.flatten(0, 1)[:, None]
     out = F.scaled_dot_product_attention(q, keys, values, attn_mask=mask, dropout_p=dropout)
