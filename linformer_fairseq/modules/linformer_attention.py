@@ -16,32 +16,42 @@ from linformer_fairseq.modules.ops.projected_scores import projected_scores_atte
 from linformer_fairseq.modules.ops.thresholds import thresholds
 from linformer_fairseq.modules.ops.token_weights import weights_of_slots
 from linformer_fairseq.modules.projections import (
-    INITS,
     ConvProjection,
     LinearProjection,
     MaxPool,
     MeanPool,
-    PooledLinear,
     Projection,
 )
 from linformer_fairseq.modules.registry import AttentionOptions, LayerShapes, register_attention
 from linformer_fairseq.modules.source_attention import Source, SourceAttention
 
-SHARINGS = ("none", "headwise", "key-value", "layerwise")
+SHARINGS = ("headwise", "key-value", "layerwise")
 
 
 @dataclass
 class SlotOptions(AttentionOptions):
-    """Who shares a projection, and whether it learns."""
+    """A projection without parameters, which does the work of E and F."""
 
     projection: ClassVar[type[Projection]]
+
+    def arguments(self, layers: LayerShapes) -> list[dict[str, Any]]:
+        return [{"key_projection": self.build_projection(k, layers.max_positions)} for k in layers.projected_dims]
+
+    def build_projection(self, projected_dim: int, max_positions: int) -> Projection:
+        """A projection with these options."""
+        return self.projection(projected_dim, max_positions)
+
+
+@dataclass
+class LearnedSlotOptions(SlotOptions):
+    """What shares E and F, and whether they learn."""
 
     linformer_sharing: str = field(
         default="headwise",
         metadata={
             "choices": SHARINGS,
-            "help": "who shares a projection: none (E and F for every head), headwise (E and F per layer), "
-            "key-value (E = F, one per layer), layerwise (one for keys and values of all layers)",
+            "help": "what shares a projection: headwise (E and F per layer), key-value (E = F, one per layer), "
+            "layerwise (one for keys and values of all layers)",
         },
     )
     linformer_freeze_projection: bool = field(
@@ -51,12 +61,9 @@ class SlotOptions(AttentionOptions):
 
     def arguments(self, layers: LayerShapes) -> list[dict[str, Any]]:
         """E and F of every layer, shared as asked for."""
-        heads = layers.num_heads if self.linformer_sharing == "none" else None
-        if layers.scalar_noise and heads is not None:
-            raise ValueError("--quant-noise-scalar needs another --linformer-sharing than none")
 
         def build(k: int) -> Projection:
-            projection = self.build_projection(k, layers.max_positions, heads)
+            projection = self.build_projection(k, layers.max_positions)
             return projection.requires_grad_(not self.linformer_freeze_projection)
 
         if self.linformer_sharing == "layerwise":
@@ -71,30 +78,18 @@ class SlotOptions(AttentionOptions):
         arguments = []
         for k in layers.projected_dims:
             key = build(k)
-            # without parameters one projection does the work of two
-            shared = self.linformer_sharing == "key-value" or not list(key.parameters())
-            arguments.append({"key_projection": key, "value_projection": key if shared else build(k)})
+            value = key if self.linformer_sharing == "key-value" else build(k)
+            arguments.append({"key_projection": key, "value_projection": value})
         return arguments
-
-    def build_projection(self, projected_dim: int, max_positions: int, num_heads: int | None) -> Projection:
-        """A projection with these options."""
-        return self.projection(projected_dim, max_positions, num_heads)
 
 
 @dataclass
-class LinearOptions(SlotOptions):
-    """How learned E and F are initialised, and which slots take part in the softmax."""
+class LinearOptions(LearnedSlotOptions):
+    """Also which slots take part in the softmax."""
 
     projection = LinearProjection
+    k_within_length = True
 
-    linformer_init: str = field(
-        default="xavier",
-        metadata={
-            "choices": INITS,
-            "help": "initialisation of the E and F of linear projections",
-            "needs": "--linformer-projection linear, as other kinds are initialised in their own way",
-        },
-    )
     linformer_mask_empty_slots: bool = field(
         default=False,
         metadata={
@@ -103,19 +98,8 @@ class LinearOptions(SlotOptions):
         },
     )
 
-    def build_projection(self, projected_dim: int, max_positions: int, num_heads: int | None) -> Projection:
-        return LinearProjection(
-            projected_dim,
-            max_positions,
-            num_heads,
-            init=self.linformer_init,
-            mask_empty_slots=self.linformer_mask_empty_slots,
-        )
-
-
-@dataclass
-class PooledLinearOptions(SlotOptions):
-    projection = PooledLinear
+    def build_projection(self, projected_dim: int, max_positions: int) -> Projection:
+        return LinearProjection(projected_dim, max_positions, mask_empty_slots=self.linformer_mask_empty_slots)
 
 
 @dataclass
@@ -129,7 +113,7 @@ class MaxPoolOptions(SlotOptions):
 
 
 @dataclass
-class ConvOptions(SlotOptions):
+class ConvOptions(LearnedSlotOptions):
     projection = ConvProjection
 
 
@@ -149,9 +133,6 @@ class Slots(NamedTuple):
 @register_attention("conv", ConvOptions, "kernel = stride = N/k")
 @register_attention("max-pool", MaxPoolOptions)
 @register_attention("mean-pool", MeanPoolOptions)
-@register_attention(
-    "pooled-linear", PooledLinearOptions, "means of n/k neighbours plus a learned part that starts at zero"
-)
 @register_attention("linear", LinearOptions, "Linformer: learned E and F", defaults={"linformer_window": 0})
 class LinformerMultiheadAttention(SourceAttention[Slots]):
     r"""Linformer attention (Wang et al., 2020, equation 7), a drop-in for fairseq's `MultiheadAttention`.

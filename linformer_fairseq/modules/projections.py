@@ -41,7 +41,7 @@ class Projection(nn.Module):
 
     def __init__(self, projected_dim: int, max_positions: int, num_heads: int | None = None) -> None:
         super().__init__()
-        check_dims(projected_dim, max_positions)
+        check_dims(projected_dim)
         self.projected_dim = projected_dim
         self.max_positions = max_positions
         self.num_heads = num_heads
@@ -118,19 +118,14 @@ class Projection(nn.Module):
         return weight[None, None] if self.num_heads is None else weight[None]
 
 
-def check_dims(projected_dim: int, max_positions: int) -> None:
-    """Refuses a projected dimension k that N positions cannot have.
+def check_dims(projected_dim: int) -> None:
+    """Refuses a projected dimension k below 1.
 
     Raises:
-        ValueError: k < 1 or k > N.
+        ValueError: naming it.
     """
     if projected_dim < 1:
         raise ValueError(f"the projected dimension k must be at least 1, not {projected_dim}")
-    if projected_dim > max_positions:
-        raise ValueError(
-            f"the projected dimension k = {projected_dim} is larger than the longest length N = {max_positions}; "
-            "choose k <= N"
-        )
 
 
 class LinearProjection(Projection):
@@ -155,6 +150,11 @@ class LinearProjection(Projection):
         mask_empty_slots: bool = False,
     ) -> None:
         super().__init__(projected_dim, max_positions, num_heads)
+        if projected_dim > max_positions:
+            raise ValueError(
+                f"the projected dimension k = {projected_dim} is larger than the longest length N = {max_positions}; "
+                "choose k <= N"
+            )
         if init not in INITS:
             raise ValueError(f"unknown initialisation {init!r} of the projection; choose one of {', '.join(INITS)}")
         self.masks_empty_slots = mask_empty_slots
