@@ -22,6 +22,7 @@ from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.models.config import AttentionConfig, flag_defaults
 from linformer_fairseq.models.layers import FAST_PATH_PARAMETERS
 from linformer_fairseq.models.loading import projection_weights
+from linformer_fairseq.modules import LinearProjection
 from linformer_fairseq.trained import plain_encoder
 
 from .families import LANGUAGE_MODEL, Family, architecture_of
@@ -33,7 +34,8 @@ _EMBEDDED = ("encoder", "encoder.sentence_encoder", "decoder.sentence_encoder", 
 
 
 def convert_state(state: dict[str, Any], family: Family, config: AttentionConfig) -> dict[str, Any]:
-    """Returns the state of a checkpoint converted to another kind of attention, with fresh projections.
+    """Returns the state of a checkpoint converted to another kind of attention, whose own parameters are fresh; learned E
+    and F begin with the identity.
 
     Args:
         state: a checkpoint of fairseq's; it is left unchanged.
@@ -59,6 +61,10 @@ def convert_state(state: dict[str, Any], family: Family, config: AttentionConfig
         settings = {name: value for name, value in vars(args).items() if name != "arch"}
     new = {**_with_settings(state, settings), "model": weights}
     model = build_model(new)
+    for module in model.modules():
+        if isinstance(module, LinearProjection):
+            module.init = "identity"
+            module.reset_parameters()
     if weights.keys() - model.state_dict().keys():  # older names, such as RoBERTa's in fairseq before 0.10
         model.upgrade_state_dict(weights)
     weights |= projection_weights(model.state_dict())

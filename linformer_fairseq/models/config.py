@@ -305,7 +305,8 @@ class LinformerConfig(AttentionConfig):
             raise ValueError(for_self_attention_alone(kind.name))
         # those that an architecture may have said are let pass
         if self.places == {"decoder"} and kind.name not in {of_decoder, *PRESETS.values()}:
-            raise ValueError(f"--linformer-projection {kind.name} has no effect on a {of_decoder} decoder: leave it out")
+            given = f"--linformer-projection {kind.name}"
+            raise ValueError(f"{given} has no effect on the decoder's {of_decoder} attention: leave it out")
         super()._check_effects()
 
     def kind_of(self, place: str) -> Kind:
