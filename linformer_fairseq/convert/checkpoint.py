@@ -15,7 +15,7 @@ from fairseq.models import (
     MODEL_DATACLASS_REGISTRY,
     BaseFairseqModel,
 )
-from torch import Tensor
+from torch import Tensor, nn
 
 from linformer_fairseq.checkpoints import model_settings, plain_cfg
 from linformer_fairseq.cli.errors import UserError
@@ -34,8 +34,7 @@ _EMBEDDED = ("encoder", "encoder.sentence_encoder", "decoder.sentence_encoder", 
 
 
 def convert_state(state: dict[str, Any], family: Family, config: AttentionConfig) -> dict[str, Any]:
-    """Returns the state of a checkpoint converted to another kind of attention, whose own parameters are fresh; learned E
-    and F begin with the identity.
+    """Returns the state of a checkpoint converted to another kind of attention, whose own parameters are fresh.
 
     Args:
         state: a checkpoint of fairseq's; it is left unchanged.
@@ -61,14 +60,20 @@ def convert_state(state: dict[str, Any], family: Family, config: AttentionConfig
         settings = {name: value for name, value in vars(args).items() if name != "arch"}
     new = {**_with_settings(state, settings), "model": weights}
     model = build_model(new)
-    for module in model.modules():
-        if isinstance(module, LinearProjection):
-            module.init = "identity"
-            module.reset_parameters()
+    start_as_identity(model)
     if weights.keys() - model.state_dict().keys():  # older names, such as RoBERTa's in fairseq before 0.10
         model.upgrade_state_dict(weights)
     weights |= projection_weights(model.state_dict())
     return new
+
+
+def start_as_identity(model: nn.Module) -> None:
+    """Lets slot c begin as token c where E and F are learned: if empty slots are masked, as full attention of up to k
+    tokens."""
+    for module in model.modules():
+        if isinstance(module, LinearProjection):
+            module.init = "identity"
+            module.reset_parameters()
 
 
 def build_model(state: dict[str, Any]) -> BaseFairseqModel:

@@ -31,7 +31,7 @@ sharings_and_places = pytest.mark.parametrize(
     ("sharing", "places"),
     variants(
         [(sharing, places) for sharing in SHARINGS for places in PLACES],
-        default=[("none", "decoder"), ("layerwise", EVERYWHERE)],
+        default=[("headwise", "decoder"), ("layerwise", EVERYWHERE)],
     ),
 )
 one_sharing = pytest.mark.parametrize("sharing", variants(SHARINGS, default=["headwise"]))
