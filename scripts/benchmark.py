@@ -164,7 +164,7 @@ def attention(name: str, place: str, k: int, length: int, args: argparse.Namespa
         flags = default_flags(name if name in KINDS else DEFAULT_KIND)
         flags |= {"linformer_attention": where, "linformer_k": str(k)}
         flags |= {"linformer_decoder_projection": name} if place == "causal" else {}
-        (kind,) = LinformerConfig.from_namespace(argparse.Namespace(**flags)).attention(where, 1, args.heads, length)
+        (kind,) = LinformerConfig.from_namespace(argparse.Namespace(**flags)).attention(where, 1, length)
         module = kind(args.dim, args.heads, **own)
     mask = torch.full((length, length), -torch.inf).triu(1) if (name, place) == ("fairseq", "causal") else None
     module.register_buffer("future_mask", mask, persistent=False)

@@ -75,7 +75,7 @@ def make_attention(
     flags |= {flag: options.pop(name) for flag in flags if (name := flag.removeprefix("linformer_")) in options}
     kind_options = registered.options_from(Namespace(**flags))
     projected_dim = k + getattr(kind_options, "linformer_window", 0)
-    (arguments,) = kind_options.arguments(LayerShapes((projected_dim,), num_heads, n))
+    (arguments,) = kind_options.arguments(LayerShapes((projected_dim,), n))
     if not options.get("encoder_decoder_attention"):
         options.setdefault("self_attention", True)
     if width := flags["linformer_value_convolution"]:

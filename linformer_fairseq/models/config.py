@@ -86,7 +86,6 @@ class AttentionConfig(FairseqDataclass):
         self,
         place: str,
         num_layers: int,
-        num_heads: int,
         max_positions: int,
         kept: str | None = None,
         scalar_noise: bool = False,
@@ -95,7 +94,7 @@ class AttentionConfig(FairseqDataclass):
 
         Args:
             place: "encoder", "cross" or "decoder".
-            num_layers, num_heads: of the encoder, or of the decoder for its two attentions.
+            num_layers: of the encoder, or of the decoder for its two attentions.
             max_positions: N, the longest source, or target for "decoder".
             kept: the layers kept of a deeper model ("0,2,4", fairseq's `--encoder-layers-to-keep`); a list with a k
                 for each layer of that model is cut in the same way.
@@ -113,7 +112,7 @@ class AttentionConfig(FairseqDataclass):
         if kind.options.k_within_length and max(dims) > max_positions:
             longest = f"{self._longest_of(place)} {max_positions}"
             raise ValueError(f"{flag} {max(dims)} is larger than {longest}; choose k <= N{advice}")
-        layers = LayerShapes(dims, num_heads, max_positions, flag, advice, scalar_noise)
+        layers = LayerShapes(dims, max_positions, flag, advice, scalar_noise)
         own = self._arguments_of(place)
         return [partial(kind.attention, **arguments, **own) for arguments in kind.options_from(self).arguments(layers)]
 

@@ -100,9 +100,7 @@ class SentenceEncoder(LinformerTransformerEncoder):
         self, cfg: TransformerConfig, dictionary: Dictionary, embed_tokens: nn.Embedding, config: EncoderAttentionConfig
     ) -> None:
         side, noise = cfg.encoder, cfg.quant_noise.scalar > 0
-        attention = config.attention(
-            "encoder", side.layers, side.attention_heads, cfg.max_source_positions, side.layers_to_keep, noise
-        )
+        attention = config.attention("encoder", side.layers, cfg.max_source_positions, side.layers_to_keep, noise)
         super().__init__(cfg, dictionary, embed_tokens, attention)
 
     def forward(

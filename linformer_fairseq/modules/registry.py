@@ -20,7 +20,6 @@ class LayerShapes:
 
     projected_dims: tuple[int, ...]
     """k of every layer; 0 for kinds that do not use it."""
-    num_heads: int
     max_positions: int
     """N, the longest sentence in tokens."""
     flag: str = "--linformer-k"
