@@ -62,10 +62,9 @@ class LinformerTransformerLanguageModel(TellsExactLength, ChecksProjections, Tra
             # the cost of twice the memory while the model is built
             embed_tokens = super().build_model(args, task).decoder.embed_tokens
             cfg = TransformerConfig.from_namespace(args)
-            layers, heads = cfg.decoder.layers, cfg.decoder.attention_heads
             kept = cfg.decoder.layers_to_keep
             scalar_noise = cfg.quant_noise.scalar > 0
-            attention = config.attention("decoder", layers, heads, cfg.max_target_positions, kept, scalar_noise)
+            attention = config.attention("decoder", cfg.decoder.layers, cfg.max_target_positions, kept, scalar_noise)
             decoder = LinformerTransformerDecoder(
                 cfg,
                 task.target_dictionary,

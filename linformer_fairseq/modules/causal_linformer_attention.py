@@ -28,8 +28,7 @@ class CausalOptions(LinearOptions):
         default=None,
         metadata={
             "help": "causal attention: how many of its k are the last tokens, attended to one by one, and not slots of "
-            "earlier ones",
-            "needs": "decoder among --linformer-attention",
+            "earlier ones"
         },
     )
 

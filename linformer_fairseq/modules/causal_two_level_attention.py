@@ -61,7 +61,7 @@ class CausalTwoLevelAttention(ProjectedAttention):
         exact_below: int = EXACT_BELOW,
         **options: Any,
     ) -> None:
-        check_dims(projected_dim, max_positions)
+        check_dims(projected_dim)
         super().__init__(embed_dim, num_heads, *args, max_positions=max_positions, **options)
         if not self.self_attention:
             raise ValueError("causal two-level attention is self-attention; pass self_attention=True")

@@ -62,7 +62,7 @@ class KeyClusterAttention(SourceAttention[Means]):
     def __init__(
         self, embed_dim: int, num_heads: int, *args: Any, projected_dim: int, max_positions: int, **options: Any
     ) -> None:
-        check_dims(projected_dim, max_positions)
+        check_dims(projected_dim)
         super().__init__(embed_dim, num_heads, *args, max_positions=max_positions, **options)
         self.projected_dim = projected_dim
         self.clusters = largest_power_of_two(projected_dim)

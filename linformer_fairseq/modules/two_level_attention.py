@@ -172,7 +172,7 @@ class TwoLevelAttention(SourceAttention[Levels]):
         exact_below: int = EXACT_BELOW,
         **options: Any,
     ) -> None:
-        check_dims(projected_dim, max_positions)
+        check_dims(projected_dim)
         super().__init__(embed_dim, num_heads, *args, max_positions=max_positions, **options)
         self.rule = SizeRule(
             projected_dim, ENCODER if self.self_attention else CROSS, open_slots, slot_width, block_size, exact_below

@@ -27,8 +27,7 @@ class WindowOptions(AttentionOptions):
         default=WINDOW_SIZE,
         metadata={
             "help": "window: tokens that a query attends to, w: in the encoder w/2 to either side of its own, in the "
-            "decoder the last w with its own, in cross-attention w around the diagonal",
-            "needs": "--linformer-projection window",
+            "decoder the last w with its own"
         },
     )
 
@@ -39,28 +38,6 @@ class WindowOptions(AttentionOptions):
     def arguments(self, layers: LayerShapes) -> list[dict[str, Any]]:
         own = {"max_positions": layers.max_positions, "window_size": self.linformer_window_size}
         return [own] * len(layers.projected_dims)
-
-
-@dataclass
-class SourceWindowOptions(WindowOptions):
-    """Also where the windows of cross-attention are."""
-
-    linformer_window_ratio: float = field(
-        default=1.0,
-        metadata={
-            "help": "window: source tokens for each target token, by which the windows of cross-attention move on, as "
-            "in the training data",
-            "needs": "--linformer-projection window with cross among --linformer-attention",
-            "place": "cross",
-        },
-    )
-
-    def validate(self) -> None:
-        super().validate()
-        _check_ratio(self.linformer_window_ratio)
-
-    def arguments(self, layers: LayerShapes) -> list[dict[str, Any]]:
-        return [{**own, "window_ratio": self.linformer_window_ratio} for own in super().arguments(layers)]
 
 
 class Tokens(NamedTuple):
@@ -78,9 +55,10 @@ class Tokens(NamedTuple):
 
 @register_attention(
     "window",
-    SourceWindowOptions,
+    WindowOptions,
     "neighbouring tokens alone, which needs no k",
-    defaults={"linformer_attention": "encoder,cross,decoder"},
+    defaults={"linformer_attention": "encoder,decoder"},
+    self_attention_only=True,
 )
 class WindowAttention(SourceAttention[Tokens]):
     r"""Attention to a window of neighbouring tokens, a drop-in for fairseq's `MultiheadAttention` without parameters of
