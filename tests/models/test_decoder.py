@@ -10,6 +10,7 @@ from fairseq.search import DiverseBeamSearch, Sampling
 from fairseq.sequence_generator import SequenceGenerator
 from fairseq.tasks.translation import TranslationTask
 
+from linformer_fairseq.models.decoder import NO_WEIGHTS
 from linformer_fairseq.modules.forward_cache import ForwardCache
 from linformer_fairseq.modules.linformer_attention import SHARINGS
 from tests.models.toy import (
@@ -191,34 +192,38 @@ def test_attention_weights_follow_the_padding_of_the_task() -> None:
     torch.testing.assert_close(left[0], right[0])
 
 
-def test_only_the_layer_whose_weights_are_asked_for_computes_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The last layer computes weights by default, and no layer does in training or where they are not needed."""
+def test_only_the_layer_whose_weights_are_read_computes_them() -> None:
+    """That is the last one by default, and none in training or in a search whose weights nobody reads."""
     task = toy_task()
     model = toy_model(task=task, linformer_k="4")
-    source = net_input(task, (12,))
+    source = net_input(task, (12,), target=1)
     asked: list[bool] = []
     for layer in model.decoder.layers:
         layer.encoder_attn.register_forward_pre_hook(
             lambda attention, args, options: asked.append(options["need_weights"]), with_kwargs=True
         )
-    expected, extra = model(**source)
-    assert asked == [False, True]
-    assert extra["attn"][0].shape == (1, 6, 12)
-    out, nothing = model.train()(**source)
-    assert asked[2:] == [False, False]
-    assert nothing["attn"] == [None]
-    torch.testing.assert_close(out, expected)
+
+    def layers_asked(**options: object) -> list[bool]:
+        asked.clear()
+        out, extra = model.decoder(tokens, encoded, **options)
+        torch.testing.assert_close(out, expected)
+        assert (extra["attn"][0] is not None) == any(asked)
+        return asked
+
     tokens = source.pop("prev_output_tokens")
     encoded = model.encoder(**source)
-    first, last = (model.decoder(tokens, encoded, alignment_layer=layer)[1]["attn"][0] for layer in (0, 1))
-    assert asked[4:] == [True, False, False, True]
-    assert not torch.equal(first, last)
-    torch.testing.assert_close(last, extra["attn"][0])
-    model.eval().make_generation_fast_(need_attn=False)  # as fairseq-generate does where it prints no alignments
-    out, nothing = model.decoder(tokens, encoded)
-    assert asked[8:] == [False, False]
-    assert nothing["attn"] == [None]
-    torch.testing.assert_close(out, expected)
+    expected, extra = model.decoder(tokens, encoded)
+    assert extra["attn"][0].shape == (1, 1, 12)
+    assert layers_asked() == [False, True]
+    assert layers_asked(alignment_layer=0) == [True, False]
+    model.train()
+    assert layers_asked() == [False, False]
+    model.eval()
+    assert layers_asked(incremental_state={}) == [False, True]
+    assert layers_asked(incremental_state={NO_WEIGHTS: {}}) == [False, False]
+    model.make_generation_fast_(need_attn=False)  # as fairseq-generate does where it prints no alignments
+    assert layers_asked() == [False, True]
+    assert layers_asked(incremental_state={}) == [False, False]
 
 
 @pytest.mark.parametrize("places", ["encoder", "encoder,cross"])
