@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+from fairseq.hub_utils import GeneratorHubInterface
 
 from linformer_fairseq import LinformerTransformerModel
 from tests.fairseq_commands import (
@@ -52,20 +53,29 @@ def test_score_reference_agrees_with_the_search(data: Path, checkpoint: Path, fo
     same_hypotheses(found, hypotheses(run("generate", *arguments).ok()))
 
 
-def test_prefixes_and_alignment(data: Path, checkpoint: Path) -> None:
+@pytest.mark.parametrize("form", ["hard", "soft"])
+def test_prefixes_and_alignment(form: str, data: Path, checkpoint: Path) -> None:
     """Hypotheses begin as their references do, and their words are aligned to source tokens."""
-    output = run("generate", *generate_arguments(data, checkpoint, "--prefix-size", 3, "--print-alignment")).ok()
-    references = dict(re.findall(r"^T-(\d+)\t(.*)$", output, re.MULTILINE))
-    sources = dict(re.findall(r"^S-(\d+)\t(.*)$", output, re.MULTILINE))
-    alignments = dict(re.findall(r"^A-(\d+)\t(.*)$", output, re.MULTILINE))
+    options = ["--prefix-size", 3, "--print-alignment", form]
+    output = run("generate", *generate_arguments(data, checkpoint, *options)).ok()
+    references, sources, alignments = (
+        dict(re.findall(rf"^{letter}-(\d+)\t(.*)$", output, re.MULTILINE)) for letter in "TSA"
+    )
     assert len(alignments) == len(hypotheses(output)) == 30
     for number, (_, text) in hypotheses(output).items():
         prefix = references[str(number)].split()[:3]
         assert text.split()[: len(prefix)] == prefix
-        pairs = [tuple(map(int, pair.split("-"))) for pair in alignments[str(number)].split()]
-        assert {target for _, target in pairs} <= set(range(len(text.split()) + 1))
-        assert {source for source, _ in pairs} <= set(range(len(sources[str(number)].split()) + 1))
-        assert pairs
+        targets, tokens = len(text.split()) + 1, len(sources[str(number)].split()) + 1
+        if form == "hard":
+            pairs = [tuple(map(int, pair.split("-"))) for pair in alignments[str(number)].split()]
+            assert {target for _, target in pairs} <= set(range(targets))
+            assert {source for source, _ in pairs} <= set(range(tokens))
+            assert pairs
+        else:
+            rows = [list(map(float, row.split(","))) for row in alignments[str(number)].split()]
+            assert [len(row) for row in rows] == [tokens] * targets
+            assert all(0 <= weight <= 1 for row in rows for weight in row)
+            assert all(sum(row) == pytest.approx(1, abs=1e-4) for row in rows)
 
 
 def test_validate_finds_the_loss_of_the_training(data: Path, checkpoint: Path) -> None:
@@ -81,6 +91,14 @@ def test_interactive_and_hub_say_what_generate_says(data: Path, checkpoint: Path
     assert [spoken[number][1] for number in range(4)] == expected
     model = LinformerTransformerModel.from_pretrained(str(checkpoint.parent), checkpoint.name, str(data / "bin"))
     assert model.translate(lines, beam=4, max_len_b=30) == expected
+    sentences = [model.encode(line) for line in lines]
+    for found_by, print_alignment in (
+        (model, "hard"),
+        (GeneratorHubInterface(model.cfg, model.task, model.models), None),
+    ):
+        for best, *_ in found_by.generate(sentences, beam=2, print_alignment=print_alignment):
+            assert best["attention"].size(1) == len(best["tokens"])
+            assert bool(len(best["alignment"])) == bool(print_alignment)
 
 
 @pytest.mark.parametrize(
