@@ -8,10 +8,12 @@ from fairseq.hub_utils import GeneratorHubInterface
 
 from linformer_fairseq import LinformerTransformerModel
 from tests.fairseq_commands import (
+    ALL_PLACES,
     generate_arguments,
     hypotheses,
     run,
     same_hypotheses,
+    train,
     translate,
     valid_losses,
     validation_loss,
@@ -99,6 +101,23 @@ def test_interactive_and_hub_say_what_generate_says(data: Path, checkpoint: Path
         for best, *_ in found_by.generate(sentences, beam=2, print_alignment=print_alignment):
             assert best["attention"].size(1) == len(best["tokens"])
             assert bool(len(best["alignment"])) == bool(print_alignment)
+
+
+def test_a_translation_may_outgrow_the_model_with_its_source(data: Path, tmp_path: Path) -> None:
+    short = ["--max-target-positions", 20, *ALL_PLACES, "--max-update", 1, "--disable-validation"]
+    train(data, tmp_path, *short).ok()
+    options = ["--match-source-len", "--min-len", 25, "-s", "en", "-t", "de"]
+    arguments = generate_arguments(data, tmp_path / "checkpoint_last.pt", *options)
+    sentence = run("interactive", *arguments, text="w1 " * 30 + "\n").sentence()
+    assert "error: a target of 21 tokens is longer than the 20" in sentence
+
+
+def test_fairseq_that_leaves_the_last_batch_out_is_warned_of(data: Path, trained: Path) -> None:
+    batches = ["--batch-size", 8, "--required-batch-size-multiple", 8]
+    output = run("generate", *generate_arguments(data, trained, *batches)).ok()
+    found = len(hypotheses(output))
+    assert found in (24, 30)
+    assert ("the last sentences are left out" in output) == (found == 24)
 
 
 @pytest.mark.parametrize(
