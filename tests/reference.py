@@ -205,11 +205,10 @@ def _naive_causal_two_levels(
 def _naive_window(
     attention: WindowAttention | CausalWindowAttention, q: Tensor, k: Tensor, v: Tensor, _: int
 ) -> naive.Result:
-    """Returns what one head of window attention computes, with zeros for the queries of padding in self-attention."""
-    if not attention.self_attention:
-        return naive.window_attention(q, k, v, attention.window_size, "cross", attention.window_ratio)
-    place = "decoder" if attention.causal else "encoder"
-    out, rows = naive.window_attention(q[: len(k)], k, v, attention.window_size, place, 1.0)
+    """Returns what one head of window attention computes, with zeros for the queries of padding."""
+    size = attention.window_size
+    before, after = (size - 1, 0) if attention.causal else (size // 2, size // 2)
+    out, rows = naive.window_attention(q[: len(k)], k, v, before, after)
     return _padded(out, len(q)), _padded(rows, len(q))
 
 

@@ -1,7 +1,7 @@
 """Attention: tensors in, tensors out. Importing this registers every kind of it."""
 
 from linformer_fairseq.modules.base import BaseAttention
-from linformer_fairseq.modules.causal_linformer_attention import CausalLinformerAttention
+from linformer_fairseq.modules.causal_linformer import CausalLinformerAttention
 from linformer_fairseq.modules.causal_two_level_attention import CausalTwoLevelAttention
 from linformer_fairseq.modules.key_cluster_attention import KeyClusterAttention
 from linformer_fairseq.modules.linformer_attention import LinformerMultiheadAttention

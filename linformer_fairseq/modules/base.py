@@ -190,6 +190,10 @@ class BaseAttention(MultiheadAttention):
         """Keeps these for the next step."""
         return self._set_input_buffer(incremental_state, dict(kept))
 
+    def reorder_incremental_state(self, incremental_state: IncrementalState, new_order: Tensor) -> IncrementalState:
+        """Puts what is kept between steps into a new order of hypotheses; a kind that keeps nothing has nothing to do."""
+        return incremental_state
+
     def _in_order(
         self, query: Tensor, key: Tensor | None, value: Tensor | None, mask: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor, Padding | None]:

@@ -17,7 +17,7 @@ from linformer_fairseq.convert.checkpoint import build_model, build_original, co
 from linformer_fairseq.convert.families import LANGUAGE_MODEL, family_of
 from linformer_fairseq.models.config import AttentionConfig
 from linformer_fairseq.models.layers import FAST_PATH_PARAMETERS
-from linformer_fairseq.modules import CausalTwoLevelAttention, BaseAttention, TwoLevelAttention
+from linformer_fairseq.modules import BaseAttention, CausalTwoLevelAttention, TwoLevelAttention
 from tests.convert.toy_checkpoints import CUT, config, lm_state_of, state_of
 from tests.models.toy import batch, previous_tokens, sentence, toy_model, toy_task
 

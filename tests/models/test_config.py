@@ -17,9 +17,9 @@ from linformer_fairseq.models.config import LinformerConfig, flag_defaults
 from linformer_fairseq.modules import (
     CAUSAL_KINDS,
     KINDS,
+    BaseAttention,
     CausalTwoLevelAttention,
     LinearProjection,
-    BaseAttention,
 )
 from linformer_fairseq.modules.level_sizes import CROSS, ENCODER, EXACT_BELOW
 from tests.models.toy import CROSS_KINDS, EVERYWHERE, SIZES, net_input, toy_args, toy_model, toy_task
