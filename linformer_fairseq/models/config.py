@@ -328,7 +328,12 @@ class LinformerConfig(AttentionConfig):
 
 def add_flags(parser: ArgumentParser | _ArgumentGroup, config: type[AttentionConfig]) -> None:
     """Adds the flags of a configuration to a parser, or to a group of it; those not given stay out of its result."""
-    gen_parser_from_dataclass(parser, config.with_kinds()(), delete_default=True)
+    complete = config.with_kinds()
+    gen_parser_from_dataclass(parser, complete(), delete_default=True)
+    # fairseq knows choices as enumerations alone, whose refusal of a checkpoint's value is no sentence
+    choices = {flag.name: flag.metadata.get("choices", flag.metadata.get("kinds")) for flag in fields(complete)}
+    for action in parser._actions:
+        action.choices = action.choices or choices.get(action.dest)
 
 
 def flag_defaults(config: type[AttentionConfig]) -> dict[str, Any]:

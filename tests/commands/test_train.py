@@ -37,7 +37,7 @@ def test_killed_training_resumes(data: Path, trained_causal: Path, tmp_path: Pat
 
 def test_finetuning_a_transformer(data: Path, tmp_path: Path, trained_transformer: Path) -> None:
     """After one update with a learning rate of zero, with projections that start fresh, translations are the same."""
-    nothing = ["--max-update", 1, "--lr", 0, "--linformer-k", 32, "--linformer-projection", "pooled-linear"]
+    nothing = ["--max-update", 1, "--lr", 0, "--linformer-k", 64, "--linformer-projection", "conv"]
     arguments = train_arguments(data, tmp_path, "--finetune-from-model", trained_transformer, *nothing)
     assert "key_projection.weight, value_projection.weight start fresh" in run("train", *arguments).ok()
     before, after = (

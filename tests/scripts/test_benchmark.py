@@ -124,10 +124,11 @@ def test_figures_of_models(script: ModuleType, out: Path) -> None:
 
 def test_figures_of_modules(script: ModuleType, tmp_path: Path) -> None:
     """Every contender, length and part has its figures but for a k that is larger than the length, as is said once."""
-    only = ["--only", "fused", "fairseq", "two-level", "window", "linformer"]
+    only = ["--only", "fused", "fairseq", "linear", "two-level", "linformer"]
     said = run_module("scripts.benchmark", "--out", tmp_path / "out", *MODULES, *only).ok()
     found = [(own["part"], own["length"], own["name"]) for own in rows_of(tmp_path / "out")]
-    names = {"16": ["two-level, k = 4", "window"], "40": ["two-level, k = 4", "two-level, k = 24", "window"]}
+    two_level = ["two-level, k = 4", "two-level, k = 24"]
+    names = {"16": ["linear, k = 4", *two_level], "40": ["linear, k = 4", "linear, k = 24", *two_level]}
     packages = ["linformer, k = 4", "linformer, k = 24"] if find_spec("linformer") else []
     assert found == [
         (part, length, name)
@@ -137,7 +138,7 @@ def test_figures_of_modules(script: ModuleType, tmp_path: Path) -> None:
     ]
     same_figures(script, tmp_path / "out")
     for place in ("self", "cross", "causal"):
-        assert said.count(f"{place}, two-level is left out: --linformer-k 24 is larger than") == 1
+        assert said.count(f"{place}, linear is left out: --linformer-k 24 is larger than") == 1
 
 
 def test_every_kind_is_a_contender(script: ModuleType) -> None:
