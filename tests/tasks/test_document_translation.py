@@ -242,7 +242,7 @@ def test_a_translation_that_ends_at_its_limit_is_complete(caplog: pytest.LogCapt
 
 def test_complete_translations_come_first() -> None:
     """Where a hypothesis that the longest target cuts has a better score than one that ends before."""
-    model, lengths = short_model(source=64, target=24), [6, 6]
+    model, lengths = short_model("linformer_transformer", source=64, target=24), [6, 6]
     limits = {"beam": 4, "max_len_b": 12}
     for seed in range(60):
         source = document(TASK, lengths, seed)
