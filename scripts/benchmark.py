@@ -164,7 +164,7 @@ def attention(name: str, place: str, k: int, length: int, args: argparse.Namespa
         flags = default_flags(name if name in KINDS else DEFAULT_KIND)
         flags |= {"linformer_attention": where, "linformer_k": str(k)}
         flags |= {"linformer_decoder_projection": name} if place == "causal" else {}
-        (kind,) = LinformerConfig.from_namespace(argparse.Namespace(**flags)).attention(where, 1, args.heads, length)
+        (kind,) = LinformerConfig.from_namespace(argparse.Namespace(**flags)).attention(where, 1, length)
         module = kind(args.dim, args.heads, **own)
     mask = torch.full((length, length), -torch.inf).triu(1) if (name, place) == ("fairseq", "causal") else None
     module.register_buffer("future_mask", mask, persistent=False)
@@ -174,7 +174,7 @@ def attention(name: str, place: str, k: int, length: int, args: argparse.Namespa
 def attentions(place: str, length: int, args: argparse.Namespace) -> dict[str, Attention]:
     """Builds all attention that there is for a place, and says once what is left out, and why."""
     kinds = CAUSAL_KINDS if place == "causal" else KINDS
-    fitting = {name: kind for name, kind in kinds.items() if place == "self" or not kind.encoder_only}
+    fitting = {name: kind for name, kind in kinds.items() if place != "cross" or not kind.self_attention_only}
     takes_k = {"fused": False, "fairseq": False} | {name: kind.options.uses_k for name, kind in fitting.items()}
     takes_k |= {name: name != "local-attention" for name in PACKAGES if place == "self"}
     built = {}

@@ -9,17 +9,18 @@ import torch.utils.checkpoint
 from torch import Tensor, nn
 
 from linformer_fairseq import CausalLinformerAttention, LinformerMultiheadAttention, TwoLevelAttention
+from linformer_fairseq.convert.checkpoint import start_as_identity
 from linformer_fairseq.models.config import default_flags
 from linformer_fairseq.modules import (
     CAUSAL_KINDS,
     KINDS,
+    BaseAttention,
     CausalTwoLevelAttention,
     CausalWindowAttention,
     ConvProjection,
     KeyClusterAttention,
     LinearProjection,
     MaxPool,
-    ProjectedAttention,
     Projection,
     WindowAttention,
 )
@@ -28,8 +29,8 @@ from linformer_fairseq.modules.ops import naive
 from linformer_fairseq.modules.ops.key_clusters import FEATURES, largest_power_of_two
 from linformer_fairseq.modules.registry import DEFAULT_KIND, LayerShapes
 
-CROSS_KINDS = list(KINDS)
-"""The kinds of encoder self-attention and cross-attention."""
+CROSS_KINDS = [kind for kind in KINDS if kind != "window"]
+"""The kinds of cross-attention; an encoder's self-attention may be a window as well."""
 PROJECTIONS = {name: kind.options.projection for name, kind in KINDS.items() if issubclass(kind.options, SlotOptions)}
 """The projections of Linformer attention by kind."""
 
@@ -57,7 +58,7 @@ def make_attention(
     random: bool = True,
     dtype: torch.dtype = torch.float64,
     **options: object,
-) -> ProjectedAttention:
+) -> BaseAttention:
     """Returns an attention module in evaluation mode, built as the models build it.
 
     Args:
@@ -67,23 +68,28 @@ def make_attention(
             what fairseq passes.
     """
     registered = (CAUSAL_KINDS if causal else KINDS)[kind]
-    flags = {**default_flags(DEFAULT_KIND), "linformer_sharing": sharing}
+    flags, identity = (
+        {**default_flags(DEFAULT_KIND), "linformer_sharing": sharing},
+        options.pop("init", "") == "identity",
+    )
     flags |= {flag: options.pop(name) for flag in flags if (name := flag.removeprefix("linformer_")) in options}
     kind_options = registered.options_from(Namespace(**flags))
     projected_dim = k + getattr(kind_options, "linformer_window", 0)
-    (arguments,) = kind_options.arguments(LayerShapes((projected_dim,), num_heads, n))
+    (arguments,) = kind_options.arguments(LayerShapes((projected_dim,), n))
     if not options.get("encoder_decoder_attention"):
         options.setdefault("self_attention", True)
     if width := flags["linformer_value_convolution"]:
         arguments["value_convolution"] = width
     attention = registered.attention(embed_dim, num_heads, **arguments, **options)
+    if identity:
+        start_as_identity(attention)
     if random:
         for parameter in attention.parameters():
             nn.init.normal_(parameter, std=0.5)
     return attention.to(dtype).eval()
 
 
-def look_at_inputs(attention: ProjectedAttention) -> None:
+def look_at_inputs(attention: BaseAttention) -> None:
     """Makes queries and keys the inputs themselves, so that a test says which of them look at which."""
     with torch.no_grad():
         for layer in (attention.q_proj, attention.k_proj):
@@ -91,7 +97,7 @@ def look_at_inputs(attention: ProjectedAttention) -> None:
             layer.bias.zero_()
 
 
-def ask_for_a_hidden_token(attention: ProjectedAttention, n: int, place: int) -> Tensor:
+def ask_for_a_hidden_token(attention: BaseAttention, n: int, place: int) -> Tensor:
     """Returns inputs (n, 1, 8) that all ask for the token at a place; the mean of its window is the same as that of all
     others, as the next token is its opposite, and what tells it from them is its highest key."""
     look_at_inputs(attention)
@@ -119,7 +125,7 @@ def assert_same_gradients(one: Tensor, other: Tensor, inputs: Sequence[Tensor], 
         torch.testing.assert_close(a, b, **tolerance)
 
 
-def assert_checkpointing_changes_nothing(attention: ProjectedAttention, lengths: Sequence[int]) -> None:
+def assert_checkpointing_changes_nothing(attention: BaseAttention, lengths: Sequence[int]) -> None:
     """Asserts that checkpointed activations have the same gradients, one for every parameter, as torch's DDP
     requires."""
     x = torch.randn(max(lengths), len(lengths), 8, dtype=torch.float64, requires_grad=True)
@@ -133,21 +139,18 @@ def assert_checkpointing_changes_nothing(attention: ProjectedAttention, lengths:
         torch.testing.assert_close(recomputed, kept, rtol=0, atol=0)
 
 
-def matrix_of(projection: Projection, head: int, n: int) -> Tensor:
+def matrix_of(projection: Projection, n: int) -> Tensor:
     """Returns the matrix (s, n) that maps a sentence of n tokens to the slots that are not empty."""
-    k, weight = projection.projected_dim, getattr(projection, "weight", None)
-    if weight is None:
-        return naive.pooling_matrix(n, k)
-    weight = weight if projection.num_heads is None else weight[head]
+    k = projection.projected_dim
     if isinstance(projection, LinearProjection):
-        return weight[: min(k, n) if projection.masks_empty_slots else k, :n]
+        return projection.weight[: min(k, n) if projection.masks_empty_slots else k, :n]
     if isinstance(projection, ConvProjection):
-        return naive.convolution_matrix(n, weight)
-    return naive.pooling_matrix(n, k) + weight[: min(k, n), :n]
+        return naive.convolution_matrix(n, projection.weight)
+    return naive.pooling_matrix(n, k)
 
 
 def naive_attention(
-    attention: ProjectedAttention, query: Tensor, key: Tensor, lengths: Sequence[int], value: Tensor | None = None
+    attention: BaseAttention, query: Tensor, key: Tensor, lengths: Sequence[int], value: Tensor | None = None
 ) -> naive.Result:
     """Returns the output (T, B, C) and the weights by head (H, B, T, n); the values default to the keys, (n, B, D)."""
     value = key if value is None else value
@@ -166,17 +169,15 @@ def naive_attention(
         return naive.multihead(attention, query, key, value, lengths, two_levels)
     if isinstance(attention, WindowAttention | CausalWindowAttention):
         return naive.multihead(attention, query, key, value, lengths, partial(_naive_window, attention))
-    keys, values = attention.key_projection, attention.value_projection
-    if isinstance(keys, MaxPool):
+    projections = attention.key_projection, attention.value_projection
+    if isinstance(projections[0], MaxPool):
         return _naive_max_pool_attention(attention, query, key, value, lengths)
 
-    def head(q: Tensor, k: Tensor, v: Tensor, number: int) -> naive.Result:
+    def head(q: Tensor, k: Tensor, v: Tensor, _: int) -> naive.Result:
         if isinstance(attention, LinformerMultiheadAttention):
-            matrices = (matrix_of(x, number, len(k)).to(k) for x in (keys, values))
-            return naive.linformer_attention(q, k, v, *matrices)
-        weights = (x.weight if x.num_heads is None else x.weight[number] for x in (keys, values))
-        matrices = (x[:, : len(k)] for x in weights)
-        masked = keys.masks_empty_slots
+            return naive.linformer_attention(q, k, v, *(matrix_of(x, len(k)).to(k) for x in projections))
+        matrices = (x.weight[:, : len(k)] for x in projections)
+        masked = projections[0].masks_empty_slots
         out, rows = naive.causal_linformer_attention(q[: len(k)], k, v, *matrices, attention.window, masked)
         return _padded(out, len(q)), _padded(rows, len(q))
 
@@ -204,11 +205,10 @@ def _naive_causal_two_levels(
 def _naive_window(
     attention: WindowAttention | CausalWindowAttention, q: Tensor, k: Tensor, v: Tensor, _: int
 ) -> naive.Result:
-    """Returns what one head of window attention computes, with zeros for the queries of padding in self-attention."""
-    if not attention.self_attention:
-        return naive.window_attention(q, k, v, attention.window_size, "cross", attention.window_ratio)
-    place = "decoder" if attention.causal else "encoder"
-    out, rows = naive.window_attention(q[: len(k)], k, v, attention.window_size, place, 1.0)
+    """Returns what one head of window attention computes, with zeros for the queries of padding."""
+    size = attention.window_size
+    before, after = (size - 1, 0) if attention.causal else (size // 2, size // 2)
+    out, rows = naive.window_attention(q[: len(k)], k, v, before, after)
     return _padded(out, len(q)), _padded(rows, len(q))
 
 
@@ -220,21 +220,16 @@ def _padded(x: Tensor, length: int) -> Tensor:
 def _naive_max_pool_attention(
     attention: LinformerMultiheadAttention, query: Tensor, key: Tensor, value: Tensor, lengths: Sequence[int]
 ) -> naive.Result:
-    """Returns the same for max pooling, in which the tokens of a window share its weight evenly.
-
-    The maxima are those of tokens where heads share them, and those of each head's keys and values otherwise.
-    """
+    """Returns the output and weights of max pooling, in which the tokens of a window share its weight evenly."""
     slots = attention.key_projection.projected_dim
-    pool = partial(naive.max_pool, projected_dim=slots)
-    shared = attention.key_projection.num_heads is None
 
     def attend(sentence: int, n: int) -> naive.Result:
         def head(q: Tensor, k: Tensor, v: Tensor, _: int) -> naive.Result:
-            out, weights = naive.full_attention(q, *((k, v) if shared else (pool(k), pool(v))))
+            out, weights = naive.full_attention(q, k, v)
             return out, weights @ naive.pooling_matrix(n, slots).to(weights)
 
         one = (x[:, sentence : sentence + 1] for x in (query, key, value))
-        return naive.multihead(attention, *one, [n], head, pool if shared else lambda x: x)
+        return naive.multihead(attention, *one, [n], head, partial(naive.max_pool, projected_dim=slots))
 
     outs, weights = zip(*(attend(sentence, n) for sentence, n in enumerate(lengths)), strict=True)
     return torch.cat(outs, 1), torch.cat(weights, 1)

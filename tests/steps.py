@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from linformer_fairseq.modules import ProjectedAttention
+from linformer_fairseq.modules import BaseAttention
 from tests.reference import padding_mask
 
 
@@ -16,13 +16,13 @@ def steps_of(length: int, sizes: list[int]) -> list[int]:
 
 
 @torch.no_grad()
-def decode(attention: ProjectedAttention, x: Tensor, steps: list[int]) -> Tensor:
+def decode(attention: BaseAttention, x: Tensor, steps: list[int]) -> Tensor:
     """Returns the output of causal attention for `x` in calls of these numbers of tokens."""
     state: dict = {}
     return torch.cat([attention(part, part, part, incremental_state=state)[0] for part in x.split(steps)])
 
 
-def check_steps_equal_one_pass(attention: ProjectedAttention, lengths: list[int], sizes: list[int]) -> None:
+def check_steps_equal_one_pass(attention: BaseAttention, lengths: list[int], sizes: list[int]) -> None:
     """Asserts that outputs and weights of causal attention are those of one pass, in calls of these sizes.
 
     Sentences that end early, and whose padding is poisoned, change neither the others nor their own past.
@@ -46,11 +46,11 @@ def check_steps_equal_one_pass(attention: ProjectedAttention, lengths: list[int]
 
 
 def check_steps_of_cross_attention(
-    attention: ProjectedAttention, lengths: list[int], sizes: list[int], hypotheses: int
+    attention: BaseAttention, lengths: list[int], sizes: list[int], hypotheses: int
 ) -> None:
-    """Asserts the same of cross-attention from 80 queries of each hypothesis.
+    """Asserts that cross-attention from 80 queries of each hypothesis is that of one pass, in calls of these sizes.
 
-    Sentences may end, and hypotheses of the others change places.
+    All hypotheses of a sentence share its row. Sentences may end, and hypotheses of the others change places.
 
     Args:
         lengths: of three sources.
@@ -59,9 +59,9 @@ def check_steps_of_cross_attention(
     key = torch.randn(max(lengths), 3, 8, dtype=torch.float64)
     query = torch.randn(total, 3 * hypotheses, 8, dtype=torch.float64)
     copies = key.repeat_interleave(hypotheses, 1)
-    source = [copies, copies, padding_mask(lengths).repeat_interleave(hypotheses, 0)]
-    whole, whole_weights = attention(query, *source, static_kv=True)
-    attention.set_beam_size(hypotheses)
+    mask = padding_mask(lengths)
+    whole, whole_weights = attention(query, copies, copies, mask.repeat_interleave(hypotheses, 0), static_kv=True)
+    source = [key, key, mask]
     state: dict = {}
     rows, position = torch.arange(3 * hypotheses), 0
     for number, length in enumerate(steps_of(total, sizes)):

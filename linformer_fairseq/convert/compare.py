@@ -15,7 +15,7 @@ from torch import Tensor
 from linformer_fairseq.cli.files import replacing
 from linformer_fairseq.cli.progress import bar
 from linformer_fairseq.cli.tables import table
-from linformer_fairseq.modules import CausalTwoLevelAttention, ProjectedAttention, TwoLevelAttention
+from linformer_fairseq.modules import BaseAttention, CausalTwoLevelAttention, TwoLevelAttention
 from linformer_fairseq.trained import Split, Trained
 
 LONGEST = 2048
@@ -54,7 +54,7 @@ def exact_length(model: BaseFairseqModel) -> int | None:
         elif isinstance(module, TwoLevelAttention):
             _, last, _ = next(module.rule.ranges(module.max_positions))
             exact = min(exact, last)
-        elif isinstance(module, ProjectedAttention):
+        elif isinstance(module, BaseAttention):
             return None
     return exact
 

@@ -57,7 +57,9 @@ class LinformerTransformerEncoder(TransformerEncoderBase):
             out = super().forward(tokens, src_lengths, return_all_hiddens, token_embeddings)
             for name in ("encoder_out", "encoder_states", "fc_results"):
                 out[name] = [None if x is None else padding.put_back(x) for x in out[name]]
-            out["encoder_embedding"] = [padding.put_back(x.transpose(0, 1)).transpose(0, 1) for x in out["encoder_embedding"]]
+            out["encoder_embedding"] = [
+                padding.put_back(x.transpose(0, 1)).transpose(0, 1) for x in out["encoder_embedding"]
+            ]
         out["encoder_padding_mask"] = [mask]  # which has been looked at, so that the decoder need not wait for it
         return out
 

@@ -4,7 +4,6 @@ from argparse import ArgumentParser, Namespace
 from typing import Any
 
 import torch
-from fairseq.data import Dictionary
 from fairseq.models import register_model, register_model_architecture
 from fairseq.models.roberta import (
     RobertaModel,
@@ -63,9 +62,7 @@ class LinformerRobertaModel(TellsExactLength, ChecksProjections, RobertaModel):
             model = super().build_model(args, task)
             cfg = TransformerConfig.from_namespace(model.args)
             side, noise = cfg.encoder, cfg.quant_noise.scalar > 0
-            attention = config.attention(
-                "encoder", side.layers, side.attention_heads, cfg.max_source_positions, side.layers_to_keep, noise
-            )
+            attention = config.attention("encoder", side.layers, cfg.max_source_positions, side.layers_to_keep, noise)
             model.encoder.sentence_encoder = LinformerTransformerEncoder(
                 cfg, task.source_dictionary, model.encoder.sentence_encoder.embed_tokens, attention
             )

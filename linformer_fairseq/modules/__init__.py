@@ -1,8 +1,7 @@
 """Attention: tensors in, tensors out. Importing this registers every kind of it."""
 
 from linformer_fairseq.modules.base import BaseAttention
-from linformer_fairseq.modules.causal_linformer_attention import CausalLinformerAttention
-from linformer_fairseq.modules.two_level.causal import CausalTwoLevelAttention
+from linformer_fairseq.modules.causal_linformer import CausalLinformerAttention
 from linformer_fairseq.modules.key_cluster_attention import KeyClusterAttention
 from linformer_fairseq.modules.linformer_attention import LinformerMultiheadAttention
 from linformer_fairseq.modules.projections import (
@@ -14,11 +13,13 @@ from linformer_fairseq.modules.projections import (
 )
 from linformer_fairseq.modules.registry import CAUSAL_KINDS, KINDS
 from linformer_fairseq.modules.two_level.attention import TwoLevelAttention
+from linformer_fairseq.modules.two_level.causal import CausalTwoLevelAttention
 from linformer_fairseq.modules.window_attention import CausalWindowAttention, WindowAttention
 
 __all__ = [
     "CAUSAL_KINDS",
     "KINDS",
+    "BaseAttention",
     "CausalLinformerAttention",
     "CausalTwoLevelAttention",
     "CausalWindowAttention",
@@ -28,7 +29,6 @@ __all__ = [
     "LinformerMultiheadAttention",
     "MaxPool",
     "MeanPool",
-    "BaseAttention",
     "Projection",
     "TwoLevelAttention",
     "WindowAttention",

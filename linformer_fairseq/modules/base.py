@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from fairseq.data import Dictionary
 from fairseq.modules import MultiheadAttention
 from torch import Tensor, nn
@@ -189,6 +190,10 @@ class BaseAttention(MultiheadAttention):
         """Keeps these for the next step."""
         return self._set_input_buffer(incremental_state, dict(kept))
 
+    def reorder_incremental_state(self, incremental_state: IncrementalState, new_order: Tensor) -> IncrementalState:
+        """Puts what is kept between steps into a new order of hypotheses; a kind that keeps nothing has nothing to do."""
+        return incremental_state
+
     def _in_order(
         self, query: Tensor, key: Tensor | None, value: Tensor | None, mask: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor, Padding | None]:
@@ -260,9 +265,17 @@ class BaseAttention(MultiheadAttention):
 
 
 def without_bias(linear: nn.Linear, x: Tensor) -> Tensor:
-    """What a linear layer makes of `x`, less its bias. The layer is called, as it may be quantised or have hooks."""
-    out: Tensor = linear(x)
-    return out if linear.bias is None else out - linear.bias
+    """What a linear layer makes of `x` (n, B, D), less its bias.
+
+    A layer that may be quantised or has hooks is called, and what it makes of zeros is taken off.
+    """
+    plain = type(linear) is nn.Linear and not any(
+        getattr(linear, f"_{way}{when}_hooks") for way in ("forward", "backward") for when in ("", "_pre")
+    )
+    if plain:
+        return F.linear(x, linear.weight)
+    out: Tensor = linear(x) - linear(x.new_zeros(1, 1, x.size(2)))
+    return out
 
 
 @remembered

@@ -75,7 +75,6 @@ class _Kept(NamedTuple, Generic[MemoryT]):
     hypotheses: int
 
 
-
 def _each(memory: MemoryT, function: Callable[[Tensor], Tensor]) -> MemoryT:
     """Applies a function to every tensor of a memory."""
     fields = memory._asdict().items()

@@ -67,7 +67,7 @@ def check_steps(model: TransformerLanguageModel, tokens: Tensor) -> Tensor:
     ("sharing", "window", "slots"),
     variants(
         [(sharing, window, slots) for sharing in SHARINGS for window, slots in ((0, 8), (5, 3), (None, 4))],
-        default=[("none", 0, 8), ("headwise", 5, 3), ("key-value", None, 4), ("layerwise", 5, 3)],
+        default=[("headwise", 5, 3), ("key-value", None, 4), ("layerwise", 5, 3)],
     ),
 )
 def test_step_by_step_equals_a_parallel_pass(sharing: str, window: int | None, slots: int) -> None:
@@ -137,7 +137,8 @@ def test_adaptive_inputs_and_softmax() -> None:
     ("flags", "sentence_start"),
     [
         ({"linformer_k": "65"}, "--linformer-k 65 is larger than --max-target-positions 64"),
-        ({"linformer_sharing": "some"}, "--linformer-sharing is one of none"),
+        ({"linformer_window_size": 5}, "--linformer-window-size 5 has no effect on linear attention: leave it out, or"),
+        ({"linformer_sharing": "some"}, "--linformer-sharing is one of headwise"),
         ({"quant_noise_scalar": 0.1}, "--quant-noise-scalar does not go with"),
         ({"quant_noise_pq": 0.1}, r"quantisation noise \(--quant-noise-pq\)"),
     ],

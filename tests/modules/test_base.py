@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from linformer_fairseq.modules import CAUSAL_KINDS, KINDS
+from linformer_fairseq import LinformerMultiheadAttention
+from linformer_fairseq.modules import CAUSAL_KINDS, KINDS, LinearProjection
 from linformer_fairseq.modules.linformer_attention import SHARINGS
 from tests.reference import (
     CROSS_KINDS,
@@ -22,8 +23,9 @@ from tests.reference import (
 from tests.variants import NEWER_TORCH, variants
 
 N = 16
-ALL = [*((kind, False) for kind in CROSS_KINDS), *((kind, True) for kind in CAUSAL_KINDS)]
+ALL = [*((kind, False) for kind in KINDS), *((kind, True) for kind in CAUSAL_KINDS)]
 every_kind = pytest.mark.parametrize(("kind", "causal"), ALL)
+every_source_kind = pytest.mark.parametrize("kind", KINDS)
 every_referenced_kind = pytest.mark.parametrize(
     ("kind", "causal"), [x for x in ALL if (CAUSAL_KINDS if x[1] else KINDS)[x[0]].attention in REFERENCED]
 )
@@ -39,7 +41,6 @@ OPTIONS = st.fixed_dictionaries(
         "block_size": st.sampled_from([None, 1, 2, 3, 7, 20]),
         "exact_below": st.sampled_from([0, 0, 9]),
         "window_size": st.sampled_from([1, 2, 3, 6, 40]),
-        "window_ratio": st.sampled_from([0.4, 1.0, 1.0, 2.5]),
         "bias": st.booleans(),
     }
 )
@@ -63,6 +64,8 @@ def test_values_weights_and_gradients_equal_the_naive_reference(
     def tokens(length: int, width: int = 8) -> Tensor:
         return torch.randn(length, len(lengths), width, dtype=torch.float64, requires_grad=True)
 
+    if kind == "window":
+        given_apart = "nothing"
     n = max(lengths) + padded
     key_width, value_width = (8, 8) if causal or given_apart != "values" else (6, 10)
     key = tokens(n, key_width)
@@ -76,11 +79,14 @@ def test_values_weights_and_gradients_equal_the_naive_reference(
     slow, weights = attention(query, key, value, key_padding_mask=mask, need_head_weights=True)
     _, mean = attention(query, key, value, key_padding_mask=mask)
     assert no_weights is None
+    assert (weights >= 0).all()
     torch.testing.assert_close(mean, weights.mean(0))
     if causal or (kind == "window" and query is key):  # whose queries end with their sentence
         expected, fast, slow = (x.masked_fill(mask.t()[..., None], 0.0) for x in (expected, fast, slow))
         weights = weights.masked_fill(mask[..., None], 0.0)
     torch.testing.assert_close(weights, expected_weights, rtol=1e-9, atol=1e-9)
+    total = weights.sum(3)
+    torch.testing.assert_close(total[total > 0], torch.ones_like(total[total > 0]))  # 0 beyond a target's end
     inputs = [*{id(x): x for x in (query, key, value)}.values(), *attention.parameters()]
     for out in (fast, slow):
         torch.testing.assert_close(out, expected, rtol=1e-9, atol=1e-9)
@@ -110,13 +116,51 @@ def test_neither_padding_nor_other_sentences_matter(kind: str, causal: bool, opt
                 assert not clean_weights[sentence, :, n:].any()
 
 
+@every_source_kind
+@given(
+    options=OPTIONS,
+    lengths=st.lists(st.integers(0, N), min_size=1, max_size=3),
+    queries=st.sampled_from([None, 1, 5]),
+    data=st.data(),
+)
+def test_padding_may_be_anywhere(
+    kind: str, options: dict, lengths: list[int], queries: int | None, data: st.DataObject
+) -> None:
+    """On the left, on both sides or between tokens: sentences are what they are without it."""
+    queries = None if kind == "window" else queries
+    place = "self_attention" if queries is None else "encoder_decoder_attention"
+    attention = make_attention(kind, n=N, **{place: True}, **options)
+    x, mask = torch.randn(N, len(lengths), 8, dtype=torch.float64), padding_mask(lengths, N)
+    places = [sorted(data.draw(st.permutations(range(N)))[:length]) for length in lengths]
+    moved, moved_mask = torch.full_like(x, torch.nan), torch.ones_like(mask)
+    for sentence, own in enumerate(places):
+        moved[own, sentence] = x[: len(own), sentence]
+        moved_mask[sentence, own] = False
+    query = None if queries is None else torch.randn(queries, len(lengths), 8, dtype=torch.float64)
+    expected, expected_weights = attention(x if query is None else query, x, x, mask)
+    out, weights = attention(moved if query is None else query, moved, moved, moved_mask)
+    for sentence, own in enumerate(places):
+        rows, moved_rows = (slice(len(own)), own) if query is None else (slice(None), slice(None))
+        torch.testing.assert_close(out[moved_rows, sentence], expected[rows, sentence])
+        found = weights[sentence, moved_rows]
+        torch.testing.assert_close(found[:, own], expected_weights[sentence, rows, : len(own)])
+        assert not found.masked_fill(~moved_mask[sentence], 0.0).any()
+
+
+@pytest.mark.parametrize("kind", CAUSAL_KINDS)
+def test_causal_attention_refuses_padding_before_a_token(kind: str) -> None:
+    x = torch.randn(9, 2, 8, dtype=torch.float64)
+    for mask in (padding_mask([9, 4]).flip(1), padding_mask([9, 4]).roll(1, 1)):
+        with pytest.raises(ValueError, match="supports padding on the right only"):
+            make_attention(kind, causal=True)(x, x, x, key_padding_mask=mask)
+
+
 @pytest.mark.parametrize(
     ("kind", "options"),
     [
-        ("pooled-linear", {}),
         ("mean-pool", {}),
         ("max-pool", {}),
-        ("linear", {"init": "identity", "mask_empty_slots": True}),
+        ("linear", {}),  # whose E and F begin as the identity, with empty slots masked
         ("two-level", {}),
         ("two-level", {"k": 4}),  # shorter than `exact_below`
         ("two-level", {"exact_below": 0}),
@@ -127,31 +171,40 @@ def test_is_fairseqs_attention_where_k_covers_the_sentence(kind: str, options: d
     """Two levels also are where the sentence is short, or where they open every window."""
     mask = padding_mask([N, 3, 9])
     query, key = torch.randn(5, 3, 8, dtype=torch.float64), torch.randn(N, 3, 8, dtype=torch.float64)
-    for sharing in SHARINGS:
-        settings = {"k": N, "n": 32, "random": False, "encoder_decoder_attention": True, **options}
-        attention = make_attention(kind, sharing, **settings)
-        torch.nn.init.normal_(attention.k_proj.bias)
-        torch.nn.init.normal_(attention.v_proj.bias)
-        full = MultiheadAttention(8, 2, encoder_decoder_attention=True).double().eval()
-        full.load_state_dict({name: w for name, w in attention.state_dict().items() if "projection" not in name})
-        for head_weights in (False, True):
-            out, weights = attention(query, key, key, mask, static_kv=True, need_head_weights=head_weights)
-            expected, expected_weights = full(query, key, key, mask, static_kv=True, need_head_weights=head_weights)
-            torch.testing.assert_close(out, expected, rtol=0, atol=1e-5)  # fairseq's softmax is in float32
-            torch.testing.assert_close(weights, expected_weights, rtol=0, atol=1e-5, check_dtype=False)
+    settings = {"k": N, "n": 32, "random": False, "encoder_decoder_attention": True, **options}
+    attention = make_attention(kind, **settings)
+    if kind == "linear":
+        identity = LinearProjection(N, 32, init="identity", mask_empty_slots=True)
+        place = {"encoder_decoder_attention": True}
+        attention = LinformerMultiheadAttention(8, 2, key_projection=identity, **place).double().eval()
+    torch.nn.init.normal_(attention.k_proj.bias)
+    torch.nn.init.normal_(attention.v_proj.bias)
+    full = MultiheadAttention(8, 2, encoder_decoder_attention=True).double().eval()
+    full.load_state_dict({name: w for name, w in attention.state_dict().items() if "projection" not in name})
+    for head_weights in (False, True):
+        out, weights = attention(query, key, key, mask, static_kv=True, need_head_weights=head_weights)
+        expected, expected_weights = full(query, key, key, mask, static_kv=True, need_head_weights=head_weights)
+        torch.testing.assert_close(out, expected, rtol=0, atol=1e-5)  # fairseq's softmax is in float32
+        torch.testing.assert_close(weights, expected_weights, rtol=0, atol=1e-5, check_dtype=False)
 
 
 @every_kind
-def test_only_padding_may_reach_beyond_the_longest_length(kind: str, causal: bool) -> None:
+def test_only_learned_projections_have_a_longest_length(kind: str, causal: bool) -> None:
+    """Padding may reach beyond it."""
     attention = make_attention(kind, causal=causal, n=N)
     x = torch.randn(20, 2, 8, dtype=torch.float64)
-    mask = padding_mask([N, 5], 20)
     side = "target" if causal else "source"
     for sentence, given_mask in (("20", None), ("18", padding_mask([18, 5], 20))):
+        if kind != "linear":
+            out, weights = attention(x, x, x, key_padding_mask=given_mask)
+            assert out.isfinite().all()
+            assert weights.shape == (2, 20, 20)
+            continue
         with pytest.raises(
             ValueError, match=f"{side} of {sentence} tokens is longer than the {N} .* larger --max-{side}-positions"
         ):
             attention(x, x, x, key_padding_mask=given_mask)
+    mask = padding_mask([N, 5], 20)
     out, weights = attention(x, x, x, key_padding_mask=mask)
     expected, expected_weights = attention(x[:N], x[:N], x[:N], key_padding_mask=mask[:, :N])
     torch.testing.assert_close(out[:N], expected)
@@ -173,7 +226,7 @@ def test_an_empty_sentence_harms_no_other(kind: str, causal: bool) -> None:
 
 @every_kind
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-@pytest.mark.parametrize(("sharing", "n", "k"), [("headwise", 600, 16), ("none", 600, 16), ("key-value", 5, 20)])
+@pytest.mark.parametrize(("sharing", "n", "k"), [("headwise", 600, 16), ("key-value", 5, 20)])
 def test_half_precision(kind: str, causal: bool, dtype: torch.dtype, sharing: str, n: int, k: int) -> None:
     """Half precision, by itself and under autocast, is close to float64 with the same weights. The 600 tokens need
     several chunks, windows and blocks. Rounding may open another window, but only one with nearly the same score."""
@@ -214,7 +267,7 @@ def test_very_large_activations_stay_finite_in_half_precision(
         pytest.skip("on a processor this torch's own attention makes scores in float16")
     used = torch.float32 if autocast else dtype
     sizes = {"k": 16, "n": 200, "embed_dim": 32, "exact_below": 0}
-    attention = make_attention(kind, "none", causal=causal, dtype=used, random=False, **sizes)
+    attention = make_attention(kind, causal=causal, dtype=used, random=False, **sizes)
     x = (300 * torch.randn(200, 2, 32)).to(used).requires_grad_()
     mask = padding_mask([200, 150])
     for need_weights in (False, True):
@@ -229,7 +282,7 @@ def test_very_large_activations_stay_finite_in_half_precision(
 @every_kind
 @pytest.mark.parametrize(("n", "k"), [(9, 4), (9, 1), (5, 20)])
 def test_dropout_falls_on_the_weights(kind: str, causal: bool, n: int, k: int) -> None:
-    """The three sizes make Linformer attention use slots, folded linear layers, and projected scores."""
+    """Linformer attention has fewer slots than tokens, one slot, and more slots than tokens."""
     attention = make_attention(kind, k=k, causal=causal, dropout=0.5)
     x = torch.randn(n, 1, 8, dtype=torch.float64).expand(n, 5000, 8)
     expected = attention(x[:, :1], x[:, :1], x[:, :1])[0]
@@ -242,10 +295,6 @@ def test_dropout_falls_on_the_weights(kind: str, causal: bool, n: int, k: int) -
 
 @every_kind
 def test_quantisation_noise(kind: str, causal: bool) -> None:
-    if causal and kind == "linear":
-        with pytest.raises(ValueError, match=r"quantisation noise \(--quant-noise-pq\) does not go with causal"):
-            make_attention(kind, causal=True, q_noise=0.5)
-        return
     attention = make_attention(kind, causal=causal, q_noise=0.5, qn_block_size=4).train()
     x = torch.randn(9, 2, 8, dtype=torch.float64)
     assert not torch.equal(attention(x, x, x)[0], attention(x, x, x)[0])
@@ -260,7 +309,7 @@ def test_activations_may_be_checkpointed(kind: str, causal: bool, n: int, k: int
 @every_kind
 def test_parameters_have_fairseqs_names(kind: str, causal: bool) -> None:
     names = {*MultiheadAttention(8, 2).state_dict()}
-    if kind in ("linear", "pooled-linear", "conv"):
+    if kind in ("linear", "conv"):
         names |= {"key_projection.weight", "value_projection.weight"}
     assert {*make_attention(kind, causal=causal).state_dict()} == names
 
@@ -303,15 +352,19 @@ def test_refuses_to_be_called_with(kind: str, causal: bool) -> None:
     for sentence, options in refused:
         with pytest.raises(ValueError, match=sentence):
             attention(**{"query": x, "key": x, "value": x, **options})
-    if not causal:
+    with pytest.raises(ValueError, match="pass a key for every query, not 5 for 9"):
+        attention(x, x[:5], x[:5])
+    if kind in CROSS_KINDS and not causal:
+        cross = make_attention(kind, encoder_decoder_attention=True)
         with pytest.raises(ValueError, match="needs a key; only cached static keys can be left out"):
-            make_attention(kind, encoder_decoder_attention=True)(x, None, None, static_kv=True)
+            cross(x, None, None, static_kv=True)
+        with pytest.raises(ValueError, match="keys for every sentence of the queries, not for 3 of 4"):
+            cross(x, x[:, :3], x[:, :3], static_kv=True)
 
 
 COMPILED = {
     "slots": ("linear", False, {"k": 4}),
-    "folded": ("linear", False, {"k": 1}),
-    "projected scores": ("linear", False, {"k": 20}),
+    "more slots than tokens": ("linear", False, {"k": 20}),
     "causal": ("linear", True, {"k": 4}),
     "causal with a window": ("linear", True, {"k": 4, "window": 3}),
     "key clusters": ("key-clusters", False, {"k": 4}),
@@ -348,7 +401,7 @@ def test_compiles_without_a_graph_break(name: str, training: bool) -> None:
     torch._dynamo.reset()
     attention = make_attention(kind, causal=causal, **options).train(training)
     compiled = torch.compile(attention, fullgraph=True, backend="aot_eager")
-    n = 5 if name == "projected scores" else 10
+    n = 10
     x = torch.randn(n, 2, 8, dtype=torch.float64, requires_grad=training)
     mask = padding_mask([n, n - 4])
     for need_weights in (False, True):

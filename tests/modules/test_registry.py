@@ -9,12 +9,12 @@ import pytest
 
 from linformer_fairseq import LinformerRobertaModel, LinformerTransformerModel
 from linformer_fairseq.models.config import default_flags
-from linformer_fairseq.modules import CAUSAL_KINDS, KINDS, CausalLinformerAttention, ProjectedAttention
+from linformer_fairseq.modules import CAUSAL_KINDS, KINDS, BaseAttention, CausalLinformerAttention
 from linformer_fairseq.modules.registry import AttentionOptions, LayerShapes, register_attention
 from tests.models.toy import toy_model, toy_roberta
 
 
-class NearbyAttention(ProjectedAttention):
+class NearbyAttention(BaseAttention):
     def __init__(self, *args: object, max_positions: int, reach: int, **options: object) -> None:
         super().__init__(*args, max_positions=max_positions, **options)
         self.reach = reach
@@ -74,5 +74,5 @@ def test_a_name_stands_for_one_kind() -> None:
     for causal, kinds in ((False, KINDS), (True, CAUSAL_KINDS)):
         before = dict(kinds)
         with pytest.raises(ValueError, match="there is a kind 'linear' of attention already; choose another name"):
-            register_attention("linear", AttentionOptions, causal=causal)(ProjectedAttention)
+            register_attention("linear", AttentionOptions, causal=causal)(BaseAttention)
         assert kinds == before

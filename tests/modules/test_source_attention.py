@@ -1,20 +1,14 @@
-"""A search projects each source once, and its hypotheses share the result."""
+"""A search makes the memory of each source once, and its hypotheses share it."""
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
-from linformer_fairseq.modules import linformer_attention
+from linformer_fairseq.modules.ops.precision import scores
 from tests.reference import CROSS_KINDS, make_attention, padding_mask
 
 every_kind = pytest.mark.parametrize("kind", CROSS_KINDS)
-
-
-def memories(state: dict) -> list[dict[str, torch.Tensor]]:
-    """Returns what attention keeps of its sources between the steps of a search."""
-    (buffer,) = state.values()
-    if "rows" in buffer:
-        return [buffer["rows"]]
-    return [part.rows for part in buffer["parts"]] if "parts" in buffer else [buffer]
 
 
 @every_kind
@@ -30,9 +24,7 @@ def test_steps_of_a_search_equal_one_pass(kind: str) -> None:
         source = None, None, None
         torch.testing.assert_close(out, whole[step : step + 1])
         torch.testing.assert_close(weights, whole_weights[:, step : step + 1])
-    for memory in memories(state):
-        assert all(memory[name].is_contiguous() for name in ("keys", "values"))  # as every step reads them
-    order = torch.tensor([2, 2, 0, 0, 1, 1])
+    order = torch.tensor([2, 0])
     attention.reorder_incremental_state(state, order)
     out, weights = attention(query[:1, order], None, None, None, state, static_kv=True)
     torch.testing.assert_close(out, whole[:1, order])
@@ -40,69 +32,53 @@ def test_steps_of_a_search_equal_one_pass(kind: str) -> None:
 
 
 @every_kind
-def test_hypotheses_share_their_sentence(kind: str) -> None:
-    """The output is that of hypotheses with keys of their own, also after a sentence has ended."""
-    alone, shared = (make_attention(kind, encoder_decoder_attention=True) for _ in range(2))
-    shared.load_state_dict(alone.state_dict())
-    shared.set_beam_size(3)
-    ends = torch.tensor([2, 1, 1, 7, 6, 8])  # the second sentence; hypotheses change places
-    for options in ({"need_weights": False}, {}, {"need_head_weights": True}):
-        key = torch.randn(9, 3, 8, dtype=torch.float64).repeat_interleave(3, 1)
-        source = key, key, padding_mask([9, 4, 7]).repeat_interleave(3, 0)
-        states: tuple[dict, dict] = ({}, {})
-        for order, length in ((torch.arange(9), 3), (ends, 1)):
-            query = torch.randn(length, len(order), 8, dtype=torch.float64)
-            if source[0] is None:
-                for attention, state in zip((alone, shared), states, strict=True):
-                    attention.reorder_incremental_state(state, order)
-            expected, found = (
-                attention(query, *source, state, static_kv=True, **options)
-                for attention, state in zip((alone, shared), states, strict=True)
-            )
-            torch.testing.assert_close(found, expected)
-            source = None, None, None
-        for state, kept in zip(states, (6, 2), strict=True):
-            assert {memory["keys"].size(0) for memory in memories(state)} == {kept}
-
-
-@every_kind
-def test_the_beam_of_another_search_does_no_harm_where_none_is_at_hand(kind: str) -> None:
-    attention = make_attention(kind, encoder_decoder_attention=True)
-    key, query = torch.randn(9, 5, 8, dtype=torch.float64), torch.randn(2, 5, 8, dtype=torch.float64)
-    mask = padding_mask([9, 4, 7, 5, 1])
-    expected, _ = attention(query, key, key, mask, static_kv=True)
-    attention.set_beam_size(3)
-    out, _ = attention(query, key, key, mask, static_kv=True)
-    torch.testing.assert_close(out, expected)
-    with pytest.raises(ValueError, match=r"5 hypotheses are no whole beams of 3; call set_beam_size\(1\) for"):
-        attention(query, key, key, mask, {}, static_kv=True)
+@given(
+    hypotheses=st.integers(1, 4),
+    exact_below=st.sampled_from([0, 8]),
+    left=st.booleans(),
+    options=st.sampled_from([{"need_weights": False}, {}, {"need_head_weights": True}]),
+    data=st.data(),
+)
+def test_hypotheses_share_the_row_of_their_sentence(
+    kind: str, hypotheses: int, exact_below: int, left: bool, options: dict, data: st.DataObject
+) -> None:
+    """The output is that of hypotheses with keys of their own, in one pass and in steps, also after sentences have
+    ended, whose padding is still handed over."""
+    sizes = {"open_slots": 1, "slot_width": 2, "block_size": 2, "exact_below": exact_below}
+    attention = make_attention(kind, encoder_decoder_attention=True, **sizes)
+    key, mask = torch.randn(9, 3, 8, dtype=torch.float64), padding_mask([9, 4, 7])
+    mask = mask.flip(1) if left else mask
+    query = torch.randn(7, 3 * hypotheses, 8, dtype=torch.float64)
+    copies = key.repeat_interleave(hypotheses, 1), mask.repeat_interleave(hypotheses, 0)
+    expected = attention(query, copies[0], copies[0], copies[1], static_kv=True, **options)
+    found = attention(query, key, key, mask, static_kv=True, **options)
+    torch.testing.assert_close(found, expected)
+    state: dict = {}
+    rows, begin = torch.arange(3 * hypotheses), 0
+    for length in (1, 3, 1, 2):
+        if begin:  # hypotheses change places, and sentences may end
+            beams = rows.view(-1, hypotheses)
+            stay = sorted(data.draw(st.sets(st.integers(0, len(beams) - 1), min_size=1)))
+            order = torch.arange(len(rows)).view(-1, hypotheses)[stay].flip(1).flatten()
+            attention.reorder_incremental_state(state, order)
+            rows = rows[order]
+        part = slice(begin, begin + length)
+        out, weights = attention(query[part][:, rows], key, key, mask, state, static_kv=True, **options)
+        torch.testing.assert_close(out, expected[0][part][:, rows])
+        if weights is not None:
+            torch.testing.assert_close(weights, expected[1].index_select(-3, rows)[..., part, :])
+        begin += length
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_weights_of_scores_beyond_half_precision(dtype: torch.dtype) -> None:
     attention = make_attention(encoder_decoder_attention=True, dtype=dtype)
-    query, keys, values = 300 * torch.randn(3, 2, 8).to(dtype), *torch.randn(2, 2, 2, 5, 4).to(dtype)
+    query, keys, values = 300 * torch.randn(2, 2, 3, 4).to(dtype), *torch.randn(2, 2, 2, 5, 4).to(dtype)
     keys = 300 * keys
-    scores = attention.queries(query).double() @ keys.double().transpose(2, 3) / 2
-    assert scores.abs().max() > 65504
-    expected = scores.softmax(-1)
+    found = scores(query.double(), keys.double())
+    assert found.abs().max() > 65504
     for autocast in (False, True):
         with torch.autocast("cpu", dtype, enabled=autocast):
-            out, probabilities = attention.softmax_attention_with_probabilities(query, keys, values, None)
+            out, probabilities = attention.softmax_attention(query, keys, values, None, need_weights=True)
         assert out.isfinite().all()
-        torch.testing.assert_close(probabilities.double(), expected, rtol=0, atol=1e-3)
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_half_precision_takes_no_order_of_products_with_scores_between_them(
-    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Torch's fused attention keeps scores inside, in float32."""
-    few, short = make_attention(k=2, n=64, embed_dim=16, dtype=dtype), make_attention(k=20, dtype=dtype)
-    assert few.folding_pays(torch.ones(64, 2, 16), 2)
-    assert not few.folding_pays(torch.ones(64, 2, 16, dtype=dtype), 2)
-    monkeypatch.setattr(linformer_attention, "projected_scores_attention", None)
-    x = torch.randn(5, 1, 8).to(dtype)
-    assert short(x, x, x, need_weights=False)[0].isfinite().all()
-    with pytest.raises(TypeError):  # as float32 would take
-        short.float()(x.float(), x.float(), x.float(), need_weights=False)
+        torch.testing.assert_close(probabilities.double(), found.softmax(-1), rtol=0, atol=1e-3)

@@ -6,20 +6,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from linformer_fairseq.modules import ProjectedAttention
+from linformer_fairseq.modules import KINDS, BaseAttention
 from linformer_fairseq.modules.value_convolution import ValueConvolution
 from tests.reference import (
-    CROSS_KINDS,
     assert_checkpointing_changes_nothing,
     assert_same_gradients,
     make_attention,
     padding_mask,
 )
 
-every_kind = pytest.mark.parametrize("kind", CROSS_KINDS)
+every_kind = pytest.mark.parametrize("kind", KINDS)
 
 
-def without_convolution(attention: ProjectedAttention, x: Tensor, mask: Tensor) -> Tensor:
+def without_convolution(attention: BaseAttention, x: Tensor, mask: Tensor) -> Tensor:
     """Returns what the attention alone gives."""
     convolution, attention.value_convolution = attention.value_convolution, None
     out, _ = attention(x, x, x, key_padding_mask=mask, need_weights=False)
@@ -27,7 +26,7 @@ def without_convolution(attention: ProjectedAttention, x: Tensor, mask: Tensor) 
     return out
 
 
-def naive_convolution(attention: ProjectedAttention, x: Tensor, lengths: list[int]) -> Tensor:
+def naive_convolution(attention: BaseAttention, x: Tensor, lengths: list[int]) -> Tensor:
     """Returns what is added to the output (n, B, C), token by token and head by head."""
     kernels = attention.value_convolution.weight[:, 0, :, 0]
     heads, reach = attention.num_heads, kernels.size(1) // 2

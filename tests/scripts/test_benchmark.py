@@ -41,11 +41,11 @@ from linformer_fairseq.modules import WindowAttention
 from linformer_fairseq.modules.registry import register_attention
 from linformer_fairseq.modules.window_attention import WindowOptions
 
-@register_attention("mine", WindowOptions, encoder_only=True)
+@register_attention("mine", WindowOptions, self_attention_only=True)
 class Mine(WindowAttention):
     pass
 
-@register_attention("broken", WindowOptions, encoder_only=True)
+@register_attention("broken", WindowOptions, self_attention_only=True)
 class Broken(WindowAttention):
     def attend(self, call):
         return torch.full_like(call.query, torch.nan), None
@@ -143,7 +143,7 @@ def test_figures_of_modules(script: ModuleType, tmp_path: Path) -> None:
 def test_every_kind_is_a_contender(script: ModuleType) -> None:
     """Those of the registry, by the names that they have there."""
     for place, kinds in (("self", KINDS), ("cross", KINDS), ("causal", CAUSAL_KINDS)):
-        wanted = {name for name, kind in kinds.items() if not kind.encoder_only}
+        wanted = {name for name, kind in kinds.items() if not kind.self_attention_only}
         found = {name.partition(",")[0] for name in script.attentions(place, 40, settings())}
         assert found >= {"fused", "fairseq", *wanted}
         script.check(place, settings())

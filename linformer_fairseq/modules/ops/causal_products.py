@@ -7,8 +7,8 @@ In causal attention S = tril(Q Kᵀ) Eᵀ is the one and O = tril(P F) V the oth
 respect to its rows, so that both share all of their parts. Within a chunk of c tokens a product is computed as it
 stands; the tokens before the chunk enter through the sum A = Σ_j t_j m_jᵀ, (d, k).
 
-Shapes: m chunks of c tokens; X = H B heads and sentences, heads first; G = 1 where they share a matrix and H where
-every head has its own; d features per head, k slots. All tensors are contiguous.
+Shapes: m chunks of c tokens; X heads of sentences, which share a matrix; d features per head, k slots. All tensors are
+contiguous.
 """
 
 from typing import Any
@@ -23,7 +23,7 @@ from linformer_fairseq.modules.ops.precision import at_least_float32
 def tokens_to_slots(
     rows: Tensor, tokens: Tensor, matrix: Tensor, start: Tensor | None = None
 ) -> tuple[Tensor, Tensor | None]:
-    """tril(X Tᵀ) M of `rows` (m, X, c, d), `tokens` (m, X, d, c) and `matrix` (m, G, c, k).
+    """tril(X Tᵀ) M of `rows` (m, X, c, d), `tokens` (m, X, d, c) and `matrix` (m, c, k).
 
     `start`, (X, d, k), is the sum A of tokens before these, or None. Gives (m, X, c, k), and with a start the sum after
     these tokens.
@@ -34,7 +34,7 @@ def tokens_to_slots(
 def slots_to_tokens(
     rows: Tensor, tokens: Tensor, matrix: Tensor, start: Tensor | None = None
 ) -> tuple[Tensor, Tensor | None]:
-    """tril(Y Mᵀ) T of `rows` (m, X, c, k), `tokens` (m, X, d, c) and `matrix` (m, G, c, k).
+    """tril(Y Mᵀ) T of `rows` (m, X, c, k), `tokens` (m, X, d, c) and `matrix` (m, c, k).
 
     `start` as above. Gives (m, X, c, d), and with a start the sum after these tokens.
     """
@@ -81,10 +81,10 @@ class _MaskedProduct(torch.autograd.Function):
             x, y = rows, gradient
             tokens_gradient = x.transpose(2, 3) @ block
             block = rows_block()
-            matrix_gradient = _over_sharers(block, y, matrix)
+            matrix_gradient = _over_heads(block, y)
         else:
             x, y = gradient, rows
-            matrix_gradient = _over_sharers(block, y, matrix)
+            matrix_gradient = _over_heads(block, y)
             block = rows_block()
             tokens_gradient = x.transpose(2, 3) @ block
         del block
@@ -92,8 +92,8 @@ class _MaskedProduct(torch.autograd.Function):
             return rows_gradient, tokens_gradient, matrix_gradient, None, None
         end = None if start is None else last_gradient
         after, start_gradient = _running_sums(x.transpose(2, 3) @ y, end, reverse=True)
-        _by_shared(after, matrix.transpose(2, 3), add_to=tokens_gradient)
-        matrix_gradient += _over_sharers(tokens, after, matrix)
+        tokens_gradient.flatten(1, 2).baddbmm_(after.flatten(1, 2), matrix.transpose(1, 2))
+        matrix_gradient += _over_heads(tokens, after)
         return rows_gradient, tokens_gradient, matrix_gradient, None if end is None else start_gradient, None
 
 
@@ -102,35 +102,27 @@ def _masked_product(
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """The masked block of every chunk, the product, and with a start the sum after the last chunk."""
     block = _block(rows, tokens, matrix, to_slots)
-    out = _by_shared(block, matrix) if to_slots else block @ tokens.transpose(2, 3)
+    out = _by_matrix(block, matrix) if to_slots else block @ tokens.transpose(2, 3)
     if len(tokens) == 1 and start is None:  # no token comes before
         return block, out, None
-    sums, last = _running_sums(_by_shared(tokens, matrix), start)
+    sums, last = _running_sums(_by_matrix(tokens, matrix), start)
     out.flatten(0, 1).baddbmm_(rows.flatten(0, 1), (sums if to_slots else sums.transpose(2, 3)).flatten(0, 1))
     return block, out, None if start is None else last
 
 
 def _block(rows: Tensor, tokens: Tensor, matrix: Tensor, to_slots: bool) -> Tensor:
     """tril(X Tᵀ) or tril(Y Mᵀ) of every chunk, (m, X, c, c)."""
-    return (rows @ tokens if to_slots else _by_shared(rows, matrix.transpose(2, 3))).tril_()
+    return (rows @ tokens if to_slots else _by_matrix(rows, matrix.transpose(1, 2))).tril_()
 
 
-def _by_shared(x: Tensor, matrix: Tensor, add_to: Tensor | None = None) -> Tensor:
-    """(m, X, r, i) by (m, G, i, s), one product for all rows that share a matrix; may be added to another in place."""
-    chunks, groups = matrix.shape[:2]
-    rows = x.view(chunks * groups, x.size(1) // groups * x.size(2), x.size(3))
-    matrices = matrix.flatten(0, 1)
-    if add_to is None:
-        return torch.bmm(rows, matrices).view(*x.shape[:3], matrix.size(3))
-    add_to.view(*rows.shape[:2], matrix.size(3)).baddbmm_(rows, matrices)
-    return add_to
+def _by_matrix(x: Tensor, matrix: Tensor) -> Tensor:
+    """(m, X, r, i) by (m, i, j), in one product for all that share a matrix."""
+    return torch.bmm(x.flatten(1, 2), matrix).view(*x.shape[:3], matrix.size(2))
 
 
-def _over_sharers(x: Tensor, y: Tensor, matrix: Tensor) -> Tensor:
-    """Σ xᵀ y over all that share a matrix: (m, X, r, c) and (m, X, r, k) to the shape of the matrix, (m, G, c, k)."""
-    chunks, groups = matrix.shape[:2]
-    x, y = (z.view(chunks, groups, z.size(1) // groups * z.size(2), z.size(3)) for z in (x, y))
-    return x.transpose(2, 3) @ y
+def _over_heads(x: Tensor, y: Tensor) -> Tensor:
+    """Σ xᵀ y over all that share a matrix: (m, X, r, c) and (m, X, r, k) to (m, c, k)."""
+    return torch.bmm(x.flatten(1, 2).transpose(1, 2), y.flatten(1, 2))
 
 
 def _running_sums(x: Tensor, start: Tensor | None, reverse: bool = False) -> tuple[Tensor, Tensor]:

@@ -13,6 +13,8 @@ equation 1):
 Shapes: n tokens, B the batch, H heads, d features per head, s clusters, a power of two, each with w places for tokens.
 """
 
+from typing import NamedTuple
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -23,32 +25,37 @@ FEATURES = 8
 """Features of a head that are looked at, those in which the keys of a sentence vary most, as each costs time."""
 
 
-class Clusters:
-    """Which tokens are in which cluster, for each head of each sentence.
-
-    Args:
-        keys: (B, H, n, d), zero beyond a sentence's end.
-        lengths: tokens of each sentence (B,), at least 1; None where all have n.
-        count: s.
-    """
+class Clusters(NamedTuple):
+    """Which tokens are in which cluster, for each head of each sentence."""
 
     order: Tensor
     """The tokens of each cluster, one cluster after the other, (B, H, s w). Places that no token needs have positions
     beyond the sentence's end, which may be n or more."""
     sizes: Tensor | None
     """Tokens of each cluster, (B, s); None where all have w."""
+    count: int
+    """s."""
 
-    def __init__(self, keys: Tensor, lengths: Tensor | None, count: int) -> None:
+    @classmethod
+    @torch.no_grad()
+    def of(cls, keys: Tensor, lengths: Tensor | None, count: int) -> "Clusters":
+        """Clusters keys.
+
+        Args:
+            keys: (B, H, n, d), zero beyond a sentence's end.
+            lengths: tokens of each sentence (B,), at least 1; None where all have n.
+            count: s, at most: there are fewer where n tokens need no more.
+        """
         n = keys.size(2)
-        self.count, self.tokens, self.width = count, n, -(-n // count)
+        count = min(count, 1 << max(0, n - 1).bit_length())
         if lengths is None and n % count:
             lengths = torch.full((len(keys),), n, device=keys.device)
-        self.order, self.sizes = _halved(self._filled(_features(keys, lengths)), lengths, count)
+        return cls(*_halved(_filled(_features(keys, lengths), count), lengths, count), count)
 
     def means(self, x: Tensor) -> Tensor:
         """The mean of each cluster, (B, H, s, d), of what its tokens have in `x` (B, H, n, d), zero like the keys."""
-        rows = _rows(self._filled(x), self.order).unflatten(2, (self.count, self.width))
-        sizes = self.width if self.sizes is None else self.sizes.clamp(min=1)[:, None, :, None]
+        rows = _rows(_filled(x, self.count), self.order).unflatten(2, (self.count, -1))
+        sizes = rows.size(3) if self.sizes is None else self.sizes.clamp(min=1)[:, None, :, None]
         return (rows.sum(3, dtype=at_least_float32(x.dtype)) / sizes).to(x.dtype)
 
     def biases(self, dtype: torch.dtype) -> Tensor | None:
@@ -59,21 +66,19 @@ class Clusters:
         sizes = self.sizes.to(at_least_float32(dtype))
         return (sizes / sizes.amax(1, keepdim=True)).log()[:, None, None].to(dtype)
 
-    def of_tokens(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """The cluster of each token, (B, H, n), and the fraction of it that the token is, 1 / m, likewise; both are of
-        no meaning beyond a sentence's end."""
-        clusters = torch.arange(self.count, device=self.order.device).repeat_interleave(self.width)
-        clusters = torch.empty_like(self.order).scatter(2, self.order, clusters.expand_as(self.order))
-        clusters = clusters[:, :, : self.tokens]
-        if self.sizes is None:
-            return clusters, torch.full_like(clusters, 1 / self.width, dtype=dtype)
-        fractions = 1 / self.sizes.clamp(min=1).to(dtype)
-        return clusters, fractions[:, None].expand(-1, clusters.size(1), -1).gather(2, clusters)
+    def spread(self, probabilities: Tensor, tokens: int) -> Tensor:
+        """Shares what clusters get, (B, H, T, s), evenly among their tokens, (B, H, T, n). What is beyond a sentence's
+        end is of no meaning."""
+        width = self.order.size(2) // self.count
+        sizes = width if self.sizes is None else self.sizes.clamp(min=1)[:, None, None]
+        each = (probabilities / sizes).repeat_interleave(width, 3)
+        return torch.empty_like(each).scatter(3, self.order[:, :, None].expand_as(each), each)[..., :tokens]
 
-    def _filled(self, x: Tensor) -> Tensor:
-        """`x` (B, H, n, d) with zeros for places that no token needs, (B, H, s w, d)."""
-        missing = self.count * self.width - self.tokens
-        return F.pad(x, (0, 0, 0, missing)) if missing else x
+
+def _filled(x: Tensor, count: int) -> Tensor:
+    """`x` (B, H, n, d) with zeros for places that no token needs, (B, H, s w, d)."""
+    missing = -x.size(2) % count
+    return F.pad(x, (0, 0, 0, missing)) if missing else x
 
 
 def largest_power_of_two(most: int) -> int:
@@ -81,7 +86,6 @@ def largest_power_of_two(most: int) -> int:
     return 1 << (most.bit_length() - 1)
 
 
-@torch.no_grad()
 def _features(keys: Tensor, lengths: Tensor | None) -> Tensor:
     """The keys less their mean in the sentence, in the features in which they vary most, (B, H, n, f); zero beyond the
     sentence's end, like the keys."""
@@ -98,7 +102,6 @@ def _features(keys: Tensor, lengths: Tensor | None) -> Tensor:
     return keys.gather(3, most.expand(-1, -1, keys.size(2), -1))
 
 
-@torch.no_grad()
 def _halved(x: Tensor, lengths: Tensor | None, count: int) -> tuple[Tensor, Tensor | None]:
     """The order and the sizes of `Clusters`.
 

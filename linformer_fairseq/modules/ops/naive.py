@@ -29,9 +29,19 @@ def linformer_attention(query: Tensor, key: Tensor, value: Tensor, key_matrix: T
 
     Args:
         key_matrix, value_matrix: E and F, (k, n).
+
+    Returns:
+        Weights in which a slot shares its own among its tokens by |F|.
     """
-    weights = torch.softmax(_scores(query, key_matrix @ key), 1) @ value_matrix
-    return weights @ value, weights
+    probabilities = torch.softmax(_scores(query, key_matrix @ key), 1)
+    return probabilities @ value_matrix @ value, probabilities @ _token_shares(value_matrix)
+
+
+def _token_shares(matrix: Tensor) -> Tensor:
+    """The share that each token has in each slot of F (k, n), by |F|; all the same in a slot of nothing."""
+    matrix = matrix.abs()
+    matrix = torch.where(matrix.sum(1, keepdim=True) == 0, 1.0, matrix)
+    return matrix / matrix.sum(1, keepdim=True)
 
 
 def two_level_attention(
@@ -155,25 +165,13 @@ def _two_level_weights(query: Tensor, key: Tensor, windows: Sequence[Tensor], op
     return torch.softmax(_scores(query, matrix @ key) + torch.tensor(counts).to(key).log(), 1) @ matrix
 
 
-def window_attention(query: Tensor, key: Tensor, value: Tensor, window_size: int, place: str, ratio: float) -> Result:
+def window_attention(query: Tensor, key: Tensor, value: Tensor, before: int, after: int) -> Result:
     """Attends to neighbouring tokens alone, by a mask that is a band.
 
     Args:
-        window_size: w. In the encoder a query attends to its own token and w/2 to either side, in the decoder to the
-            last w with its own, and in cross-attention to w, which the diagonal halves except at the ends.
-        place: "encoder", "decoder" or "cross".
-        ratio: source tokens for each target token, of cross-attention.
+        before, after: how many tokens a query attends to before and after its own.
     """
-    band = torch.zeros(len(query), len(key), dtype=torch.bool)
-    for i in range(len(query)):
-        if place == "encoder":
-            first, last = i - window_size // 2, i + window_size // 2
-        elif place == "decoder":
-            first, last = i - window_size + 1, i
-        else:
-            first = max(0, min(int(i * ratio + 0.5) - window_size // 2, len(key) - window_size))
-            last = first + window_size - 1
-        band[i, max(0, first) : last + 1] = True
+    band = torch.ones(len(query), len(key), dtype=torch.bool).tril(after).triu(-before)
     weights = torch.softmax(_scores(query, key).masked_fill(~band, -torch.inf), 1)
     return weights @ value, weights
 
@@ -194,18 +192,22 @@ def causal_linformer_attention(
         window: how many tokens, up to its own, a query attends to one by one; the slots are those of the tokens before
             them, and there are none as long as there are no such tokens.
         mask_empty_slots: whether slot c takes part only once c + 1 tokens have entered the slots.
+
+    Returns:
+        Weights in which a slot shares its own among its tokens so far by |F|.
     """
-    rows = []
+    outs, weights = [], []
     for i in range(len(query)):
         older = max(0, i + 1 - window)
         slots = min(len(key_matrix), older) if mask_empty_slots or not older else len(key_matrix)
-        keys = torch.cat([key_matrix[:slots, :older] @ key[:older], key[older : i + 1]])
+        f, near = value_matrix[:slots, :older], slice(older, i + 1)
+        keys = torch.cat([key_matrix[:slots, :older] @ key[:older], key[near]])
         probabilities = torch.softmax(_scores(query[i : i + 1], keys), 1)[0]
-        of_slots = probabilities[:slots] @ value_matrix[:slots, :older]
+        of_slots, of_window = probabilities[:slots], probabilities[slots:]
+        outs.append(of_slots @ f @ value[:older] + of_window @ value[near])
         later = key.new_zeros(len(key) - i - 1)
-        rows.append(torch.cat([of_slots, probabilities[slots:], later]))
-    weights = torch.stack(rows)
-    return weights @ value, weights
+        weights.append(torch.cat([of_slots @ _token_shares(f), of_window, later]))
+    return torch.stack(outs), torch.stack(weights)
 
 
 def pooling_matrix(n: int, projected_dim: int) -> Tensor:

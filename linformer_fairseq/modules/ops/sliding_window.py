@@ -1,13 +1,13 @@
-"""Attention of every query to a window of tokens of its own, in blocks of queries that share their keys.
+"""Windows of neighbouring tokens, for the queries of a block at a time.
 
-The windows of neighbouring queries overlap, so that a block of q of them needs few more than w + q tokens. These are
-gathered, and a mask leaves to each query its own window: O(T w) for T queries of windows of w tokens, and nothing has
-T × n entries.
+The windows of neighbouring queries overlap, so that a block of q of them needs few more tokens than one query. These
+stand next to each other, and a mask leaves to each query its own window: O(T w) for T queries with windows of w tokens,
+and nothing has T × n entries.
 
-Shapes: T queries, n tokens, B sentences, h hypotheses that share each of them, H heads, d features of a head.
+Shapes: T queries, which are the last of n tokens; m blocks of q queries, with r tokens in the windows of a block; B
+sentences, H heads, d features of a head.
 """
 
-import math
 from typing import NamedTuple
 
 import torch
@@ -16,133 +16,101 @@ from torch import Tensor
 
 from linformer_fairseq.modules.ops.precision import scores, softmax
 
-LEAST_BLOCK = 16
+_LEAST_BLOCK = 16
 """The fewest queries of a block, where there are as many."""
-ALIGNED = 8
-"""The keys of a block are a multiple of this, which the masks of torch's fused kernels on a GPU have to be."""
+_ALIGNED = 8
+"""r is a multiple of this, as the masks of torch's fused kernels on a GPU have to be."""
 
 
-class Windows(NamedTuple):
-    """The window of every query."""
+class SlidingWindow(NamedTuple):
+    """What a query sees: its own token, and so many before and after it."""
 
-    starts: Tensor
-    """The first token, which may lie before the sentence, (T, B), or (T, 1) where all sentences have the same windows;
-    it never falls from one query to the next."""
-    width: int
-    """w, tokens of a window; those beyond the ends of the sentence are left out."""
-    pace: float
-    """By how many tokens windows move on with each query, at most and on average."""
-    lengths: Tensor | None
-    """Tokens of each sentence, (B,); None where all have n."""
+    before: int
+    after: int
+
+    def tokens(self, block: int) -> int:
+        """r."""
+        return -(-(self.before + block + self.after) // _ALIGNED) * _ALIGNED
+
+    def of_blocks(self, x: Tensor, queries: int, block: int) -> Tensor:
+        """The tokens in the windows of each block, (m, ..., r, d), of `x` (..., n, d); zeros where there are none."""
+        missing = self.before - (x.size(-2) - queries)  # before the first block
+        last = (-(-queries // block) - 1) * block  # where the last block begins
+        x = F.pad(x, (0, 0, missing, last + self.tokens(block) - self.before - queries))
+        return x.unfold(-2, self.tokens(block), block).movedim(-3, 0).transpose(-2, -1)
+
+    def mask(self, tokens: int, queries: int, block: int, padding: Tensor | None, device: torch.device) -> Tensor:
+        """Which of these tokens a query sees, (m, B or 1, q, r). Its own is always among them.
+
+        Args:
+            tokens: n.
+            padding: (B, n), true at tokens that are none; None where there are none of these.
+        """
+        columns = torch.arange(self.tokens(block), device=device)
+        offset = columns - torch.arange(self.before, self.before + block, device=device)[:, None]  # from its own
+        inside = (offset >= -self.before) & (offset <= self.after)
+        if padding is None:
+            padding = torch.zeros(1, tokens, dtype=torch.bool, device=device)
+        real = self.of_blocks(~padding[:, :, None], queries, block).transpose(2, 3)  # (m, B, 1, r)
+        return inside & real | (offset == 0)
+
+    def over_tokens(self, x: Tensor, tokens: int, queries: int) -> Tensor:
+        """Moves what the queries of blocks have for these tokens, (m, ..., q, r), to all n tokens, (..., T, n)."""
+        blocks, block, width = len(x), *x.shape[-2:]
+        places = torch.arange(0, blocks * block, block, device=x.device)[:, None] + torch.arange(width, device=x.device)
+        places = places.view(blocks, *[1] * (x.dim() - 2), width)
+        out = x.new_zeros(*x.shape[:-1], (blocks - 1) * block + width).scatter(-1, places.expand_as(x), x)
+        start = self.before - (tokens - queries)  # the place of the first token
+        return from_blocks(F.pad(out, (-start, start + tokens - out.size(-1))), queries)
 
 
-class Blocks(NamedTuple):
-    """The windows of blocks of queries. A is B, or 1 where it is the same for all sentences."""
-
-    size: int
-    """q, queries of a block."""
-    tokens: Tensor
-    """The tokens that a block gathers, (A, blocks, r)."""
-    mask: Tensor
-    """Which of them are in the window of each query, (A, blocks, q, r); all of them where the window is empty."""
-    empty: Tensor | None
-    """Which windows have no token, (A, blocks, q, 1); None where no sentence is padded, as there is no such window."""
+def to_blocks(x: Tensor, block: int) -> Tensor:
+    """Cuts tokens (..., T, d) into blocks, (m, ..., q, d), with zeros after the last token."""
+    blocks = -(-x.size(-2) // block)
+    missing = blocks * block - x.size(-2)
+    x = F.pad(x, (0, 0, 0, missing)) if missing else x
+    return x.unflatten(-2, (blocks, block)).movedim(-3, 0)
 
 
-def window_attention(query: Tensor, key: Tensor, value: Tensor, windows: Windows, dropout: float = 0.0) -> Tensor:
-    """Attends from every query to the tokens of its window; zero where it has none.
+def from_blocks(x: Tensor, tokens: int) -> Tensor:
+    """Undoes `to_blocks`: (m, ..., q, d) to (..., T, d)."""
+    x = x.movedim(-2, 1).flatten(0, 1)
+    x = x if len(x) == tokens else x[:tokens]  # a slice's gradient is one more copy
+    return x.movedim(0, -2)
+
+
+def window_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    window: SlidingWindow,
+    padding: Tensor | None = None,
+    dropout: float = 0.0,
+    need_weights: bool = False,
+) -> tuple[Tensor, Tensor | None]:
+    """Attends from every query to the tokens of its window.
 
     Args:
-        query: (T, B h, H, d), of which the hypotheses of a sentence stand side by side.
-        key, value: (n, B, H, d).
+        query: (B, H, T, d).
+        key, value: (B, H, n, d), n >= T; the queries are those of the last tokens.
+        padding: (B, n), true at tokens that no other token sees; None where there are none of these.
         dropout: the share of probabilities that are dropped.
-
-    Returns:
-        (T, B h, H, d).
+        need_weights: return the weights, (B, H, T, n), in at least float32.
     """
-    if not query.numel() or not len(key):
-        return query * 0.0
-    blocks = _blocks(len(query), len(key), windows)
-    keys, values = _of_blocks(key, blocks), _of_blocks(value, blocks)
-    mask = _rows(blocks.mask, query, key)
-    out = F.scaled_dot_product_attention(_queries(query, key, blocks), keys, values, attn_mask=mask, dropout_p=dropout)
-    if blocks.empty is not None:
-        out = out.masked_fill(_rows(blocks.empty, query, key), 0.0)
-    return _in_order(out, query, key, blocks)
-
-
-def window_probabilities(query: Tensor, key: Tensor, windows: Windows) -> Tensor:
-    """The weights that every query gives to all tokens, (B h, H, T, n), in at least float32.
-
-    This has T × n entries for every head, of which all are zero beyond the windows.
-
-    Args:
-        query, key: as in `window_attention`.
-    """
-    length, tokens, heads = len(query), len(key), query.size(2)
-    if not query.numel() or not tokens:
-        return query.new_zeros(query.size(1), heads, length, tokens)
-    blocks = _blocks(length, tokens, windows)
-    found = scores(_queries(query, key, blocks), _of_blocks(key, blocks))
-    shares = softmax(found.masked_fill(~_rows(blocks.mask, query, key), -torch.inf))
-    if blocks.empty is not None:
-        shares = shares.masked_fill(_rows(blocks.empty, query, key), 0.0)
-    sentences, places = key.size(1), blocks.tokens[:, :, None].expand(-1, -1, blocks.size, -1).flatten(1, 2)[:, :length]
-    # (B blocks, H, q h, r) to (B, h, H, T, r)
-    shares = shares.unflatten(0, (sentences, -1)).unflatten(3, (blocks.size, -1)).permute(0, 4, 2, 1, 3, 5)
-    shares = shares.flatten(3, 4)[:, :, :, :length]
-    weights = shares.new_zeros(*shares.shape[:4], tokens)
-    return weights.scatter_add(4, places[:, None, None].expand(shares.shape), shares).flatten(0, 1)
-
-
-def _blocks(queries: int, tokens: int, windows: Windows) -> Blocks:
-    """Cuts queries into blocks, about half a window long in tokens: longer ones leave out more of what they gather."""
-    starts, width, pace, lengths = windows
-    size = min(queries, max(LEAST_BLOCK, int(width / 2 / max(1.0, pace))))
-    count = -(-queries // size)
-    # queries that fill up the last block have the window of the last one
-    numbers = torch.arange(count * size, device=starts.device).clamp(max=queries - 1)
-    starts = starts[numbers].t().unflatten(1, (count, size))
-    reach = width + math.ceil((size - 1) * pace) + 1  # of all windows of a block, wherever their starts are rounded
-    gathered = torch.arange(-(-reach // ALIGNED) * ALIGNED, device=starts.device)
-    places = starts[:, :, :1] + gathered
-    ends: Tensor | int = tokens if lengths is None else lengths[:, None, None]
-    exist = (places >= 0) & (places < ends)
-    behind = places[:, :, None] - starts[..., None]
-    mask = (behind >= 0) & (behind < width) & exist[:, :, None]
-    empty = None
-    if lengths is not None:
-        empty = ~mask.any(-1, keepdim=True)
-        mask = mask | empty  # a softmax of nothing is no number with older torch, nor are its gradients
-    return Blocks(size, places.clamp(0, tokens - 1), mask, empty)
-
-
-def _of_blocks(x: Tensor, blocks: Blocks) -> Tensor:
-    """The tokens of every block, (n, B, H, d) to (B blocks, H, r, d)."""
-    sentences, heads = x.shape[1:3]
-    places = blocks.tokens.flatten(1).t()[..., None].expand(-1, sentences, x[0, 0].numel())
-    rows = x.flatten(2).gather(0, places).unflatten(0, blocks.tokens.shape[1:]).unflatten(3, (heads, -1))
-    return rows.permute(2, 0, 3, 1, 4).flatten(0, 1)
-
-
-def _queries(query: Tensor, key: Tensor, blocks: Blocks) -> Tensor:
-    """(T, B h, H, d) to (B blocks, H, q h, d)."""
-    filled = F.pad(query, (0, 0, 0, 0, 0, 0, 0, -len(query) % blocks.size))
-    filled = filled.unflatten(1, (key.size(1), -1)).unflatten(0, (-1, blocks.size))
-    return filled.permute(2, 0, 4, 1, 3, 5).flatten(3, 4).flatten(0, 1)
-
-
-def _in_order(out: Tensor, query: Tensor, key: Tensor, blocks: Blocks) -> Tensor:
-    """Undoes `_queries`."""
-    out = out.unflatten(0, (key.size(1), -1)).unflatten(3, (blocks.size, -1))
-    return out.permute(1, 3, 0, 4, 2, 5).flatten(2, 3).flatten(0, 1)[: len(query)]
-
-
-def _rows(mask: Tensor, query: Tensor, key: Tensor) -> Tensor:
-    """A mask of the queries of blocks, (A, blocks, q, r), for all hypotheses, (B blocks, 1, q h, r)."""
-    sentences = key.size(1)
-    hypotheses = query.size(1) // sentences
-    mask = mask.expand(sentences, -1, -1, -1)
-    if hypotheses > 1:
-        mask = mask.repeat_interleave(hypotheses, 2)
-    return mask.flatten(0, 1)[:, None]
+    queries, tokens = query.size(2), key.size(2)
+    if not query.numel():
+        return query * 0.0, query.new_zeros(*query.shape[:3], tokens) if need_weights else None
+    if queries == 1 and not (window.after or need_weights):  # a step of a search
+        near = slice(-window.before - 1, None)
+        return F.scaled_dot_product_attention(query, key[:, :, near], value[:, :, near], dropout_p=dropout), None
+    block = min(queries, max(_LEAST_BLOCK, (window.before + 1 + window.after) // 2))
+    q = to_blocks(query, block).flatten(0, 1)  # (m B, H, q, d)
+    keys, values = (window.of_blocks(x, queries, block).flatten(0, 1) for x in (key, value))
+    mask = window.mask(tokens, queries, block, padding, query.device).expand(-1, len(query), -1, -1)
+    mask = mask.flatten(0, 1)[:, None]
+    out = F.scaled_dot_product_attention(q, keys, values, attn_mask=mask, dropout_p=dropout)
+    out = from_blocks(out.unflatten(0, (-1, len(query))), queries)
+    if not need_weights:
+        return out, None
+    weights = softmax(scores(q, keys).masked_fill(~mask, -torch.inf)).unflatten(0, (-1, len(query)))
+    return out, window.over_tokens(weights, tokens, queries)

@@ -1,7 +1,10 @@
 """Attention weights over tokens, (B, H, T, n): at least 0, and 1 in all for every query."""
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
+
+from linformer_fairseq.modules.ops.padding import Padding
 
 
 def weights_of_slots(probabilities: Tensor, matrix: Tensor, lengths: Tensor | None, by_head: bool) -> Tensor:
@@ -25,15 +28,26 @@ def weights_of_slots(probabilities: Tensor, matrix: Tensor, lengths: Tensor | No
     return probabilities @ shares[:, None]
 
 
-def weights_of_window(probabilities: Tensor, position: int) -> Tensor:
-    """The weights of the tokens in a causal window, (B, H, T, n), for n = T tokens and those of earlier calls.
+def weights_of_growing_slots(probabilities: Tensor, matrix: Tensor, first: int) -> Tensor:
+    """The weights of tokens, (B, H, T, n), of which slots are made that have one token more with every query.
 
     Args:
-        probabilities: of the window's tokens, the oldest first, (B, H, T, w).
-        position: the number of tokens of earlier calls.
+        probabilities: of the slots, (B, H, T, s).
+        matrix: F, (s, n).
+        first: the last token in the slots of the first query; none where it is below 0.
     """
-    length, window = probabilities.shape[2:]
-    rows = torch.arange(length, device=probabilities.device)[:, None]
-    tokens = rows + torch.arange(1, window + 1, device=probabilities.device) + position  # w places to the right
-    weights = probabilities.new_zeros(*probabilities.shape[:3], window + position + length)
-    return weights.scatter(3, tokens.expand(probabilities.shape), probabilities)[..., window:]
+    shares = matrix.abs().to(probabilities.dtype)
+    last = torch.arange(first, first + probabilities.size(2), device=shares.device)
+    sums = shares.cumsum(1)[:, last.clamp(min=0)].t()  # (T, s)
+    nothing = sums == 0  # a slot of nothing looks at all tokens
+    evenly = probabilities.masked_fill(~nothing, 0.0).sum(3, keepdim=True) / (last + 1).clamp(min=1)[:, None]
+    of_a_share = probabilities.masked_fill(nothing, 0.0) / sums.masked_fill(nothing, 1.0)
+    return (of_a_share @ shares + evenly).tril(first)
+
+
+def without_padding(weights: Tensor, padding: Padding | None) -> Tensor:
+    """Weights (B, H, T, n) less those of padding, that of the last tokens."""
+    if padding is None:
+        return weights
+    hidden = F.pad(padding.mask, (weights.size(3) - padding.mask.size(1), 0))
+    return weights.masked_fill(hidden[:, None, None], 0.0)

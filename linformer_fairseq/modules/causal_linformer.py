@@ -1,0 +1,156 @@
+"""Causal Linformer attention: to the slots of the tokens so far, with a state of constant size for decoding."""
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from linformer_fairseq.modules.base import BaseAttention, Call, IncrementalState, without_bias
+from linformer_fairseq.modules.linformer_attention import LinearOptions, check_projections
+from linformer_fairseq.modules.ops.causal_linformer import CausalState, causal_attention
+from linformer_fairseq.modules.ops.token_weights import weights_of_growing_slots, without_padding
+from linformer_fairseq.modules.projections import LinearProjection
+from linformer_fairseq.modules.registry import LayerShapes, register_attention
+
+
+@dataclass
+class CausalOptions(LinearOptions):
+    """How many of the k are the last tokens, and the options of E and F."""
+
+    linformer_window: int | None = field(
+        default=None,
+        metadata={
+            "help": "causal attention: how many of its k are the last tokens, attended to one by one, and not slots of "
+            "earlier ones",
+        },
+    )
+
+    def validate(self) -> None:
+        super().validate()
+        if self.linformer_window is not None and self.linformer_window < 0:
+            raise ValueError(f"--linformer-window must be at least 0, not {self.linformer_window}")
+
+    def arguments(self, layers: LayerShapes) -> list[dict[str, Any]]:
+        windows = [self._window(k, layers.flag) for k in layers.projected_dims]
+        slots = tuple(k - window for k, window in zip(layers.projected_dims, windows, strict=True))
+        arguments = super().arguments(replace(layers, projected_dims=slots))
+        return [{**own, "window": window} for own, window in zip(arguments, windows, strict=True)]
+
+    def _window(self, k: int, flag: str) -> int:
+        """How many of k are tokens."""
+        window = k // 2 if self.linformer_window is None else self.linformer_window
+        if window >= k:
+            raise ValueError(f"--linformer-window {window} leaves no slot of {flag} {k}; choose a smaller one")
+        return window
+
+
+@register_attention("linear", CausalOptions, causal=True)
+class CausalLinformerAttention(BaseAttention):
+    r"""Causal Linformer attention, a drop-in for fairseq's `MultiheadAttention` in a decoder.
+
+    Query i attends to the slots of the tokens 0 ... i alone, E[:, :i+1] X[:i+1] and F[:, :i+1] X[:i+1]: no later token
+    enters it, without any approximation. For all queries of a head at once, with Q/√d as Q:
+
+        S = tril(Q Kᵀ) Eᵀ        P = softmax(S)        O = tril(P F) V
+
+    It costs O(T k), and decoding keeps two sums of the size of the slots instead of all keys and values
+    (`linformer_fairseq.modules.ops.causal_linformer`).
+
+    Args:
+        args, options: as `BaseAttention` and fairseq take them; `self_attention` has to be true.
+        key_projection: E, which is linear.
+        value_projection: F; None takes E for the values as well.
+        window: how many tokens up to its own a query attends to one by one, beside k slots of those before them;
+            decoding keeps their keys and values too.
+
+    Raises:
+        ValueError: for what no kind supports, for projections that depend on the whole length, and for E and F that do
+            not fit together.
+    """
+
+    causal = True
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        *args: Any,
+        key_projection: LinearProjection,
+        value_projection: LinearProjection | None = None,
+        window: int = 0,
+        **options: Any,
+    ) -> None:
+        value_projection = key_projection if value_projection is None else value_projection
+        super().__init__(embed_dim, num_heads, *args, max_positions=key_projection.max_positions, **options)
+        check_projections(key_projection, value_projection)
+        if window < 0:
+            raise ValueError(f"the window must be at least 0 tokens, not {window}")
+        if not isinstance(key_projection, LinearProjection):
+            raise ValueError(
+                f"causal Linformer attention needs a linear projection; {type(key_projection).__name__} depends on the "
+                "whole length"
+            )
+        self.key_projection = key_projection
+        self.value_projection = value_projection
+        self.window = window
+
+    def attend(self, call: Call) -> tuple[Tensor, Tensor | None]:
+        assert call.key is not None
+        assert call.value is not None
+        query, length = self.by_head(self.q_proj(call.query) * self.scaling), len(call.query)
+        slots, window = self.key_projection.num_slots(length), min(self.window, length)
+        position, state, owned = 0, None, False
+        if call.incremental_state is not None:  # later calls need all slots
+            slots, window = self.key_projection.projected_dim, self.window
+            state, owned = self._state(call.incremental_state, query)
+            position = state.position
+        self.check_length(length, call.padding, position)
+        key_matrix, value_matrix = (
+            projection.columns(position - window, length)[:slots]
+            for projection in (self.key_projection, self.value_projection)
+        )
+        out, probabilities, state = causal_attention(
+            query,
+            self.by_head(without_bias(self.k_proj, call.key)),
+            self.by_head(without_bias(self.v_proj, call.value)),
+            key_matrix,
+            value_matrix,
+            window,
+            self.key_projection.masks_empty_slots,
+            self.dropout_module,
+            state,
+            overwrites_state=owned,
+            need_probabilities=call.need_weights,
+        )
+        if call.incremental_state is not None:
+            self.cache(call.incremental_state, {"state": state})
+        if self.v_proj.bias is not None:  # whole under dropout too, whose probabilities add up to one on average
+            bias = self.v_proj.bias
+            if torch.is_grad_enabled():  # that of the keys drops out, and torch's DDP waits for a gradient of it
+                bias = bias + 0.0 * self.k_proj.bias
+            out = out + bias.view(self.num_heads, 1, self.head_dim)
+        if probabilities is None:
+            return out, None
+        of_slots, of_window = (x if x is None or call.by_head else x.mean(1, keepdim=True) for x in probabilities)
+        matrix = self.value_projection.columns(0, position + length)[:slots]
+        weights = weights_of_growing_slots(of_slots, matrix, position - window)
+        return out, without_padding(weights if of_window is None else weights + of_window, call.padding)
+
+    def _state(self, incremental_state: IncrementalState, query: Tensor) -> tuple[CausalState, bool]:
+        """The state after the tokens so far, and whether nobody else holds its tensors."""
+        cached = self.cached(incremental_state)
+        if not cached:
+            return CausalState.empty(query, self.key_projection.projected_dim), True
+        state, order = cached["state"], cached.get("order")
+        return (state, False) if order is None else (state.rows(order), True)
+
+    def reorder_incremental_state(self, incremental_state: IncrementalState, new_order: Tensor) -> IncrementalState:
+        """Notes the new order of hypotheses; the next token copies the state in that order, and can then be added to
+        the copies in place."""
+        cached = self.cached(incremental_state)
+        if not cached:
+            return incremental_state
+        order = cached.get("order")
+        order = new_order if order is None else order.index_select(0, new_order)
+        return self.cache(incremental_state, {**cached, "order": order})

@@ -1,0 +1,246 @@
+"""Exact causal Linformer attention: in chunks for training, and with a state of constant size for decoding.
+
+Query i sees the tokens 0 ... i, so it attends to the slots that a sentence of these tokens alone would have,
+E[:, :i+1] K[:i+1] and F[:, :i+1] V[:i+1]. For all queries of a head at once:
+
+    S = tril(Q Kᵀ) Eᵀ        P = softmax(S)        O = tril(P F) V
+
+Nothing after token i enters row i. Both masked products are those of causal linear attention: within a chunk of c
+tokens they are computed as they stand, and all tokens before the chunk come in through two sums,
+
+    A_K = Σ_j k_j E[:, j]ᵀ        A_V = Σ_j v_j F[:, j]ᵀ        both (d, k).
+
+With a window of w tokens a query attends to the last w, itself included, one by one, and only the tokens before them
+enter its slots. Slots and tokens share one softmax, and up to w tokens this is full causal attention:
+
+    S = tril(Q Kᵀ, -w) Eᵀ        N = Q Kᵀ where i - w < j <= i        [P, R] = softmax([S, N])
+    O = tril(P F, -w) V + R V
+
+Shapes: T tokens, B the batch, H heads, d features per head, s <= k slots, w tokens of the window; m chunks of c tokens.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from linformer_fairseq.modules.ops.causal_products import slots_to_tokens, tokens_to_slots
+from linformer_fairseq.modules.ops.precision import at_least_float32
+from linformer_fairseq.modules.ops.sliding_window import SlidingWindow, from_blocks, to_blocks
+
+SINGLE_CHUNK = 192
+"""The longest text, in tokens, that is fastest in one chunk."""
+CHUNK = 64
+"""The tokens of a chunk with which longer texts are fastest."""
+
+Dropout = Callable[[Tensor], Tensor]
+
+
+class CausalState(NamedTuple):
+    """What decoding keeps of the tokens so far, however many they are."""
+
+    position: int
+    """The tokens so far."""
+    key_sums: Tensor
+    """A_K, (B, H, d, k), in float32 or better."""
+    value_sums: Tensor
+    """A_V, (B, H, d, k), in float32 or better."""
+    recent_keys: Tensor
+    """The keys of the last w tokens, or of all if there are fewer, (B, H, up to w, d)."""
+    recent_values: Tensor
+    """The values of these tokens, (B, H, up to w, d)."""
+
+    @classmethod
+    def empty(cls, query: Tensor, slots: int) -> "CausalState":
+        """The state before any token, for queries (B, H, T, d)."""
+        sums = query.new_zeros(*query.shape[:2], query.size(3), slots, dtype=at_least_float32(query.dtype))
+        recent = sums.new_zeros(*query.shape[:2], 0, query.size(3))
+        return cls(0, sums, sums.clone(), recent, recent)
+
+    def rows(self, order: Tensor) -> "CausalState":
+        """Copies of some of the rows, in this order."""
+        index = order.view(-1, 1, 1, 1)
+        # index_select copies with one thread on a CPU, gather with all
+        return CausalState(self.position, *(x.gather(0, index.expand(-1, *x.shape[1:])) for x in self[1:]))
+
+
+class Probabilities(NamedTuple):
+    """What a query's softmax gives to slots and tokens, before dropout, in float32 or better."""
+
+    of_slots: Tensor
+    """(B, H, T, s)."""
+    of_window: Tensor | None
+    """Of all tokens so far, (B, H, T, n), zero outside of a query's window; None without one."""
+
+
+def causal_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    key_matrix: Tensor,
+    value_matrix: Tensor,
+    window: int = 0,
+    masks_empty_slots: bool = False,
+    dropout: Dropout | None = None,
+    state: CausalState | None = None,
+    overwrites_state: bool = False,
+    need_probabilities: bool = False,
+    chunk: int | None = None,
+) -> tuple[Tensor, Probabilities | None, CausalState | None]:
+    """Attends from every token to the slots of the tokens up to it, or up to its window, and to the window's tokens.
+
+    In one pass this takes time O(T (k + c) d) and memory O(T (k + c) + T/c k d) a head.
+
+    Args:
+        query: (B, H, T, d), scaled.
+        key, value: (B, H, T, d), without bias and zero at padded positions.
+        key_matrix, value_matrix: (s, T), the columns of E and F for the tokens w places before these; zeros where there
+            are none.
+        window: w, 0 for none.
+        masks_empty_slots: whether slot c takes part only once c + 1 tokens have entered the slots.
+        dropout: falls on the probabilities.
+        state: of the tokens before these; None where there are none, and no state is wanted.
+        overwrites_state: the state is not needed any more, and its memory may be used for the new one.
+        need_probabilities: return them.
+        chunk: c, at most; by default the fastest.
+
+    Returns:
+        The output (B, H, T, d), the probabilities where they are needed, and the state after these tokens where one was
+        given.
+    """
+    dtype, length = query.dtype, query.size(2)
+    of_values = dtype if state is None else state.key_sums.dtype
+    q, k, e = (x.to(at_least_float32(of_values)) for x in (query, key, key_matrix))  # of which scores are made
+    v, f = value.to(of_values), value_matrix.to(of_values)
+    hidden = _hidden_slots(length, len(e), (0 if state is None else state.position) - window, masks_empty_slots, q)
+    with torch.autocast(query.device.type, enabled=False):  # the types are chosen already
+        if state is not None and length == 1:
+            out, probabilities, state = _next_token(
+                q, k, v, e, f, window, hidden, dropout, state, overwrites_state, need_probabilities
+            )
+        else:
+            chunk = chunk or (SINGLE_CHUNK if length <= SINGLE_CHUNK else CHUNK)
+            out, probabilities, state = _in_chunks(
+                q, k, v, e, f, window, hidden, dropout, state, chunk, need_probabilities
+            )
+    return out.to(dtype), probabilities, state
+
+
+def _hidden_slots(length: int, slots: int, first: int, masks_empty_slots: bool, like: Tensor) -> Tensor | None:
+    """The slots that take no part in the softmax of a query, (T, s) or (T, 1); None where all do for every query.
+
+    Args:
+        first: the last token in the slots of the first query; none where it is below 0.
+    """
+    if first >= (slots - 1 if masks_empty_slots else 0):
+        return None
+    last = torch.arange(first, first + length, device=like.device)[:, None]
+    return last < (torch.arange(slots, device=like.device) if masks_empty_slots else 0)
+
+
+def _in_chunks(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    key_matrix: Tensor,
+    value_matrix: Tensor,
+    window: int,
+    hidden: Tensor | None,
+    dropout: Dropout | None,
+    state: CausalState | None,
+    chunk: int,
+    need_probabilities: bool,
+) -> tuple[Tensor, Probabilities | None, CausalState | None]:
+    """Attends from any number of tokens."""
+    heads, length, slots = query.shape[:2], query.size(2), len(key_matrix)
+    chunk = -(-length // max(1, -(-length // chunk)))  # all of one size, as far as that goes
+
+    def split(x: Tensor) -> Tensor:
+        """(B, H, T, d) to (m, B H, c, d)."""
+        return to_blocks(x, chunk).flatten(1, 2)
+
+    def join(x: Tensor) -> Tensor:
+        """(m, B H, c, d) to (B, H, T, d)."""
+        return from_blocks(x.unflatten(1, heads), length)
+
+    if state is not None:
+        key, value = torch.cat([state.recent_keys, key], 2), torch.cat([state.recent_values, value], 2)
+    earlier = key.size(2) - length
+    old_key, old_value = key, value
+    if window:  # the tokens that leave those of these queries
+        old_key, old_value = (F.pad(x, (0, 0, window - earlier, -window)) for x in (key, value))
+    q, k, v = split(query).contiguous(), split(old_key).transpose(2, 3).contiguous(), split(old_value).transpose(2, 3)
+    e, f = (to_blocks(matrix.t(), chunk).contiguous() for matrix in (key_matrix, value_matrix))  # (m, c, s)
+    starts = (None, None) if state is None else (state.key_sums.flatten(0, 1), state.value_sums.flatten(0, 1))
+
+    scores, key_sums = tokens_to_slots(q, k, e, starts[0])  # (m, B H, c, s)
+    if hidden is not None:
+        scores = scores.masked_fill(to_blocks(hidden, chunk)[:, None], -torch.inf)
+    near = SlidingWindow(window - 1, 0)
+    if window:
+        unseen = ~near.mask(key.size(2), length, chunk, None, query.device)
+        near_keys, near_values = (near.of_blocks(x, length, chunk).flatten(1, 2) for x in (key, value))
+        scores = torch.cat([scores, (q @ near_keys.transpose(2, 3)).masked_fill(unseen, -torch.inf)], 3)
+    probabilities = torch.softmax(scores, 3)
+    dropped = (probabilities if dropout is None else dropout(probabilities)).to(v.dtype)
+    of_slots = dropped[..., :slots].contiguous() if window else dropped
+    out, value_sums = slots_to_tokens(of_slots, v.contiguous(), f, starts[1])  # (m, B H, c, d)
+    if window:
+        out = out + dropped[..., slots:] @ near_values
+
+    if state is not None and key_sums is not None and value_sums is not None:
+        recent = slice(max(0, key.size(2) - window), None)
+        sums = (x.unflatten(0, heads) for x in (key_sums, value_sums))
+        state = CausalState(state.position + length, *sums, key[:, :, recent], value[:, :, recent])
+    if not need_probabilities:
+        return join(out), None, state
+    of_window = None
+    if window:
+        tokens = length if state is None else state.position
+        of_window = near.over_tokens(probabilities[..., slots:].unflatten(1, heads), tokens, length)
+    return join(out), Probabilities(join(probabilities[..., :slots]), of_window), state
+
+
+def _next_token(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    key_matrix: Tensor,
+    value_matrix: Tensor,
+    window: int,
+    hidden: Tensor | None,
+    dropout: Dropout | None,
+    state: CausalState,
+    overwrites_state: bool,
+    need_probabilities: bool,
+) -> tuple[Tensor, Probabilities | None, CausalState]:
+    """Attends from one new token, which enters the window; the one that leaves it enters the sums."""
+    position, key_sums, value_sums, recent_keys, recent_values = state
+    if window:
+        recent_keys, recent_values = torch.cat([recent_keys, key], 2), torch.cat([recent_values, value], 2)
+        key, value = recent_keys[:, :, :-window], recent_values[:, :, :-window]
+        recent_keys, recent_values = recent_keys[:, :, -window:], recent_values[:, :, -window:]
+    if key.size(2):
+        add = Tensor.addcmul_ if overwrites_state else torch.addcmul
+        # columns are far apart in memory, and are read for every feature of every hypothesis
+        e, f = (matrix.t().contiguous() for matrix in (key_matrix, value_matrix))  # (1, k)
+        key_sums = add(key_sums, key.transpose(2, 3), e)
+        value_sums = add(value_sums, value.transpose(2, 3), f)
+    scores = query @ key_sums  # (B, H, 1, k)
+    if hidden is not None:
+        scores = scores.masked_fill(hidden, -torch.inf)
+    if window:
+        scores = torch.cat([scores, query @ recent_keys.transpose(2, 3)], 3)
+    probabilities = torch.softmax(scores, 3)
+    dropped = probabilities if dropout is None else dropout(probabilities)
+    slots = key_sums.size(3)
+    out = dropped[..., :slots] @ value_sums.transpose(2, 3)
+    if window:
+        out = out + dropped[..., slots:] @ recent_values
+    state = CausalState(position + 1, key_sums, value_sums, recent_keys, recent_values)
+    if not need_probabilities:
+        return out, None, state
+    of_window = F.pad(probabilities[..., slots:], (state.position - recent_keys.size(2), 0)) if window else None
+    return out, Probabilities(probabilities[..., :slots], of_window), state
