@@ -1,4 +1,4 @@
-"""Windows are where their formula says, in all three places, in one pass and in the steps of a search."""
+"""Windows are where their formula says, in encoders and decoders, in one pass and in the steps of a search."""
 
 from functools import partial
 
@@ -8,40 +8,34 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from linformer_fairseq.modules import CausalWindowAttention, WindowAttention
+from linformer_fairseq.modules import WindowAttention
 from tests.memory import peak_bytes
 from tests.reference import assert_same_gradients, make_attention, naive_attention, padding_mask
-from tests.steps import check_steps_equal_one_pass, check_steps_of_cross_attention
+from tests.steps import check_steps_equal_one_pass
 
-PLACES = ("encoder", "cross", "decoder")
+PLACES = ("encoder", "decoder")
+every_place = pytest.mark.parametrize("place", PLACES)
 SIZES = st.sampled_from([1, 2, 5, 16, 33, 64, 200])
-RATIOS = st.sampled_from([0.3, 0.9, 1.0, 1.1, 3.7])
 
 
-def make(place: str, **options: object) -> WindowAttention | CausalWindowAttention:
-    cross = {"encoder_decoder_attention": True} if place == "cross" else {}
-    return make_attention("window", causal=place == "decoder", **{"n": 200, **cross, **options})
+def make(place: str, **options: object) -> WindowAttention:
+    return make_attention("window", causal=place == "decoder", **options)
 
 
-@pytest.mark.parametrize("place", PLACES)
-@given(
-    size=SIZES, ratio=RATIOS, lengths=st.lists(st.integers(1, 150), min_size=2, max_size=2), queries=st.integers(1, 150)
-)
-def test_many_blocks_equal_the_naive_reference(
-    place: str, size: int, ratio: float, lengths: list[int], queries: int
-) -> None:
-    attention = make(place, window_size=size, window_ratio=ratio)
-    n, mask = max(lengths), padding_mask(lengths)
-    key = torch.randn(n, 2, 8, dtype=torch.float64, requires_grad=True)
-    query = torch.randn(queries, 2, 8, dtype=torch.float64, requires_grad=True) if place == "cross" else key
-    out, weights = attention(query, key, key, mask, need_head_weights=True)
-    expected, expected_weights = naive_attention(attention, query, key, lengths)
-    if place != "cross":
-        out, expected = (x.masked_fill(mask.t()[..., None], 0.0) for x in (out, expected))
-        weights = weights.masked_fill(mask[..., None], 0.0)
+@every_place
+@given(size=SIZES, lengths=st.lists(st.integers(1, 150), min_size=2, max_size=2))
+def test_many_blocks_equal_the_naive_reference(place: str, size: int, lengths: list[int]) -> None:
+    attention, mask = make(place, window_size=size), padding_mask(lengths)
+    x = torch.randn(max(lengths), 2, 8, dtype=torch.float64, requires_grad=True)
+    expected, expected_weights = naive_attention(attention, x, x, lengths)
+    expected = expected.masked_fill(mask.t()[..., None], 0.0)
+    for need_weights in (False, True):
+        out, weights = attention(x, x, x, mask, need_weights=need_weights, need_head_weights=need_weights)
+        out = out.masked_fill(mask.t()[..., None], 0.0)
+        torch.testing.assert_close(out, expected, rtol=1e-9, atol=1e-9)
+        assert_same_gradients(out, expected, [x, *attention.parameters()], rtol=1e-8, atol=1e-8)
+    weights = weights.masked_fill(mask[..., None], 0.0)
     torch.testing.assert_close(weights, expected_weights, rtol=1e-9, atol=1e-9)
-    torch.testing.assert_close(out, expected, rtol=1e-9, atol=1e-9)
-    assert_same_gradients(out, expected, [query, key, *attention.parameters()], rtol=1e-8, atol=1e-8)
 
 
 @pytest.mark.parametrize(
@@ -49,18 +43,16 @@ def test_many_blocks_equal_the_naive_reference(
     [
         ("encoder", {0: range(0, 4), 10: range(7, 14), 99: range(96, 100)}),
         ("decoder", {0: range(0, 1), 10: range(5, 11), 99: range(94, 100)}),
-        ("cross", {0: range(0, 6), 10: range(12, 18), 46: range(66, 72), 70: range(94, 100), 99: range(94, 100)}),
     ],
 )
 def test_where_windows_are(place: str, tokens: dict[int, range]) -> None:
-    """The window of cross-attention is whole at both ends."""
     x = torch.randn(100, 1, 8, dtype=torch.float64)
-    weights = make(place, window_size=6, window_ratio=1.5)(x, x, x)[1][0]
+    weights = make(place, window_size=6)(x, x, x)[1][0]
     for query, window in tokens.items():
         assert weights[query].nonzero()[:, 0].tolist() == [*window]
 
 
-@pytest.mark.parametrize("place", PLACES)
+@every_place
 def test_wide_windows_are_full_attention(place: str) -> None:
     x = torch.randn(50, 2, 8, dtype=torch.float64)
     narrow, wide = (make(place, window_size=size, random=False) for size in (8, 100))
@@ -82,53 +74,35 @@ def test_wide_windows_are_full_attention(place: str) -> None:
     steps=st.lists(st.sampled_from([1, 1, 2, 5, 30]), min_size=1, max_size=5),
 )
 def test_steps_of_a_decoder_equal_one_pass(size: int, lengths: list[int], steps: list[int]) -> None:
-    check_steps_equal_one_pass(make("decoder", n=60, window_size=size), [60, *lengths], steps)
-
-
-@given(
-    size=SIZES,
-    ratio=RATIOS,
-    lengths=st.lists(st.integers(1, 60), min_size=3, max_size=3),
-    steps=st.lists(st.sampled_from([1, 1, 2, 5, 30]), min_size=1, max_size=5),
-    hypotheses=st.integers(1, 3),
-)
-def test_steps_of_cross_attention_equal_one_pass(
-    size: int, ratio: float, lengths: list[int], steps: list[int], hypotheses: int
-) -> None:
-    check_steps_of_cross_attention(make("cross", window_size=size, window_ratio=ratio), lengths, steps, hypotheses)
+    check_steps_equal_one_pass(make("decoder", window_size=size), [60, *lengths], steps)
 
 
 @given(size=SIZES, changed=st.integers(0, 99), length=st.integers(1, 100))
 def test_nothing_of_the_future_matters(size: int, changed: int, length: int) -> None:
-    """Neither to the decoder's own tokens nor, to cross-attention, of later queries: the difference is exactly 0."""
-    for place in ("decoder", "cross"):
-        attention = make(place, window_size=size)
-        x = torch.randn(100, 2, 8, dtype=torch.float64, requires_grad=True)
-        other = x.detach().clone()
-        other[changed:] = 10 * torch.randn_like(other[changed:])
-        keys = [(y, y) if place == "decoder" else (x, x) for y in (x, other)]
-        mask = padding_mask([100, length])
-        (out, weights), (other_out, other_weights) = (
-            attention(y, *own, mask) for y, own in zip((x, other), keys, strict=True)
-        )
-        assert torch.equal(out[:changed], other_out[:changed])
-        assert torch.equal(weights[:, :changed], other_weights[:, :changed])
-        if changed and place == "decoder":
-            (gradient,) = torch.autograd.grad(out[:changed].square().sum(), x)
-            assert not gradient[changed:].any()
+    """The difference is exactly 0."""
+    attention, mask = make("decoder", window_size=size), padding_mask([100, length])
+    x = torch.randn(100, 2, 8, dtype=torch.float64, requires_grad=True)
+    other = x.detach().clone()
+    other[changed:] = 10 * torch.randn_like(other[changed:])
+    (out, weights), (other_out, other_weights) = (attention(y, y, y, mask) for y in (x, other))
+    assert torch.equal(out[:changed], other_out[:changed])
+    assert torch.equal(weights[:, :changed], other_weights[:, :changed])
+    if changed:
+        (gradient,) = torch.autograd.grad(out[:changed].square().sum(), x)
+        assert not gradient[changed:].any()
 
 
 @torch.no_grad()
 def test_the_state_of_a_decoder_stays_small() -> None:
     """Its storage too: a view would keep all of the prefix."""
-    attention = make("decoder", n=300, window_size=9)
+    attention = make("decoder", window_size=9)
     state: dict = {}
     x = torch.randn(300, 2, 8, dtype=torch.float64)
     for part in x.split([200, *[1] * 100]):
         attention(part, part, part, incremental_state=state, need_weights=False)
         kept = attention.cached(state)
         for name in ("keys", "values"):
-            assert kept[name].shape == (8, 2, 2, 4)
+            assert kept[name].shape == (2, 2, 8, 4)
             assert kept[name].untyped_storage().nbytes() == 8 * 16 * 8
 
 
@@ -151,22 +125,23 @@ def test_hypotheses_change_places_multiply_and_vanish() -> None:
         torch.testing.assert_close(out, expected[-1:], rtol=1e-9, atol=1e-9)
 
 
-def test_padded_queries_without_a_window_get_nothing() -> None:
-    """Neither from their neighbours nor, by a softmax of nothing, gradients that are no numbers."""
+def test_queries_of_padding_read_no_others() -> None:
+    """Those far from any token see themselves alone, and have gradients that are numbers."""
     attention = make("encoder", window_size=8)
     x = torch.randn(60, 2, 8, dtype=torch.float64, requires_grad=True)
     out, weights = attention(x, x, x, padding_mask([60, 20]))
-    assert torch.equal(out[24:, 1], attention.out_proj.bias.expand(36, 8))
+    alone = attention.out_proj(attention.v_proj.bias)
+    torch.testing.assert_close(out[24:, 1], alone.expand(36, 8))
     assert not weights[1, 24:].any()
     for result in (out, weights):
         (gradient,) = torch.autograd.grad(result.square().sum(), x, retain_graph=True)
         assert gradient.isfinite().all()
 
 
-@pytest.mark.parametrize("place", PLACES)
+@every_place
 def test_no_tensor_grows_with_the_square_of_the_length(place: str) -> None:
     """Twice the tokens take twice the memory."""
-    attention = make(place, n=2048, window_size=16)
+    attention = make(place, window_size=16)
     most = []
     for n in (1024, 2048):
         x = torch.randn(n, 1, 8, dtype=torch.float64, requires_grad=True)
@@ -175,26 +150,22 @@ def test_no_tensor_grows_with_the_square_of_the_length(place: str) -> None:
     assert most[1] <= 2.1 * most[0]
 
 
-def test_empty_inputs() -> None:
-    for place in PLACES:
-        for shape in ((0, 2, 8), (5, 0, 8), (1, 0, 8), (40, 0, 8)):
-            x = torch.zeros(shape, dtype=torch.float64)
-            for state in (None, {}) if place == "decoder" else (None,):
-                for need_weights in (False, True):
-                    out, _ = make(place)(x, x, x, incremental_state=state, need_weights=need_weights)
-                    assert out.shape == shape
+@every_place
+def test_empty_inputs(place: str) -> None:
+    for shape in ((0, 2, 8), (5, 0, 8), (1, 0, 8), (40, 0, 8)):
+        x = torch.zeros(shape, dtype=torch.float64)
+        for state in (None, {}) if place == "decoder" else (None,):
+            for need_weights in (False, True):
+                out, _ = make(place)(x, x, x, incremental_state=state, need_weights=need_weights)
+                assert out.shape == shape
 
 
-def test_refusals() -> None:
-    for place in PLACES:
-        with pytest.raises(ValueError, match="--linformer-window-size must be at least 1, not 0"):
-            make(place, window_size=0)
-    for ratio in (0.0, -1.0, float("inf"), float("nan")):
-        with pytest.raises(ValueError, match=f"--linformer-window-ratio must be a positive number, not {ratio}"):
-            make("cross", window_ratio=ratio)
-    with pytest.raises(ValueError, match="causal window attention is self-attention; pass self_attention=True"):
-        make("decoder", encoder_decoder_attention=True)
+@every_place
+def test_refusals(place: str) -> None:
+    with pytest.raises(ValueError, match="--linformer-window-size must be at least 1, not 0"):
+        make(place, window_size=0)
+    with pytest.raises(ValueError, match="WindowAttention is self-attention; pass self_attention=True"):
+        make(place, encoder_decoder_attention=True)
     x: Tensor = torch.randn(9, 2, 8, dtype=torch.float64)
-    for place in ("encoder", "decoder"):
-        with pytest.raises(ValueError, match="a key for every query, not 8 for 9"):
-            make(place)(x, x[:8], x[:8], need_weights=False)
+    with pytest.raises(ValueError, match="a key for every query, not 8 for 9"):
+        make(place)(x, x[:8], x[:8], need_weights=False)

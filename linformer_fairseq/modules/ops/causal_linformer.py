@@ -111,6 +111,8 @@ def causal_attention(
         given.
     """
     dtype, length = query.dtype, query.size(2)
+    if not length:
+        return query * 0.0, None, state
     of_values = dtype if state is None else state.key_sums.dtype
     q, k, e = (x.to(at_least_float32(of_values)) for x in (query, key, key_matrix))  # of which scores are made
     v, f = value.to(of_values), value_matrix.to(of_values)
@@ -155,7 +157,7 @@ def _in_chunks(
 ) -> tuple[Tensor, Probabilities | None, CausalState | None]:
     """Attends from any number of tokens."""
     heads, length, slots = query.shape[:2], query.size(2), len(key_matrix)
-    chunk = -(-length // max(1, -(-length // chunk)))  # all of one size, as far as that goes
+    chunk = -(-length // -(-length // chunk))  # all of one size, as far as that goes
 
     def split(x: Tensor) -> Tensor:
         """(B, H, T, d) to (m, B H, c, d)."""
@@ -170,7 +172,7 @@ def _in_chunks(
     earlier = key.size(2) - length
     old_key, old_value = key, value
     if window:  # the tokens that leave those of these queries
-        old_key, old_value = (F.pad(x, (0, 0, window - earlier, -window)) for x in (key, value))
+        old_key, old_value = (F.pad(x, (0, 0, window - earlier, 0))[:, :, :length] for x in (key, value))
     q, k, v = split(query).contiguous(), split(old_key).transpose(2, 3).contiguous(), split(old_value).transpose(2, 3)
     e, f = (to_blocks(matrix.t(), chunk).contiguous() for matrix in (key_matrix, value_matrix))  # (m, c, s)
     starts = (None, None) if state is None else (state.key_sums.flatten(0, 1), state.value_sums.flatten(0, 1))

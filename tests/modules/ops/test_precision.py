@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from linformer_fairseq.modules.ops.precision import at_least_float32, rounds_to_half, scores, softmax
+from linformer_fairseq.modules.ops.precision import at_least_float32, scores, softmax
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -16,11 +16,6 @@ def test_what_is_wide_stays(dtype: torch.dtype) -> None:
     assert at_least_float32(dtype) is dtype
     x = torch.randn(3, 5, dtype=dtype)
     assert torch.equal(softmax(x), x.softmax(-1))
-
-
-def test_what_is_rounded_to_half_precision() -> None:
-    assert [rounds_to_half(torch.ones(2, dtype=dtype)) for dtype in (torch.float16, torch.bfloat16)] == [True, True]
-    assert [rounds_to_half(torch.ones(2, dtype=dtype)) for dtype in (torch.float32, torch.float64)] == [False, False]
 
 
 @pytest.mark.parametrize("autocast", [False, True])

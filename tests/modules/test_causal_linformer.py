@@ -21,20 +21,19 @@ def make_causal(sharing: str = "headwise", **options: object) -> CausalLinformer
     sharing=st.sampled_from(SHARINGS),
     window=st.sampled_from([0, 1, 4, 30]),
     masked=st.booleans(),
-    chunk_size=st.sampled_from([None, 1, 3]),
     lengths=st.lists(st.integers(1, 20), min_size=2, max_size=2),
     sizes=st.lists(st.sampled_from([1, 1, 2, 5, 9]), min_size=1, max_size=5),
 )
 def test_steps_equal_one_pass(
-    sharing: str, window: int, masked: bool, chunk_size: int | None, lengths: list[int], sizes: list[int]
+    sharing: str, window: int, masked: bool, lengths: list[int], sizes: list[int]
 ) -> None:
-    options = {"k": 3, "window": window, "mask_empty_slots": masked, "chunk_size": chunk_size}
+    options = {"k": 3, "window": window, "mask_empty_slots": masked}
     check_steps_equal_one_pass(make_causal(sharing, n=20, **options), [20, *lengths], sizes)
 
 
 @pytest.mark.parametrize(
     ("sharing", "window", "masked"),
-    variants([("headwise", 0, False), ("key-value", 1, True)], default=[("none", 30, True)]),
+    variants([("layerwise", 0, False), ("key-value", 1, True)], default=[("headwise", 30, True)]),
 )
 def test_steps_equal_one_pass_over_2000_positions(sharing: str, window: int, masked: bool) -> None:
     options = {"k": 16, "mask_empty_slots": masked, "window": window}
@@ -45,10 +44,10 @@ def test_steps_equal_one_pass_over_2000_positions(sharing: str, window: int, mas
     torch.testing.assert_close(out, expected, rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("chunk_size", variants([1, 64, 600], default=[None, 7]))
-def test_all_of_the_past_matters_and_nothing_of_the_future(chunk_size: int | None) -> None:
-    """The 600 tokens are no multiple of a chunk of 7 or 64."""
-    attention = make_causal("none", n=600, chunk_size=chunk_size)
+@pytest.mark.parametrize("window", [0, 40])
+def test_all_of_the_past_matters_and_nothing_of_the_future(window: int) -> None:
+    """The 600 tokens are no multiple of a chunk."""
+    attention = make_causal(n=600, window=window)
     x = torch.randn(600, 1, 8, dtype=torch.float64)
     lasts = (0, 63, 64, 300, 598)
     changed = x.repeat(1, 1 + len(lasts), 1)  # the first in its first token, the others in all after these
@@ -68,7 +67,7 @@ def test_all_of_the_past_matters_and_nothing_of_the_future(chunk_size: int | Non
 @pytest.mark.parametrize(
     "options",
     [
-        {"k": 16, "init": "identity", "mask_empty_slots": True},  # a slot for every token
+        {"k": 16, "mask_empty_slots": True},  # a slot for every token
         {"k": 4, "window": 16},  # or a window over all of them
     ],
 )
@@ -78,6 +77,9 @@ def test_is_fairseqs_attention_for_16_tokens(options: dict, bias: bool) -> None:
     future = torch.full((40, 40), -torch.inf).triu(1)
     for sharing in SHARINGS:
         attention = make_causal(sharing, n=64, random=False, bias=bias, **options)
+        with torch.no_grad():
+            for projection in (attention.key_projection, attention.value_projection):
+                projection.weight[:, :16] = torch.eye(len(projection.weight), 16)
         if bias:
             torch.nn.init.normal_(attention.k_proj.bias)
             torch.nn.init.normal_(attention.v_proj.bias)
@@ -110,9 +112,9 @@ def test_rows_change_places_multiply_and_vanish(window: int) -> None:
         for order in map(torch.tensor, orders[i % 3]):
             attention.reorder_incremental_state(state, order)
             rows = rows[order]
-        # two sums of k · C numbers a sentence, keys and values of the window, and the order
-        size = sum(tensor.numel() for buffer in state.values() for tensor in buffer.values())
-        assert size == 2 * kept * 8 * (4 + window) + len(rows)
+        # two sums of k · C numbers a sentence, and keys and values of the window
+        size = sum(tensor.numel() for tensor in attention.cached(state)["state"][1:])
+        assert size == 2 * kept * 8 * (4 + min(window, i + 1))
 
 
 @pytest.mark.parametrize("window", [0, 4])
@@ -143,10 +145,10 @@ def test_sums_keep_their_precision() -> None:
     for part in x.split(steps_of(2048, [1] * 1000 + [48, 1000])):
         rounded(part, part, part, incremental_state=states[0])
     expected = exact(x.double(), x.double(), x.double(), incremental_state=states[1])[0]
-    found, wanted = (next(iter(state.values())) for state in states)
-    for name in ("key_sums", "value_sums"):
-        assert found[name].dtype == torch.float32
-        assert (found[name] - wanted[name]).norm() < 1e-2 * wanted[name].norm()
+    found, wanted = (next(iter(state.values()))["state"] for state in states)
+    for sums, wanted_sums in zip(found[1:3], wanted[1:3], strict=True):
+        assert sums.dtype == torch.float32
+        assert (sums - wanted_sums).norm() < 1e-2 * wanted_sums.norm()
     assert (rounded(x, x, x)[0] - expected).norm() < 2e-2 * expected.norm()
 
 
@@ -172,8 +174,7 @@ def test_a_target_may_grow_too_long_in_steps() -> None:
 
 def test_refuses_to_be_built_with() -> None:
     for kind, options, sentence in (
-        ("linear", {"self_attention": False, "encoder_decoder_attention": True}, "attention is self-attention; pass"),
-        ("linear", {"chunk_size": 0}, "chunk_size must be at least 1, not 0"),
+        ("linear", {"self_attention": False, "encoder_decoder_attention": True}, "Attention is self-attention; pass"),
         ("linear", {"window": -1}, "the window must be at least 0 tokens, not -1"),
         *((kind, {}, "needs a linear projection; .* depends on") for kind in PROJECTIONS if kind != "linear"),
     ):
