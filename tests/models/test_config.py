@@ -21,7 +21,7 @@ from linformer_fairseq.modules import (
     CausalTwoLevelAttention,
     LinearProjection,
 )
-from linformer_fairseq.modules.level_sizes import CROSS, ENCODER, EXACT_BELOW
+from linformer_fairseq.modules.two_level.sizes import CROSS, ENCODER, EXACT_BELOW
 from tests.models.toy import CROSS_KINDS, EVERYWHERE, SIZES, net_input, toy_args, toy_model, toy_task
 
 TWO_LEVELS = {"linformer_projection": "two-level"}
