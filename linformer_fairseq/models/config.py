@@ -88,7 +88,6 @@ class AttentionConfig(FairseqDataclass):
         num_layers: int,
         max_positions: int,
         kept: str | None = None,
-        scalar_noise: bool = False,
     ) -> list[AttentionBuilder]:
         """The attention of every layer of a place.
 
@@ -98,7 +97,6 @@ class AttentionConfig(FairseqDataclass):
             max_positions: N, the longest source, or target for "decoder".
             kept: the layers kept of a deeper model ("0,2,4", fairseq's `--encoder-layers-to-keep`); a list with a k
                 for each layer of that model is cut in the same way.
-            scalar_noise: whether `--quant-noise-scalar` is on.
 
         Raises:
             ValueError: a k that is no number, below 1 or above the N of learned projections, a list that does not fit
@@ -112,7 +110,7 @@ class AttentionConfig(FairseqDataclass):
         if kind.options.k_within_length and max(dims) > max_positions:
             longest = f"{self._longest_of(place)} {max_positions}"
             raise ValueError(f"{flag} {max(dims)} is larger than {longest}; choose k <= N{advice}")
-        layers = LayerShapes(dims, max_positions, flag, advice, scalar_noise)
+        layers = LayerShapes(dims, max_positions, flag, advice)
         own = self._arguments_of(place)
         return [partial(kind.attention, **arguments, **own) for arguments in kind.options_from(self).arguments(layers)]
 

@@ -131,8 +131,7 @@ def _attention(cfg: TransformerConfig, place: str) -> list[AttentionBuilder] | N
         return None
     side = cfg.encoder if place == "encoder" else cfg.decoder
     longest = cfg.max_target_positions if place == "decoder" else cfg.max_source_positions
-    scalar_noise = cfg.quant_noise.scalar > 0
-    return config.attention(place, side.layers, longest, side.layers_to_keep, scalar_noise)
+    return config.attention(place, side.layers, longest, side.layers_to_keep)
 
 
 FAIRSEQ_ARCHITECTURES: dict[str, Architecture] = {

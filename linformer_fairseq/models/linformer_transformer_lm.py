@@ -72,8 +72,7 @@ class LinformerTransformerLanguageModel(TellsExactLength, ChecksProjections, Tra
             embed_tokens = super().build_model(args, task).decoder.embed_tokens
             cfg = TransformerConfig.from_namespace(args)
             kept = cfg.decoder.layers_to_keep
-            scalar_noise = cfg.quant_noise.scalar > 0
-            attention = config.attention("decoder", cfg.decoder.layers, cfg.max_target_positions, kept, scalar_noise)
+            attention = config.attention("decoder", cfg.decoder.layers, cfg.max_target_positions, kept)
             decoder = LinformerTransformerDecoder(
                 cfg,
                 task.target_dictionary,

@@ -26,8 +26,6 @@ class LayerShapes:
     """The flag that said the projected dimensions, for refusals."""
     advice: str = ""
     """How a refusal of the projected dimensions ends."""
-    scalar_noise: bool = False
-    """Whether fairseq's `--quant-noise-scalar` will fall on the model's weights."""
 
 
 @dataclass

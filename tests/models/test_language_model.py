@@ -139,8 +139,6 @@ def test_adaptive_inputs_and_softmax() -> None:
         ({"linformer_k": "65"}, "--linformer-k 65 is larger than --max-target-positions 64"),
         ({"linformer_window_size": 5}, "--linformer-window-size 5 has no effect on linear attention: leave it out, or"),
         ({"linformer_sharing": "some"}, "--linformer-sharing is one of headwise"),
-        ({"quant_noise_scalar": 0.1}, "--quant-noise-scalar does not go with"),
-        ({"quant_noise_pq": 0.1}, r"quantisation noise \(--quant-noise-pq\)"),
     ],
 )
 def test_bad_flags_end_in_one_sentence(flags: dict[str, object], sentence_start: str) -> None:
