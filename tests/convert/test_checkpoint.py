@@ -156,11 +156,6 @@ def test_copies_that_fairseq_0_12_2_keeps_are_dropped() -> None:
         ({"_name": "lstm", "arch": "lstm"}, {}, "trained.pt holds a lstm: name the checkpoint of a"),
         ({"_name": None, "arch": None}, {}, "holds no model of a known name"),
         (
-            {"quant_noise_scalar": 0.1},
-            {"linformer_decoder_projection": "linear"},
-            "--quant-noise-scalar does not go with",
-        ),
-        (
             {},
             {"linformer_k": "65", "linformer_projection": "linear"},
             "--linformer-k 65 is larger than --max-source-positions 64",

@@ -4,10 +4,11 @@ from argparse import Namespace
 
 import pytest
 import torch
-from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_NAME_REGISTRY, ARCH_MODEL_REGISTRY
+from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_NAME_REGISTRY, ARCH_MODEL_REGISTRY, build_model
 from fairseq.models.transformer_lm import TransformerLanguageModel
 from fairseq.sequence_generator import SequenceGenerator
 from fairseq.tasks.language_modeling import LanguageModelingConfig, LanguageModelingTask
+from omegaconf import OmegaConf
 from torch import Tensor
 
 from linformer_fairseq import CausalLinformerAttention
@@ -144,6 +145,16 @@ def test_adaptive_inputs_and_softmax() -> None:
 def test_bad_flags_end_in_one_sentence(flags: dict[str, object], sentence_start: str) -> None:
     with pytest.raises(SystemExit, match=f"^error: {sentence_start}"):
         toy_lm(**flags)
+
+
+def test_what_a_checkpoint_recorded_and_is_gone() -> None:
+    """Its configuration is read by fairseq, which has words of its own for a value that is no choice."""
+    args = {**vars(toy_lm_args()), "_name": "linformer_transformer_lm"}
+    task = LanguageModelingTask(LanguageModelingConfig(), toy_task().source_dictionary)
+    del args["arch"]
+    assert build_model(OmegaConf.create({**args, "linformer_init": "normal"}), task, from_checkpoint=True)
+    with pytest.raises(SystemExit, match="^error: --linformer-sharing is one of headwise, key-value, layerwise, not"):
+        build_model(OmegaConf.create({**args, "linformer_sharing": "none"}), task, from_checkpoint=True)
 
 
 def test_checkpoints_of_another_model_are_refused() -> None:
