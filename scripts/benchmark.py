@@ -54,7 +54,7 @@ from linformer_fairseq.cli.main import exit_status
 from linformer_fairseq.cli.tables import table
 from linformer_fairseq.models.config import LinformerConfig, default_flags
 from linformer_fairseq.modules import CAUSAL_KINDS, KINDS
-from linformer_fairseq.modules.registry import DEFAULT_KIND
+from linformer_fairseq.modules.registry import DEFAULT_KIND, Kind
 
 STEPS = 8  # of decoding in a run
 COLUMNS = 5  # lengths in a table
@@ -150,6 +150,12 @@ def unfused(module: Any, x: Tensor, memory: Tensor, state: dict[str, Any] | None
     return module(x, memory, memory, None, state, need_weights=False, attn_mask=mask)[0]
 
 
+def kinds_at(place: str) -> dict[str, Kind]:
+    """Returns the kinds of attention that a place may have, by name."""
+    kinds = CAUSAL_KINDS if place == "causal" else KINDS
+    return {name: kind for name, kind in kinds.items() if place != "cross" or not kind.self_attention_only}
+
+
 def attention(name: str, place: str, k: int, length: int, args: argparse.Namespace) -> Attention:
     """Builds attention for sentences of one length; a kind as a model has it."""
     own = {"self_attention": place != "cross", "encoder_decoder_attention": place == "cross"}
@@ -162,9 +168,10 @@ def attention(name: str, place: str, k: int, length: int, args: argparse.Namespa
     if name != "fairseq":
         where = {"self": "encoder", "cross": "cross", "causal": "decoder"}[place]
         flags = default_flags(name if name in KINDS else DEFAULT_KIND)
-        flags |= {"linformer_attention": where, "linformer_k": str(k)}
+        flags |= {"linformer_attention": where}
+        flags |= {"linformer_k": str(k)} if kinds_at(place)[name].options.uses_k else {}
         flags |= {"linformer_decoder_projection": name} if place == "causal" else {}
-        (kind,) = LinformerConfig.from_namespace(argparse.Namespace(**flags)).attention(where, 1, args.heads, length)
+        (kind,) = LinformerConfig.from_namespace(argparse.Namespace(**flags)).attention(where, 1, length)
         module = kind(args.dim, args.heads, **own)
     mask = torch.full((length, length), -torch.inf).triu(1) if (name, place) == ("fairseq", "causal") else None
     module.register_buffer("future_mask", mask, persistent=False)
@@ -173,9 +180,8 @@ def attention(name: str, place: str, k: int, length: int, args: argparse.Namespa
 
 def attentions(place: str, length: int, args: argparse.Namespace) -> dict[str, Attention]:
     """Builds all attention that there is for a place, and says once what is left out, and why."""
-    kinds = CAUSAL_KINDS if place == "causal" else KINDS
-    fitting = {name: kind for name, kind in kinds.items() if place == "self" or not kind.encoder_only}
-    takes_k = {"fused": False, "fairseq": False} | {name: kind.options.uses_k for name, kind in fitting.items()}
+    takes_k = {"fused": False, "fairseq": False}
+    takes_k |= {name: kind.options.uses_k for name, kind in kinds_at(place).items()}
     takes_k |= {name: name != "local-attention" for name in PACKAGES if place == "self"}
     built = {}
     for name, k in [(name, k) for name in takes_k if name in (args.only or takes_k) for k in args.k]:

@@ -9,6 +9,7 @@ import torch.utils.checkpoint
 from torch import Tensor, nn
 
 from linformer_fairseq import CausalLinformerAttention, LinformerMultiheadAttention, TwoLevelAttention
+from linformer_fairseq.convert.checkpoint import start_as_identity
 from linformer_fairseq.models.config import default_flags
 from linformer_fairseq.modules import (
     CAUSAL_KINDS,
@@ -67,16 +68,21 @@ def make_attention(
             what fairseq passes.
     """
     registered = (CAUSAL_KINDS if causal else KINDS)[kind]
-    flags = {**default_flags(DEFAULT_KIND), "linformer_sharing": sharing}
+    flags, identity = (
+        {**default_flags(DEFAULT_KIND), "linformer_sharing": sharing},
+        options.pop("init", "") == "identity",
+    )
     flags |= {flag: options.pop(name) for flag in flags if (name := flag.removeprefix("linformer_")) in options}
     kind_options = registered.options_from(Namespace(**flags))
     projected_dim = k + getattr(kind_options, "linformer_window", 0)
-    (arguments,) = kind_options.arguments(LayerShapes((projected_dim,), num_heads, n))
+    (arguments,) = kind_options.arguments(LayerShapes((projected_dim,), n))
     if not options.get("encoder_decoder_attention"):
         options.setdefault("self_attention", True)
     if width := flags["linformer_value_convolution"]:
         arguments["value_convolution"] = width
     attention = registered.attention(embed_dim, num_heads, **arguments, **options)
+    if identity:
+        start_as_identity(attention)
     if random:
         for parameter in attention.parameters():
             nn.init.normal_(parameter, std=0.5)

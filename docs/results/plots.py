@@ -46,7 +46,6 @@ def names_by_distance() -> Figure:
         "two-level, convolution": (BLUE, "o", "-", "two-level with a convolution"),
         "Transformer": (BLACK, "^", "--", "full attention"),
         "two-level": (RED, "D", "--", "two-level"),
-        "windows": (GREY, "x", ":", "windows alone"),
     }
     for model, (colour, marker, line, label) in styles.items():
         seeds = [values for (name, _), values in shares.items() if name == model]

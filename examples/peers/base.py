@@ -11,7 +11,7 @@ from torch import Tensor
 
 from linformer_fairseq.modules.base import Call, ProjectedAttention
 from linformer_fairseq.modules.ops.padding import clear_padding
-from linformer_fairseq.modules.registry import AttentionOptions, LayerShapes, encoder_only, flag_of
+from linformer_fairseq.modules.registry import AttentionOptions, LayerShapes, flag_of, for_self_attention_alone
 
 
 @contextmanager
@@ -62,7 +62,7 @@ class PeerAttention(ProjectedAttention):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         if not self.self_attention:
-            raise ValueError(encoder_only(self.name))
+            raise ValueError(for_self_attention_alone(self.name))
         if self.dropout_module.p and not self.drops_probabilities:
             raise ValueError(f"{self.name} has no attention probabilities to drop: use --attention-dropout 0")
 

@@ -34,7 +34,7 @@ class LongformerOptions(WindowOptions):
     LongformerOptions,
     "a sliding window in the encoder alone, of the package transformers",
     defaults={"linformer_attention": "encoder", "linformer_window_size": 256},
-    encoder_only=True,
+    self_attention_only=True,
 )
 class LongformerAttention(PeerAttention):
     """Longformer's sliding window in an encoder (Beltagy et al., 2020, section 3.1), without global attention and

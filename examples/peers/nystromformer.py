@@ -20,7 +20,6 @@ class NystromformerOptions(PeerOptions):
         default=64,
         metadata={
             "help": "nystromformer: landmarks, the means of neighbouring tokens that stand for all",
-            "needs": "--linformer-projection nystromformer",
         },
     )
 
@@ -30,7 +29,7 @@ class NystromformerOptions(PeerOptions):
     NystromformerOptions,
     "in the encoder alone, of the package nystrom-attention",
     defaults={"linformer_attention": "encoder"},
-    encoder_only=True,
+    self_attention_only=True,
 )
 class NystromformerAttention(PeerAttention):
     r"""Nyströmformer's approximation of encoder self-attention (Xiong et al., 2021, equation 13).

@@ -20,7 +20,6 @@ class PerformerOptions(PeerOptions):
         default=None,
         metadata={
             "help": "performer: random features of a head (default: d ln d, for heads of d features)",
-            "needs": "--linformer-projection performer",
         },
     )
 
@@ -30,7 +29,7 @@ class PerformerOptions(PeerOptions):
     PerformerOptions,
     "in the encoder alone, of the package performer-pytorch",
     defaults={"linformer_attention": "encoder"},
-    encoder_only=True,
+    self_attention_only=True,
 )
 class PerformerAttention(PeerAttention):
     r"""Performer's approximation of encoder self-attention (Choromanski et al., 2021, section 2.2: FAVOR+).

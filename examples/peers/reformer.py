@@ -21,14 +21,12 @@ class ReformerOptions(PeerOptions):
         default=64,
         metadata={
             "help": "reformer: tokens of a bucket; a query attends to its own and the one before",
-            "needs": "--linformer-projection reformer",
         },
     )
     linformer_hashes: int = field(
         default=8,
         metadata={
             "help": "reformer: rounds of hashing, each of which gathers the tokens into buckets anew",
-            "needs": "--linformer-projection reformer",
         },
     )
 
@@ -38,7 +36,7 @@ class ReformerOptions(PeerOptions):
     ReformerOptions,
     "in the encoder alone, of the package reformer-pytorch",
     defaults={"linformer_attention": "encoder"},
-    encoder_only=True,
+    self_attention_only=True,
 )
 class ReformerAttention(PeerAttention):
     r"""Reformer's encoder self-attention by locality-sensitive hashing (Kitaev et al., 2020, section 2).

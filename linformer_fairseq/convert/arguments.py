@@ -9,12 +9,10 @@ from fairseq.utils import import_user_module
 from linformer_fairseq.cli.arguments import Parser, ascending, count, natural
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.cli.machine import cpu_count
-from linformer_fairseq.models.config import LinformerConfig, add_flags, flag_defaults
+from linformer_fairseq.models.config import LinformerConfig, add_flags
 
 CONVERTED_KIND = "two-level"
 """The kind of attention of a converted model, unless told otherwise: short texts get the same outputs as before."""
-LEAST_SHARING = ("headwise", "none")
-"""The values of `--linformer-sharing` with which every layer has an E and an F of its own."""
 
 
 def build_parser() -> Parser:
@@ -76,12 +74,8 @@ def parse(argv: Sequence[str]) -> Namespace:
         raise UserError("--fit needs --data: name the folder that fairseq-preprocess wrote.")
     if args["csv"] is not None and args["data"] is None and not args["texts"]:
         raise UserError("--csv needs a comparison: leave out --texts 0, or name text with --data.")
-    sharing = given.get("linformer_sharing", flag_defaults(LinformerConfig)["linformer_sharing"])
-    if args["fit"] and sharing not in LEAST_SHARING:
-        raise UserError(
-            f"--fit finds an E and an F for every layer: use --linformer-sharing {' or '.join(LEAST_SHARING)}, not "
-            f"{sharing}."
-        )
+    if args["fit"] and given.get("linformer_sharing", "headwise") != "headwise":
+        raise UserError("--fit finds an E and an F for every layer: leave out --linformer-sharing.")
     if args["output"].resolve() == args["checkpoint"].resolve():
         raise UserError(f"{args['output']} is the checkpoint itself: name another OUT.")
     for path in (args["output"], args["csv"]):

@@ -15,13 +15,14 @@ from fairseq.models import (
     MODEL_DATACLASS_REGISTRY,
     BaseFairseqModel,
 )
-from torch import Tensor
+from torch import Tensor, nn
 
 from linformer_fairseq.checkpoints import model_settings, plain_cfg
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.models.config import AttentionConfig, flag_defaults
 from linformer_fairseq.models.layers import FAST_PATH_PARAMETERS
 from linformer_fairseq.models.loading import projection_weights
+from linformer_fairseq.modules import LinearProjection
 from linformer_fairseq.trained import plain_encoder
 
 from .families import LANGUAGE_MODEL, Family, architecture_of
@@ -33,7 +34,7 @@ _EMBEDDED = ("encoder", "encoder.sentence_encoder", "decoder.sentence_encoder", 
 
 
 def convert_state(state: dict[str, Any], family: Family, config: AttentionConfig) -> dict[str, Any]:
-    """Returns the state of a checkpoint converted to another kind of attention, with fresh projections.
+    """Returns the state of a checkpoint converted to another kind of attention, whose own parameters are fresh.
 
     Args:
         state: a checkpoint of fairseq's; it is left unchanged.
@@ -59,10 +60,20 @@ def convert_state(state: dict[str, Any], family: Family, config: AttentionConfig
         settings = {name: value for name, value in vars(args).items() if name != "arch"}
     new = {**_with_settings(state, settings), "model": weights}
     model = build_model(new)
+    start_as_identity(model)
     if weights.keys() - model.state_dict().keys():  # older names, such as RoBERTa's in fairseq before 0.10
         model.upgrade_state_dict(weights)
     weights |= projection_weights(model.state_dict())
     return new
+
+
+def start_as_identity(model: nn.Module) -> None:
+    """Lets slot c begin as token c where E and F are learned: if empty slots are masked, as full attention of up to k
+    tokens."""
+    for module in model.modules():
+        if isinstance(module, LinearProjection):
+            module.init = "identity"
+            module.reset_parameters()
 
 
 def build_model(state: dict[str, Any]) -> BaseFairseqModel:

@@ -15,7 +15,7 @@ from torch import Tensor
 from linformer_fairseq.cli.files import replacing
 from linformer_fairseq.cli.progress import bar
 from linformer_fairseq.cli.tables import table
-from linformer_fairseq.modules import CausalTwoLevelAttention, BaseAttention, TwoLevelAttention
+from linformer_fairseq.modules import BaseAttention, CausalTwoLevelAttention, TwoLevelAttention
 from linformer_fairseq.trained import Split, Trained
 
 LONGEST = 2048

@@ -22,9 +22,7 @@ from linformer_fairseq.models.encoder_config import EncoderAttentionConfig
 from linformer_fairseq.models.loading import is_convolution, projection_weights
 from linformer_fairseq.modules.registry import DEFAULT_KIND, flag_of
 
-EXACT_START = {"linformer_init": "identity", "linformer_mask_empty_slots": True}
-"""With these, learned E and F start as full attention of up to k tokens."""
-CONVOLUTION = "linformer_value_convolution"
+CONVOLUTION, MASKING = "linformer_value_convolution", "linformer_mask_empty_slots"
 
 
 @dataclass(frozen=True)
@@ -66,7 +64,8 @@ class Family:
         return {CONVOLUTION: width} if width else {}
 
     def config(self, given: Mapping[str, Any]) -> AttentionConfig:
-        """Returns the attention that these flags ask for, where learned E and F have an `EXACT_START` by default.
+        """Returns the attention that these flags ask for; empty slots of learned E and F are masked, with which it can
+        start as full attention of up to k tokens.
 
         Raises:
             UserError: a flag that other families have, or flags that do not go together.
@@ -76,10 +75,11 @@ class Family:
             raise UserError(f"{flag_of(name)} is not for {self.name}s: leave it out.")
         try:
             config = self.attention.from_namespace(Namespace(**{**flags, **given}))
-            start = {name: EXACT_START[name] for name in EXACT_START if name in config.used_options - given.keys()}
-            return self.attention.from_namespace(Namespace(**{**flags, **given, **start}))
         except ValueError as error:
             raise UserError(f"{error}.") from None
+        if MASKING in config.used_options:
+            setattr(config, MASKING, True)
+        return config
 
 
 TRANSLATION = Family("translation model", "transformer", LinformerConfig)

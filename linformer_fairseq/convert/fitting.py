@@ -10,7 +10,7 @@ Both problems are linear, that of F column by column. The first k columns keep t
 exact for n <= k stays exact; the others are solved for from sums over sentences, which need not be kept. Causal
 attention is fitted in the same way to the tokens that each query sees; those in its window do not enter the slots.
 
-Shapes: T queries, n tokens, H heads, k slots, N the longest length, G = 1 where the heads share E and F, else H.
+Shapes: T queries, n tokens, H heads, k slots, N the longest length.
 """
 
 import math
@@ -27,7 +27,7 @@ from fairseq.modules import MultiheadAttention
 from torch import Tensor
 
 from linformer_fairseq.cli.progress import bar
-from linformer_fairseq.modules import BaseAttention, Projection
+from linformer_fairseq.modules import BaseAttention, LinearProjection
 
 RIDGE = 1e-3
 """The weight per sentence of staying close to the start."""
@@ -37,12 +37,8 @@ LEAST = 1e-4
 
 def fittable_attention(model: BaseFairseqModel) -> dict[str, BaseAttention]:
     """Returns the attention modules whose E and F can be fitted, by name."""
-    return {
-        name: module
-        for name, module in model.named_modules()
-        if isinstance(projection := getattr(module, "key_projection", None), Projection)
-        and projection.slots_to_fit(1) is not None
-    }
+    modules = model.named_modules()
+    return {name: x for name, x in modules if isinstance(getattr(x, "key_projection", None), LinearProjection)}
 
 
 @torch.no_grad()
@@ -91,14 +87,14 @@ class _Sums:
     def __init__(self, attention: BaseAttention, of_keys: bool, longest: int) -> None:
         self.attention = attention
         self.of_keys = of_keys
-        self.projection = attention.key_projection if of_keys else attention.value_projection
-        k, groups = self.projection.projected_dim, self.projection.groups
-        free = max(0, min(self.projection.max_positions, longest) - k)
+        self.weight: Tensor = (attention.key_projection if of_keys else attention.value_projection).weight
+        self.k, most = self.weight.shape
+        free = max(0, min(most, longest) - self.k)
         self.sentences = 0
         # one system for all free columns of E, and one of k unknowns for each column of F
-        product = (groups, free, free) if of_keys else (groups, free, k, k)
+        product = (free, free) if of_keys else (free, self.k, self.k)
         self.products = torch.zeros(product, dtype=torch.float64)
-        self.targets = torch.zeros(groups, free, k, dtype=torch.float64)
+        self.targets = torch.zeros(free, self.k, dtype=torch.float64)
 
     def add(self, scores: Tensor) -> None:
         """Adds the scores S of a sentence, (H, T, n), unless no query has more than k tokens in its slots."""
@@ -107,53 +103,46 @@ class _Sums:
         if self.attention.causal:
             seen = seen.tril()
             in_slots = seen.tril(-self.attention.window)
-        if in_slots.sum(-1).max() > self.projection.projected_dim:
+        if in_slots.sum(-1).max() > self.k:
             self.sentences += 1
             (self._add_keys if self.of_keys else self._add_values)(scores, seen, in_slots)
 
     def _add_keys(self, scores: Tensor, seen: Tensor, in_slots: Tensor) -> None:
-        k, n = self.projection.projected_dim, scores.size(2)
-        members = F.one_hot(self.projection.slots_to_fit(n), k).t().bool()  # (k, n)
+        k, n = self.k, scores.size(2)
+        members = F.one_hot(torch.arange(n) % k, k).t().bool()  # token j stands for slot j mod k
         least = scores.masked_fill(~seen, -torch.inf).logsumexp(-1, keepdim=True) + math.log(LEAST)
         of_members = scores[:, :, None].masked_fill(~(in_slots[:, None] & members), -torch.inf)  # (H, T, k, n)
         together = of_members.logsumexp(-1).clamp(min=least)
-        missing = together - scores.where(in_slots, 0.0) @ _matrix(self.projection, n).mT
+        missing = together - self._of_slots(scores, in_slots)
         if torch.equal(seen, in_slots):  # what all slots have in common drops out of the softmax
             missing = missing - missing.mean(-1, keepdim=True)
         free, features = n - k, scores.where(in_slots, 0.0)[..., k:]
-        self.products[:, :free, :free] += self._of_groups(features.mT @ features)
-        self.targets[:, :free] += self._of_groups(features.mT @ missing)
+        self.products[:free, :free] += (features.mT @ features).sum(0)
+        self.targets[:free] += (features.mT @ missing).sum(0)
 
     def _add_values(self, scores: Tensor, seen: Tensor, in_slots: Tensor) -> None:
-        k, n = self.projection.projected_dim, scores.size(2)
-        of_slots = scores.where(in_slots, 0.0) @ _matrix(self.attention.key_projection, n).mT
+        k, n = self.k, scores.size(2)
         of_window = scores.masked_fill(~(seen & ~in_slots), -torch.inf)
-        shares = torch.cat([of_slots, of_window], -1).softmax(-1)[..., :k]  # (H, T, k)
+        shares = torch.cat([self._of_slots(scores, in_slots), of_window], -1).softmax(-1)[..., :k]  # (H, T, k)
         maps = scores.masked_fill(~seen, -torch.inf).softmax(-1)
-        missing = maps - shares @ _matrix(self.projection, n)
+        missing = maps - shares @ self.weight[:, :n].double()
         for column in range(n - k):
             rows = in_slots[:, k + column]  # more than k tokens are in slots there, so that none is empty
             own, wanted = shares[:, rows], missing[:, rows, k + column, None]
-            self.products[:, column] += self._of_groups(own.mT @ own)
-            self.targets[:, column] += self._of_groups(own.mT @ wanted)[..., 0]
+            self.products[column] += (own.mT @ own).sum(0)
+            self.targets[column] += (own.mT @ wanted).sum(0)[:, 0]
 
-    def _of_groups(self, x: Tensor) -> Tensor:
-        """Returns the sums, (G, ...), of `x`, (H, ...), over the heads that share a projection."""
-        return x if self.projection.groups > 1 else x.sum(0, keepdim=True)
+    def _of_slots(self, scores: Tensor, in_slots: Tensor) -> Tensor:
+        """Returns the scores of slots, S Eᵀ of those tokens that are in slots, (H, T, k)."""
+        weight: Tensor = self.attention.key_projection.weight
+        return scores.where(in_slots, 0.0) @ weight[:, : scores.size(2)].double().t()
 
     def solve(self) -> None:
         """Solves the systems, and adds the solutions to the columns after the k-th."""
-        weight, k = self.projection.weight, self.projection.projected_dim
         ridge = RIDGE * max(1, self.sentences)
         products = self.products + ridge * torch.eye(self.products.size(-1), dtype=torch.float64)
         if self.of_keys:
-            found = torch.linalg.solve(products, self.targets)  # (G, free, k)
+            found = torch.linalg.solve(products, self.targets)  # (free, k)
         else:
             found = torch.linalg.solve(products, self.targets[..., None])[..., 0]
-        columns = (weight if weight.dim() == 3 else weight[None])[..., k : k + self.targets.size(1)]
-        columns += found.mT.to(weight.dtype)
-
-
-def _matrix(projection: Projection, n: int) -> Tensor:
-    """Returns E or F of a sentence of n tokens, (G, k, n), in float64."""
-    return projection.matrix(n, torch.tensor([n]), torch.float64)[0]
+        self.weight[:, self.k : self.k + len(found)] += found.t().to(self.weight.dtype)

@@ -107,7 +107,7 @@ def _compared(
 def _fit(asked: Namespace, trained: Trained, model: BaseFairseqModel, state: dict[str, Any]) -> None:
     """Fits E and F of the converted model to attention maps of the trained one, in the model and in its state."""
     if not fittable_attention(model):
-        raise UserError("There is no E or F to fit: --fit needs --linformer-projection linear or pooled-linear.")
+        raise UserError("There is no E or F to fit: --fit needs --linformer-projection linear.")
     text = load_split(trained, TRAINING, "--fit takes its sentences from there, so leave it out")
     fit(trained.model, model, text.sentences, text.sample(asked.fit, asked.seed))
     weights = projection_weights(model.state_dict())

@@ -1,17 +1,25 @@
 """The flags of the architectures, and the attention that they describe."""
 
 from argparse import ArgumentParser, _ArgumentGroup
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import Field, dataclass, field, fields, make_dataclass
 from functools import cache, partial
 from types import UnionType
 from typing import Any, Optional, Union, get_args
 
-from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+from fairseq.dataclass import FairseqDataclass
 from fairseq.dataclass.utils import gen_parser_from_dataclass
 
+from linformer_fairseq.models.architectures import PRESETS
 from linformer_fairseq.modules import CAUSAL_KINDS, KINDS, BaseAttention
-from linformer_fairseq.modules.registry import DEFAULT_KIND, Kind, LayerShapes, causal_kind, encoder_only, flag_of
+from linformer_fairseq.modules.registry import (
+    DEFAULT_KIND,
+    Kind,
+    LayerShapes,
+    causal_kind,
+    flag_of,
+    for_self_attention_alone,
+)
 from linformer_fairseq.modules.value_convolution import check_width
 
 PLACES: tuple[str, ...] = ("encoder", "cross", "decoder")
@@ -68,52 +76,48 @@ class AttentionConfig(FairseqDataclass):
             kinds, name = choice.metadata["kinds"], getattr(self, choice.name)
             if name is not None and name not in kinds:
                 raise ValueError(f"{flag_of(choice.name)} is one of {', '.join(kinds)}, not {name!r}")
-        in_use = [self.kind_of(place) for place in sorted(self.places)]
-        registered = [kind for choice in _choices(type(self)) for kind in choice.metadata["kinds"].values()]
-        # the options of another kind have no effect, but are those of a kind in use where both have them
-        others = [
-            kind for kind in registered if self.used_options.isdisjoint(flag.name for flag in fields(kind.options))
-        ]
-        for kind in (*in_use, *others):
-            kind.options_from(self).validate()
+        if width := getattr(self, "linformer_value_convolution", 0):
+            check_width(width)
+        self._check_effects()
+        for place in sorted(self.places):
+            self.kind_of(place).options_from(self).validate()
 
     def attention(
         self,
         place: str,
         num_layers: int,
-        num_heads: int,
         max_positions: int,
         kept: str | None = None,
-        scalar_noise: bool = False,
     ) -> list[AttentionBuilder]:
         """The attention of every layer of a place.
 
         Args:
             place: "encoder", "cross" or "decoder".
-            num_layers, num_heads: of the encoder, or of the decoder for its two attentions.
+            num_layers: of the encoder, or of the decoder for its two attentions.
             max_positions: N, the longest source, or target for "decoder".
             kept: the layers kept of a deeper model ("0,2,4", fairseq's `--encoder-layers-to-keep`); a list with a k
                 for each layer of that model is cut in the same way.
-            scalar_noise: whether `--quant-noise-scalar` is on.
 
         Raises:
-            ValueError: a k that is no number, below 1 or above N, a list that does not fit the layers, or options that
-                do not fit k.
+            ValueError: a k that is no number, below 1 or above the N of learned projections, a list that does not fit
+                the layers, or options that do not fit k.
         """
         flag, text, advice = self._k_of(place)
-        longest = self._longest_of(place)
         kind = self.kind_of(place)
         dims = (0,) * num_layers
         if kind.options.uses_k:
-            dims = _projected_dims(flag, _listed(text), advice, num_layers, longest, max_positions, kept)
-        layers = LayerShapes(dims, num_heads, max_positions, flag, advice, scalar_noise)
+            dims = _projected_dims(flag, _listed(text), advice, num_layers, kept)
+        if kind.options.k_within_length and max(dims) > max_positions:
+            longest = f"{self._longest_of(place)} {max_positions}"
+            raise ValueError(f"{flag} {max(dims)} is larger than {longest}; choose k <= N{advice}")
+        layers = LayerShapes(dims, max_positions, flag, advice)
         own = self._arguments_of(place)
         return [partial(kind.attention, **arguments, **own) for arguments in kind.options_from(self).arguments(layers)]
 
     @property
     def used_options(self) -> set[str]:
-        """The names of the options that have an effect with these kinds of attention."""
-        return {option.name for place in self.places for option in _options_at(self.kind_of(place), {place})}
+        """The names of the options of the kinds of attention in use."""
+        return {option.name for place in self.places for option in self.kind_of(place).fields}
 
     @property
     def exact_below(self) -> int:
@@ -142,21 +146,54 @@ class AttentionConfig(FairseqDataclass):
         """The flag that says the longest sentence of a place."""
         return "--max-target-positions" if place == "decoder" else "--max-source-positions"
 
-    def _check_needs(self) -> None:
-        """Refuses options that have no effect here."""
-        for option in fields(self):
-            needs, value = option.metadata.get("needs"), getattr(self, option.name)
-            if needs and option.name not in self.used_options and value and value != option.default:
-                raise ValueError(f"{flag_of(option.name)} {value} needs {self._kind_needed(option.name) or needs}")
+    def _check_effects(self) -> None:
+        """Refuses a flag that has no effect on this attention, unless its value is the default of some kind."""
+        for flag in fields(self):
+            value = getattr(self, flag.name)
+            defaults = {flag.default, *(kind.defaults.get(flag.name) for kind in KINDS.values())}
+            if value is None or _listed(value) in map(str, defaults):
+                continue
+            users = self._users(flag)
+            places = [place for place in users if place in self.places]
+            if any(self.kind_of(place).name in users[place] for place in places):
+                continue
+            given = flag_of(flag.name) if value is True else f"{flag_of(flag.name)} {_listed(value)}"
+            if not places:
+                needed = _either(users)
+                raise ValueError(
+                    f"{given} has no effect without {needed} among --linformer-attention: leave it out, or add {needed}"
+                )
+            in_use = dict.fromkeys(self.kind_of(place).name for place in places)
+            fitting = dict.fromkeys(kind for place in places for kind in users[place])
+            of_decoder = places == ["decoder"] and hasattr(self, "linformer_decoder_projection")
+            choice = "--linformer-decoder-projection" if of_decoder else "--linformer-projection"
+            raise ValueError(
+                f"{given} has no effect on {' and '.join(in_use)} attention: leave it out, or choose {choice} "
+                f"{_either(fitting)}"
+            )
 
-    def _kind_needed(self, option: str) -> str | None:
-        """The flag that gives another kind of attention with this option, where the option itself does not say it."""
-        return None
+    def _users(self, flag: Field[Any]) -> dict[str, list[str]]:
+        """The kinds of attention that a flag has an effect on, by the place where it may have one."""
+        options = {option.name for kinds in (KINDS, CAUSAL_KINDS) for kind in kinds.values() for option in kind.fields}
+
+        def uses(kind: Kind, place: str) -> bool:
+            if flag.name.endswith("_k"):
+                return kind.options.uses_k and self._k_of(place)[0] == flag_of(flag.name)
+            return flag.name not in options or flag.name in {option.name for option in kind.fields}
+
+        users = {
+            place: [kind.name for kind in _kinds_at(place) if uses(kind, place)]
+            for place in self._places
+            if flag.metadata.get("place") in (None, place)
+        }
+        return {place: kinds for place, kinds in users.items() if kinds}
 
 
-def _options_at(kind: Kind, places: Collection[str]) -> list[Field[Any]]:
-    """The options of a kind that have an effect at one of these places."""
-    return [option for option in fields(kind.options) if option.metadata.get("place") in {None, *places}]
+def _kinds_at(place: str) -> list[Kind]:
+    """The kinds of attention that a place may have."""
+    if place == "decoder":
+        return list(CAUSAL_KINDS.values())
+    return [kind for kind in KINDS.values() if place == "encoder" or not kind.self_attention_only]
 
 
 def _choices(config: type[AttentionConfig]) -> list[Field[Any]]:
@@ -171,15 +208,19 @@ def _with_options(config: type[AttentionConfig], kinds: tuple[Kind, ...]) -> typ
     for choice in _choices(config):
         own = choice.metadata["kinds"]
         told = {**choice.metadata, "help": choice.metadata["help"].format(_described(own.values()))}
-        typed: Any = ChoiceEnum(tuple(own)) if choice.type is str else choice.type
-        flags[choice.name] = choice.name, typed, field(default=choice.default, metadata=told)
-    for option in (option for kind in kinds for option in _options_at(kind, config._places)):
+        flags[choice.name] = choice.name, choice.type, field(default=choice.default, metadata=told)
+    for option in (option for kind in kinds for option in kind.fields):
         # fairseq's parser knows Optional[int], but not int | None
         typed = Union[get_args(option.type)] if isinstance(option.type, UnionType) else option.type  # noqa: UP007
-        typed = ChoiceEnum(option.metadata["choices"]) if "choices" in option.metadata else typed
         default = config._defaults.get(option.name, option.default)
         flags[option.name] = option.name, typed, field(default=default, metadata=option.metadata)
     return make_dataclass(config.__name__, flags.values(), bases=(config,), namespace={"_has_kinds": True})
+
+
+def _either(names: Iterable[str]) -> str:
+    """The names with commas, and "or" before the last."""
+    *others, last = names
+    return f"{', '.join(others)} or {last}" if others else last
 
 
 def _described(kinds: Iterable[Kind]) -> str:
@@ -233,7 +274,7 @@ class LinformerConfig(AttentionConfig):
         metadata={
             "help": "kind of the decoder's self-attention: {} (default: as --linformer-projection)",
             "kinds": CAUSAL_KINDS,
-            "needs": "decoder among --linformer-attention",
+            "place": "decoder",
         },
     )
     linformer_value_convolution: int = field(
@@ -241,7 +282,7 @@ class LinformerConfig(AttentionConfig):
         metadata={
             "help": "width in tokens, odd, of a convolution over the values that is added to the encoder's "
             "self-attention, through which a token sees its neighbours; 0 for none",
-            "needs": "encoder among --linformer-attention",
+            "place": "encoder",
         },
     )
 
@@ -249,30 +290,21 @@ class LinformerConfig(AttentionConfig):
     def places(self) -> set[str]:
         return {place.strip() for place in _listed(self.linformer_attention).split(",")}
 
-    @property
-    def used_options(self) -> set[str]:
-        own = {"encoder": "linformer_value_convolution", "decoder": "linformer_decoder_projection"}
-        return super().used_options | {own[place] for place in own.keys() & self.places}
-
     def validate(self) -> None:
         for place in sorted(self.places - set(PLACES)):
             raise ValueError(f"--linformer-attention knows {', '.join(PLACES[:-1])} and {PLACES[-1]}, not {place!r}")
-        if self.linformer_value_convolution:
-            check_width(self.linformer_value_convolution)
         super().validate()
-        kind = KINDS[self.linformer_projection]
-        unfit = {"cross", "decoder"} if self.linformer_decoder_projection is None else {"cross"}
-        if kind.encoder_only and unfit & self.places:
-            raise ValueError(encoder_only(kind.name))
-        for place, k in (("cross", self.linformer_cross_k), ("decoder", self.linformer_decoder_k)):
-            if k is not None and place not in self.places:
-                raise ValueError(f"--linformer-{place}-k needs {place} among --linformer-attention")
-        self._check_needs()
 
-    def _kind_needed(self, option: str) -> str | None:
-        """The flag that gives the decoder a kind of attention with this option, where it has another kind."""
-        kinds = [kind.name for kind in CAUSAL_KINDS.values() if option in {own.name for own in fields(kind.options)}]
-        return f"--linformer-decoder-projection {kinds[0]}" if kinds and "decoder" in self.places else None
+    def _check_effects(self) -> None:
+        kind, of_decoder = KINDS[self.linformer_projection], self.kind_of("decoder").name
+        unfit = {"cross"} if kind.name in CAUSAL_KINDS or self.linformer_decoder_projection else {"cross", "decoder"}
+        if kind.self_attention_only and unfit & self.places:
+            raise ValueError(for_self_attention_alone(kind.name))
+        # those that an architecture may have said are let pass
+        if self.places == {"decoder"} and kind.name not in {of_decoder, *PRESETS.values()}:
+            given = f"--linformer-projection {kind.name}"
+            raise ValueError(f"{given} has no effect on the decoder's {of_decoder} attention: leave it out")
+        super()._check_effects()
 
     def kind_of(self, place: str) -> Kind:
         if place != "decoder":
@@ -294,7 +326,12 @@ class LinformerConfig(AttentionConfig):
 
 def add_flags(parser: ArgumentParser | _ArgumentGroup, config: type[AttentionConfig]) -> None:
     """Adds the flags of a configuration to a parser, or to a group of it; those not given stay out of its result."""
-    gen_parser_from_dataclass(parser, config.with_kinds()(), delete_default=True)
+    complete = config.with_kinds()
+    gen_parser_from_dataclass(parser, complete(), delete_default=True)
+    # fairseq knows choices as enumerations alone, whose refusal of a checkpoint's value is no sentence
+    choices = {flag.name: flag.metadata.get("choices", flag.metadata.get("kinds")) for flag in fields(complete)}
+    for action in parser._actions:
+        action.choices = action.choices or choices.get(action.dest)
 
 
 def flag_defaults(config: type[AttentionConfig]) -> dict[str, Any]:
@@ -314,18 +351,14 @@ def _listed(value: str | int | list[str | int]) -> str:
     return ",".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def _projected_dims(
-    flag: str, text: str, advice: str, num_layers: int, longest: str, max_positions: int, kept: str | None
-) -> tuple[int, ...]:
-    """The k of every layer, from "64" or "128,64,32"; `longest` is the flag that says N, `advice` ends a refusal."""
+def _projected_dims(flag: str, text: str, advice: str, num_layers: int, kept: str | None) -> tuple[int, ...]:
+    """The k of every layer, from "64" or "128,64,32"; `advice` ends a refusal."""
     try:
         dims = [int(k) for k in text.split(",")]
     except ValueError:
         raise ValueError(f"{flag} takes a whole number, or one for each layer (128,64,32), not {text!r}") from None
     if min(dims) < 1:
         raise ValueError(f"{flag} must be at least 1, not {min(dims)}")
-    if max(dims) > max_positions:
-        raise ValueError(f"{flag} {max(dims)} is larger than {longest} {max_positions}; choose k <= N{advice}")
     if len(dims) == 1:
         return tuple(dims * num_layers)
     if kept and len(dims) > max(layers := sorted(map(int, kept.split(",")))):

@@ -12,12 +12,14 @@ from linformer_fairseq.models.layers import LinformerDecoderLayer, keep_dropout_
 NO_LAYER = -1
 """As `alignment_layer`: no layer's attention weights, whose (T, n) matrix per head would cost as much as full
 attention."""
+NO_WEIGHTS = "no weights"
+"""As a key of a search's incremental state: nobody reads the weights."""
 
 
 class LinformerTransformerDecoder(TransformerDecoderBase):
     """fairseq's decoder with projected self- and cross-attention; the weights of the latter follow the task's source
-    layout. In training they are left out unless `alignment_layer` or `trains_alignments` asks for them, and after
-    `make_generation_fast_(need_attn=False)` unless `alignment_layer` does.
+    layout. Without `alignment_layer` they are left out in training unless `trains_alignments`, and in a search after
+    `make_generation_fast_(need_attn=False)` or where `NO_WEIGHTS` is in its incremental state.
 
     Args:
         cross: builds the cross-attention of each layer; None for full attention.
@@ -41,7 +43,7 @@ class LinformerTransformerDecoder(TransformerDecoderBase):
         self.trains_alignments = False
         """Whether the criterion may read the last layer's weights."""
         self.needs_weights = True
-        """Whether whoever calls the decoder outside training may."""
+        """Whether whoever calls the decoder in a search may."""
         keep_dropout_names(self, "TransformerDecoder")
 
     def build_decoder_layer(self, cfg: TransformerConfig, no_encoder_attn: bool = False) -> nn.Module:
@@ -62,7 +64,7 @@ class LinformerTransformerDecoder(TransformerDecoderBase):
     ) -> tuple[Tensor, dict[str, list[Tensor | None]]]:
         if full_context_alignment and self.is_causal_by_itself:
             raise ValueError("full_context_alignment needs a decoder with full self-attention")
-        if alignment_layer is None and not (self.trains_alignments if self.training else self.needs_weights):
+        if alignment_layer is None and not self._gives_weights(incremental_state):
             alignment_layer = NO_LAYER
         return super().extract_features(
             prev_output_tokens,
@@ -73,7 +75,12 @@ class LinformerTransformerDecoder(TransformerDecoderBase):
             alignment_heads,
         )
 
+    def _gives_weights(self, incremental_state: dict[str, Any] | None) -> bool:
+        if self.training:
+            return self.trains_alignments
+        return incremental_state is None or (self.needs_weights and NO_WEIGHTS not in incremental_state)
+
     def make_generation_fast_(self, need_attn: bool = False, **options: Any) -> None:
-        """Leaves the last layer's weights out from now on, unless they are needed. fairseq-generate calls it, and needs
-        them where it prints alignments."""
+        """Leaves the last layer's weights out of searches from now on, unless they are needed. fairseq-generate calls
+        it, and needs them where it prints alignments."""
         self.needs_weights = need_attn

@@ -6,7 +6,6 @@ from typing import Any
 from linformer_fairseq.models.config import AttentionConfig, default_flags
 from linformer_fairseq.modules import KINDS
 from linformer_fairseq.modules.registry import DEFAULT_KIND, Kind
-from linformer_fairseq.modules.value_convolution import check_width
 
 
 @dataclass
@@ -23,12 +22,6 @@ class EncoderAttentionConfig(AttentionConfig):
             "which a token sees its neighbours; 0 for none"
         },
     )
-
-    def validate(self) -> None:
-        if self.linformer_value_convolution:
-            check_width(self.linformer_value_convolution)
-        super().validate()
-        self._check_needs()
 
     def kind_of(self, place: str) -> Kind:
         return KINDS[self.linformer_projection]

@@ -61,10 +61,8 @@ class LinformerRobertaModel(TellsExactLength, ChecksProjections, RobertaModel):
             # the memory while the model is built
             model = super().build_model(args, task)
             cfg = TransformerConfig.from_namespace(model.args)
-            side, noise = cfg.encoder, cfg.quant_noise.scalar > 0
-            attention = config.attention(
-                "encoder", side.layers, side.attention_heads, cfg.max_source_positions, side.layers_to_keep, noise
-            )
+            side = cfg.encoder
+            attention = config.attention("encoder", side.layers, cfg.max_source_positions, side.layers_to_keep)
             model.encoder.sentence_encoder = LinformerTransformerEncoder(
                 cfg, task.source_dictionary, model.encoder.sentence_encoder.embed_tokens, attention
             )

@@ -1,5 +1,6 @@
 """The `linformer_transformer` model, with its architectures `linformer_transformer*` and `two_level_transformer*`."""
 
+import logging
 from argparse import ArgumentParser, Namespace
 from typing import Any
 
@@ -31,8 +32,11 @@ from linformer_fairseq.models.decoder import LinformerTransformerDecoder
 from linformer_fairseq.models.encoder import LinformerTransformerEncoder
 from linformer_fairseq.models.errors import one_sentence
 from linformer_fairseq.models.exact_length import TellsExactLength
+from linformer_fairseq.models.inference import drops_ragged_batches, end_in_one_sentence, is_command, is_interactive
 from linformer_fairseq.models.loading import ChecksProjections
 from linformer_fairseq.tasks.hub import DOCUMENT_FLAGS, DocumentHubInterface
+
+logger = logging.getLogger(__name__)
 
 
 @register_model("linformer_transformer")
@@ -85,6 +89,21 @@ class LinformerTransformerModel(TellsExactLength, ChecksProjections, Transformer
         flags = {name: value for name, value in kwargs.items() if task and name in DOCUMENT_FLAGS}
         return DocumentHubInterface.from_hub(hub, task, **flags)
 
+    def prepare_for_inference_(self, cfg: DictConfig) -> None:
+        """fairseq's. The hub lets each call choose whether it reads attention weights, so that there they are kept."""
+        super().prepare_for_inference_(cfg)
+        if not is_command(cfg):
+            self.decoder.needs_weights = True
+            return
+        end_in_one_sentence(self.decoder)  # `--match-source-len` goes beyond the longest target
+        multiple = cfg.dataset.required_batch_size_multiple
+        keeps_all = is_interactive(cfg) or cfg.task._name == "document_translation"
+        if multiple > 1 and not keeps_all and drops_ragged_batches():
+            logger.warning(
+                f"the last sentences are left out where their batch is no multiple of {multiple}: give "
+                "--required-batch-size-multiple 1 to translate all"
+            )
+
     @classmethod
     def build_encoder(
         cls, cfg: TransformerConfig, src_dict: Dictionary, embed_tokens: nn.Embedding
@@ -112,8 +131,7 @@ def _attention(cfg: TransformerConfig, place: str) -> list[AttentionBuilder] | N
         return None
     side = cfg.encoder if place == "encoder" else cfg.decoder
     longest = cfg.max_target_positions if place == "decoder" else cfg.max_source_positions
-    scalar_noise = cfg.quant_noise.scalar > 0
-    return config.attention(place, side.layers, side.attention_heads, longest, side.layers_to_keep, scalar_noise)
+    return config.attention(place, side.layers, longest, side.layers_to_keep)
 
 
 FAIRSEQ_ARCHITECTURES: dict[str, Architecture] = {

@@ -2,7 +2,6 @@
 
 from linformer_fairseq.modules.base import BaseAttention
 from linformer_fairseq.modules.causal_linformer import CausalLinformerAttention
-from linformer_fairseq.modules.causal_two_level_attention import CausalTwoLevelAttention
 from linformer_fairseq.modules.key_cluster_attention import KeyClusterAttention
 from linformer_fairseq.modules.linformer_attention import LinformerMultiheadAttention
 from linformer_fairseq.modules.projections import (
@@ -13,7 +12,8 @@ from linformer_fairseq.modules.projections import (
     Projection,
 )
 from linformer_fairseq.modules.registry import CAUSAL_KINDS, KINDS
-from linformer_fairseq.modules.two_level_attention import TwoLevelAttention
+from linformer_fairseq.modules.two_level.attention import TwoLevelAttention
+from linformer_fairseq.modules.two_level.causal import CausalTwoLevelAttention
 from linformer_fairseq.modules.window_attention import CausalWindowAttention, WindowAttention
 
 __all__ = [

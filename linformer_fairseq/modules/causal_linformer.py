@@ -23,7 +23,6 @@ class CausalOptions(LinearOptions):
         metadata={
             "help": "causal attention: how many of its k are the last tokens, attended to one by one, and not slots of "
             "earlier ones",
-            "needs": "decoder among --linformer-attention",
         },
     )
 

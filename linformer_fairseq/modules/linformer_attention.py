@@ -22,16 +22,28 @@ SHARINGS = ("headwise", "key-value", "layerwise")
 
 @dataclass
 class SlotOptions(AttentionOptions):
-    """Who shares a projection, and whether it learns."""
+    """A projection without parameters, which does the work of E and F."""
 
     projection: ClassVar[type[Projection]]
+
+    def arguments(self, layers: LayerShapes) -> list[dict[str, Any]]:
+        return [{"key_projection": self.build_projection(k, layers.max_positions)} for k in layers.projected_dims]
+
+    def build_projection(self, projected_dim: int, max_positions: int) -> Projection:
+        """A projection with these options."""
+        return self.projection(projected_dim, max_positions)
+
+
+@dataclass
+class LearnedSlotOptions(SlotOptions):
+    """What shares E and F, and whether they learn."""
 
     linformer_sharing: str = field(
         default="headwise",
         metadata={
             "choices": SHARINGS,
-            "help": "who shares a projection: headwise (E and F per layer), key-value (E = F, one per layer), layerwise "
-            "(one for keys and values of all layers)",
+            "help": "what shares a projection: headwise (E and F per layer), key-value (E = F, one per layer), "
+            "layerwise (one for keys and values of all layers)",
         },
     )
     linformer_freeze_projection: bool = field(
@@ -58,21 +70,17 @@ class SlotOptions(AttentionOptions):
         arguments = []
         for k in layers.projected_dims:
             key = build(k)
-            # without parameters one projection does the work of two
-            shared = self.linformer_sharing == "key-value" or not list(key.parameters())
-            arguments.append({"key_projection": key, "value_projection": key if shared else build(k)})
+            value = key if self.linformer_sharing == "key-value" else build(k)
+            arguments.append({"key_projection": key, "value_projection": value})
         return arguments
-
-    def build_projection(self, projected_dim: int, max_positions: int) -> Projection:
-        """A projection with these options."""
-        return self.projection(projected_dim, max_positions)
 
 
 @dataclass
-class LinearOptions(SlotOptions):
-    """Which slots of learned E and F take part in the softmax."""
+class LinearOptions(LearnedSlotOptions):
+    """Also which slots take part in the softmax."""
 
     projection = LinearProjection
+    k_within_length = True
 
     linformer_mask_empty_slots: bool = field(
         default=False,
@@ -97,7 +105,7 @@ class MaxPoolOptions(SlotOptions):
 
 
 @dataclass
-class ConvOptions(SlotOptions):
+class ConvOptions(LearnedSlotOptions):
     projection = ConvProjection
 
 

@@ -38,8 +38,7 @@ class Projection(nn.Module):
 
     def __init__(self, projected_dim: int, max_positions: int) -> None:
         super().__init__()
-        if projected_dim < 1:
-            raise ValueError(f"the projected dimension k must be at least 1, not {projected_dim}")
+        check_dims(projected_dim)
         self.projected_dim = projected_dim
         self.max_positions = max_positions
 
@@ -82,6 +81,16 @@ def _filled(lengths: Tensor, slots: int, width: int) -> Tensor:
     """Whether slot c has a token from c w on, (B, 1, 1, s)."""
     starts = torch.arange(0, slots * width, width, device=lengths.device)
     return (starts < lengths.clamp(min=1)[:, None])[:, None, None]
+
+
+def check_dims(projected_dim: int) -> None:
+    """Refuses a projected dimension k below 1.
+
+    Raises:
+        ValueError: naming it.
+    """
+    if projected_dim < 1:
+        raise ValueError(f"the projected dimension k must be at least 1, not {projected_dim}")
 
 
 class LinearProjection(Projection):

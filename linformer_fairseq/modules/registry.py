@@ -5,7 +5,7 @@ files, asks this registry and knows no kind by name.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import Field, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 if TYPE_CHECKING:
@@ -20,15 +20,12 @@ class LayerShapes:
 
     projected_dims: tuple[int, ...]
     """k of every layer; 0 for kinds that do not use it."""
-    num_heads: int
     max_positions: int
     """N, the longest sentence in tokens."""
     flag: str = "--linformer-k"
     """The flag that said the projected dimensions, for refusals."""
     advice: str = ""
     """How a refusal of the projected dimensions ends."""
-    scalar_noise: bool = False
-    """Whether fairseq's `--quant-noise-scalar` will fall on the model's weights."""
 
 
 @dataclass
@@ -36,12 +33,13 @@ class AttentionOptions:
     """The options of a kind of attention.
 
     Every field is a flag of the models: `linformer_open_slots` is `--linformer-open-slots`. Its metadata holds the
-    flag's `help`, its `choices` where there are some, in `needs` what else has to be chosen where the option has no
-    effect by itself and is refused, and in `place` the only place that it has an effect at, where there is only one.
+    flag's `help`, and its `choices` where there are some.
     """
 
     uses_k: ClassVar[bool] = True
-    """Whether the projected dimension means anything to the kind; otherwise it gets none."""
+    """Whether the projected dimension k means anything to the kind; otherwise it gets none."""
+    k_within_length: ClassVar[bool] = False
+    """Whether k must not be larger than N, of which the kind has parameters; otherwise k is only a maximum."""
 
     def validate(self) -> None:
         """Refuses values of which no attention can be built, whatever its size.
@@ -79,13 +77,18 @@ class Kind:
     """What it is, in the help of `--linformer-projection`."""
     defaults: Mapping[str, Any] = field(default_factory=dict)
     """Defaults for options of other kinds where this kind is chosen."""
-    encoder_only: bool = False
-    """Whether it is for the encoder's self-attention alone, and not for cross-attention."""
+    self_attention_only: bool = False
+    """Whether it is for the encoder's self-attention, and not for cross-attention."""
+
+    @property
+    def fields(self) -> tuple[Field[Any], ...]:
+        """Its options."""
+        return fields(self.options)
 
     def options_from(self, settings: object) -> AttentionOptions:
         """Reads the options of this kind from the attributes of `settings`; those for places that the model does not
         have keep their defaults."""
-        names = [option.name for option in fields(self.options) if hasattr(settings, option.name)]
+        names = [option.name for option in self.fields if hasattr(settings, option.name)]
         return self.options(**{name: getattr(settings, name) for name in names})
 
 
@@ -101,9 +104,11 @@ def causal_kind(name: str) -> Kind:
     return CAUSAL_KINDS.get(name, CAUSAL_KINDS[DEFAULT_KIND])
 
 
-def encoder_only(name: str, flag: str = "--linformer-attention") -> str:
-    """The sentence that refuses a kind of encoder self-attention elsewhere."""
-    return f"{name} is for the encoder's self-attention alone: use {flag} encoder"
+def for_self_attention_alone(name: str) -> str:
+    """The sentence that refuses a kind for cross-attention, or for a decoder where it has no causal form."""
+    if name in CAUSAL_KINDS:
+        return f"{name} is for self-attention alone: use --linformer-attention encoder,decoder"
+    return f"{name} is for the encoder's self-attention alone: use --linformer-attention encoder"
 
 
 def register_attention(
@@ -113,20 +118,20 @@ def register_attention(
     *,
     causal: bool = False,
     defaults: Mapping[str, Any] | None = None,
-    encoder_only: bool = False,
+    self_attention_only: bool = False,
 ) -> Callable[[Attention], Attention]:
     """Decorates a class of attention with the name of a kind.
 
     Args:
         causal: it is a kind of the decoder's self-attention, and otherwise one of encoder and cross-attention.
-        defaults, encoder_only: as in `Kind`.
+        defaults, self_attention_only: as in `Kind`.
     """
 
     def register(attention: Attention) -> Attention:
         kinds = CAUSAL_KINDS if causal else KINDS
         if name in kinds:
             raise ValueError(f"there is a kind {name!r} of attention already; choose another name")
-        kinds[name] = Kind(name, attention, options, help, defaults or {}, encoder_only)
+        kinds[name] = Kind(name, attention, options, help, defaults or {}, self_attention_only)
         return attention
 
     return register

@@ -26,8 +26,7 @@ class WindowOptions(AttentionOptions):
         default=WINDOW_SIZE,
         metadata={
             "help": "window: tokens that a query attends to, w: in the encoder w/2 to either side of its own, in the "
-            "decoder the last w with its own",
-            "needs": "--linformer-projection window",
+            "decoder the last w with its own"
         },
     )
 
@@ -44,6 +43,7 @@ class WindowOptions(AttentionOptions):
     WindowOptions,
     "neighbouring tokens alone, which needs no k",
     defaults={"linformer_attention": "encoder,decoder"},
+    self_attention_only=True,
 )
 class WindowAttention(BaseAttention):
     """Attention of an encoder to a window of neighbouring tokens, a drop-in for fairseq's `MultiheadAttention` without

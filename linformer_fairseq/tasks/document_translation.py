@@ -147,19 +147,17 @@ class DocumentTranslationTask(TranslationTask):
         max_sentences: int | None = None,
         max_positions: tuple[int, int] | None = None,
         ignore_invalid_inputs: bool = False,
-        required_batch_size_multiple: int = 1,
         **options: Any,
     ) -> EpochBatchIterator:
-        """Returns fairseq's iterator.
+        """Returns fairseq's iterator, with `required_batch_size_multiple` 1: with a larger one newer fairseq leaves the
+        last, longest documents out, of every epoch and of every evaluation.
 
-        To translate, documents count as much as the longest of their parts, and none is left out: newer fairseq drops
-        the last documents where `required_batch_size_multiple` is above 1. For losses, those that are too long are
+        To translate, documents count as much as the longest of their parts. For losses, those that are too long are
         left out of a training, and refused in a validation.
         """
         limits = max_positions or self.max_positions()
         with one_sentence():
             if not self.computes_losses:
-                required_batch_size_multiple = 1
                 dataset = self._in_parts(dataset, max_tokens, limits, ignore_invalid_inputs)
             elif not ignore_invalid_inputs:
                 self._check_fits(dataset, limits)
@@ -169,8 +167,7 @@ class DocumentTranslationTask(TranslationTask):
             max_sentences=max_sentences,
             max_positions=max_positions,
             ignore_invalid_inputs=ignore_invalid_inputs,
-            required_batch_size_multiple=required_batch_size_multiple,
-            **options,
+            **{**options, "required_batch_size_multiple": 1},
         )
 
     def _in_parts(
@@ -291,7 +288,8 @@ class DocumentTranslationTask(TranslationTask):
             if not isinstance(generator, SequenceGeneratorWithAlignment):
                 leave_attention_out(generator)
             generator.sentence_limits = limits
-            generator.max_len = min(generator.max_len, positions[1])
+            of_language_model = getattr(generator.lm_model, "longest_input", None)
+            generator.max_len = min(generator.max_len, positions[1], of_language_model or positions[1])
             if limits.min_len >= generator.max_len:
                 raise ValueError(
                     f"--min-len {limits.min_len} is not below the longest target, {generator.max_len:,} tokens: give "

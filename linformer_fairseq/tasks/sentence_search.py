@@ -10,6 +10,8 @@ from fairseq.search import BeamSearch
 from fairseq.sequence_generator import SequenceGenerator
 from torch import Tensor
 
+from linformer_fairseq.models.decoder import NO_WEIGHTS
+
 
 @dataclass(frozen=True)
 class SentenceLimits:
@@ -57,12 +59,18 @@ class SentenceLimits:
 
 
 def leave_attention_out(generator: SequenceGenerator) -> None:
-    """Lets a generator keep no attention weights, which nothing reads where no alignments are asked for.
+    """Lets a generator compute and keep no attention weights, which nothing reads where no alignments are asked for.
 
     For documents they are beams x source tokens x target tokens, all of which fairseq copies at every step.
     """
     forward = generator.model.forward_decoder
-    generator.model.forward_decoder = lambda *arguments: (forward(*arguments)[0], None)
+
+    def without_weights(tokens: Tensor, encoder_outs: Any, states: list[dict[str, Any]], *options: Any) -> Any:
+        for state in states:
+            state[NO_WEIGHTS] = {}  # models of this package leave them out, of others they are dropped
+        return forward(tokens, encoder_outs, states, *options)[0], None
+
+    generator.model.forward_decoder = without_weights
 
 
 def pad_lengths(documents: list[list[int]]) -> Tensor:

@@ -247,7 +247,7 @@ def test_refusals(trained_transformer: Path, trained: Path, data: Path, tmp_path
         ((copy, out, "--data", data / "bin", *fit), "There is no E or F to fit"),
         (
             (copy, out, "--data", data / "bin", *fit, "--linformer-sharing", "layerwise"),
-            "use --linformer-sharing headwise or none, not layerwise",
+            "--fit finds an E and an F for every layer: leave out --linformer-sharing",
         ),
         (
             (copy, out, "--data", without_train, *fit, *LINEAR_DECODER),

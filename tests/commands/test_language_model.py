@@ -12,7 +12,18 @@ from linformer_fairseq.checkpoints import read_checkpoint
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.models.linformer_transformer_lm import FAIRSEQ_LM_ARCHITECTURES
 from tests.commands.conftest import Converting, rows_of
-from tests.fairseq_commands import PLUGIN, ROOT, TWO_LEVELS, run, run_documented, valid_losses, with_args
+from tests.fairseq_commands import (
+    PLUGIN,
+    ROOT,
+    TWO_LEVELS,
+    Result,
+    generate_arguments,
+    hypotheses,
+    run,
+    run_documented,
+    valid_losses,
+    with_args,
+)
 from tests.variants import reads_checkpoints
 
 pytestmark = pytest.mark.slow
@@ -93,6 +104,48 @@ def test_generation_goes_on_counting(text: Path, trained_lm: Path) -> None:
     prefix = ["--prefix-size", 2, "--required-batch-size-multiple", 1, "--gen-subset", "test"]
     output = run("generate", text, *EOS_MODE, *options, *prefix).ok()
     assert len(re.findall(r"^H-\d+\t", output, re.MULTILINE)) == 30
+
+
+def test_blocks_longer_than_the_model_are_refused(text: Path, trained_lm: Path) -> None:
+    """Fairseq-eval-lm would leave them out, or end in the middle of the text where only a context makes them so long;
+    the length of a model takes the token of --add-bos-token into account, unless it is given."""
+    evaluate = [text, *PLUGIN, "--path", trained_lm, "--cpu"]
+    sentence = run("eval_lm", *evaluate).sentence()
+    assert "--tokens-per-sample 1024 makes blocks that are longer than the model" in sentence
+    assert "give --tokens-per-sample 512 or less" in sentence
+    with_context = ["--tokens-per-sample", 520, "--context-window", 16]
+    assert "520 makes blocks" in run("eval_lm", *evaluate, *with_context).sentence()
+    folder = trained_lm.parent / "bos"
+    blocks = ["--tokens-per-sample", 32, "--sample-break-mode", "none", "--add-bos-token"]
+    train = training(text, folder, *blocks, "--max-update", 2)
+    sentence = run("train", *train, "--max-target-positions", 32).sentence()
+    assert "error: a target of 33 tokens is longer than the 32" in sentence
+    run("train", *train).ok()
+    assert perplexity(text, folder / "checkpoint_last.pt", *blocks) > 1
+    sentence = run("eval_lm", *evaluate, *blocks, "--path", folder / "checkpoint_last.pt", *blocks[:1], 33).sentence()
+    assert "with the token of --add-bos-token, are longer than the model: give --tokens-per-sample 32" in sentence
+
+
+def test_fusion_beyond_the_length_of_the_language_model(data: Path, trained: Path, tmp_path: Path) -> None:
+    """Where the command tells that translations may outgrow it, none is made; two levels have no such length."""
+    words = shutil.copytree(data / "bin", tmp_path / "bin")
+    splits = [word for split in ("train", "valid") for word in (f"--{split}pref", data / f"{split}.de")]
+    run("preprocess", "--only-source", *splits, "--srcdict", words / "dict.de.txt", "--destdir", words).ok()
+
+    def fused(kind: str, *limits: object) -> Result:
+        folder = tmp_path / kind
+        if not folder.exists():
+            flags = ["--linformer-projection", kind, "--tokens-per-sample", 32, "--max-update", 1]
+            run("train", *training(words, folder, *flags)).ok()
+        lm = ["--lm-path", folder / "checkpoint_last.pt", "--lm-weight", 0.1]
+        return run("generate", *generate_arguments(tmp_path, trained, *lm, *limits))
+
+    assert "takes 31 tokens of a translation" in fused("linear", "--max-len-b", 32).sentence()
+    assert len(hypotheses(fused("linear", "--max-len-b", 31, "--min-len", 31).ok())) == 30
+    by_source = fused("linear", "--max-len-a", 20, "--max-len-b", 1, "--min-len", 40)
+    assert "to be sure that there is none" in by_source.output
+    assert "error: a target of 33 tokens is longer than the 32" in by_source.sentence()
+    assert len(hypotheses(fused("two-level", "--max-len-b", 40, "--min-len", 40).ok())) == 30
 
 
 def test_hydra(text: Path, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """`fairseq-train` with the plugin resumes, fine-tunes, takes hydra's configuration and refuses bad flags."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -36,7 +37,7 @@ def test_killed_training_resumes(data: Path, trained_causal: Path, tmp_path: Pat
 
 def test_finetuning_a_transformer(data: Path, tmp_path: Path, trained_transformer: Path) -> None:
     """After one update with a learning rate of zero, with projections that start fresh, translations are the same."""
-    nothing = ["--max-update", 1, "--lr", 0, "--linformer-k", 32, "--linformer-projection", "pooled-linear"]
+    nothing = ["--max-update", 1, "--lr", 0, "--linformer-k", 64, "--linformer-projection", "conv"]
     arguments = train_arguments(data, tmp_path, "--finetune-from-model", trained_transformer, *nothing)
     assert "key_projection.weight, value_projection.weight start fresh" in run("train", *arguments).ok()
     before, after = (
@@ -70,6 +71,17 @@ def test_bfloat16(data: Path, tmp_path: Path) -> None:
     found = run_documented("flags.md", "fairseq-hydra-train task=translation", {"DATA": data / "bin"}, *options)
     first, second = valid_losses(found.ok())
     assert second < first
+
+
+def test_training_on_alignments(tmp_path: Path) -> None:
+    for name, line in (("en", "a b c d"), ("de", "A B C D"), ("align", "0-0 1-1 2-2 3-3")):
+        (tmp_path / f"text.{name}").write_text(f"{line}\n" * 8)
+    text = ["--trainpref", tmp_path / "text", "--validpref", tmp_path / "text", "--align-suffix", "align"]
+    run("preprocess", "-s", "en", "-t", "de", *text, "--destdir", tmp_path / "bin", "--joined-dictionary").ok()
+    criterion = ["--criterion", "label_smoothed_cross_entropy_with_alignment", "--load-alignments"]
+    output = train(tmp_path, tmp_path, *criterion, "--max-epoch", 10, "--linformer-k", 4).ok()
+    first, *_, last = map(float, re.findall(r"train \| epoch .* alignment_loss (\S+)", output))
+    assert 0 < last < first  # neither of which is NaN
 
 
 def test_bad_flags_end_in_one_sentence(data: Path, tmp_path: Path) -> None:

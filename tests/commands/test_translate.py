@@ -4,13 +4,16 @@ import re
 from pathlib import Path
 
 import pytest
+from fairseq.hub_utils import GeneratorHubInterface
 
 from linformer_fairseq import LinformerTransformerModel
 from tests.fairseq_commands import (
+    ALL_PLACES,
     generate_arguments,
     hypotheses,
     run,
     same_hypotheses,
+    train,
     translate,
     valid_losses,
     validation_loss,
@@ -52,20 +55,29 @@ def test_score_reference_agrees_with_the_search(data: Path, checkpoint: Path, fo
     same_hypotheses(found, hypotheses(run("generate", *arguments).ok()))
 
 
-def test_prefixes_and_alignment(data: Path, checkpoint: Path) -> None:
+@pytest.mark.parametrize("form", ["hard", "soft"])
+def test_prefixes_and_alignment(form: str, data: Path, checkpoint: Path) -> None:
     """Hypotheses begin as their references do, and their words are aligned to source tokens."""
-    output = run("generate", *generate_arguments(data, checkpoint, "--prefix-size", 3, "--print-alignment")).ok()
-    references = dict(re.findall(r"^T-(\d+)\t(.*)$", output, re.MULTILINE))
-    sources = dict(re.findall(r"^S-(\d+)\t(.*)$", output, re.MULTILINE))
-    alignments = dict(re.findall(r"^A-(\d+)\t(.*)$", output, re.MULTILINE))
+    options = ["--prefix-size", 3, "--print-alignment", form]
+    output = run("generate", *generate_arguments(data, checkpoint, *options)).ok()
+    references, sources, alignments = (
+        dict(re.findall(rf"^{letter}-(\d+)\t(.*)$", output, re.MULTILINE)) for letter in "TSA"
+    )
     assert len(alignments) == len(hypotheses(output)) == 30
     for number, (_, text) in hypotheses(output).items():
         prefix = references[str(number)].split()[:3]
         assert text.split()[: len(prefix)] == prefix
-        pairs = [tuple(map(int, pair.split("-"))) for pair in alignments[str(number)].split()]
-        assert {target for _, target in pairs} <= set(range(len(text.split()) + 1))
-        assert {source for source, _ in pairs} <= set(range(len(sources[str(number)].split()) + 1))
-        assert pairs
+        targets, tokens = len(text.split()) + 1, len(sources[str(number)].split()) + 1
+        if form == "hard":
+            pairs = [tuple(map(int, pair.split("-"))) for pair in alignments[str(number)].split()]
+            assert {target for _, target in pairs} <= set(range(targets))
+            assert {source for source, _ in pairs} <= set(range(tokens))
+            assert pairs
+        else:
+            rows = [list(map(float, row.split(","))) for row in alignments[str(number)].split()]
+            assert [len(row) for row in rows] == [tokens] * targets
+            assert all(0 <= weight <= 1 for row in rows for weight in row)
+            assert all(sum(row) == pytest.approx(1, abs=1e-4) for row in rows)
 
 
 def test_validate_finds_the_loss_of_the_training(data: Path, checkpoint: Path) -> None:
@@ -81,6 +93,31 @@ def test_interactive_and_hub_say_what_generate_says(data: Path, checkpoint: Path
     assert [spoken[number][1] for number in range(4)] == expected
     model = LinformerTransformerModel.from_pretrained(str(checkpoint.parent), checkpoint.name, str(data / "bin"))
     assert model.translate(lines, beam=4, max_len_b=30) == expected
+    sentences = [model.encode(line) for line in lines]
+    for found_by, print_alignment in (
+        (model, "hard"),
+        (GeneratorHubInterface(model.cfg, model.task, model.models), None),
+    ):
+        for best, *_ in found_by.generate(sentences, beam=2, print_alignment=print_alignment):
+            assert best["attention"].size(1) == len(best["tokens"])
+            assert bool(len(best["alignment"])) == bool(print_alignment)
+
+
+def test_a_translation_may_outgrow_the_model_with_its_source(data: Path, tmp_path: Path) -> None:
+    short = ["--max-target-positions", 20, *ALL_PLACES, "--max-update", 1, "--disable-validation"]
+    train(data, tmp_path, *short).ok()
+    options = ["--match-source-len", "--min-len", 25, "-s", "en", "-t", "de"]
+    arguments = generate_arguments(data, tmp_path / "checkpoint_last.pt", *options)
+    sentence = run("interactive", *arguments, text="w1 " * 30 + "\n").sentence()
+    assert "error: a target of 21 tokens is longer than the 20" in sentence
+
+
+def test_fairseq_that_leaves_the_last_batch_out_is_warned_of(data: Path, trained: Path) -> None:
+    batches = ["--batch-size", 8, "--required-batch-size-multiple", 8]
+    output = run("generate", *generate_arguments(data, trained, *batches)).ok()
+    found = len(hypotheses(output))
+    assert found in (24, 30)
+    assert ("the last sentences are left out" in output) == (found == 24)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from linformer_fairseq.convert.checkpoint import build_model, build_original, co
 from linformer_fairseq.convert.families import LANGUAGE_MODEL, family_of
 from linformer_fairseq.models.config import AttentionConfig
 from linformer_fairseq.models.layers import FAST_PATH_PARAMETERS
-from linformer_fairseq.modules import CausalTwoLevelAttention, BaseAttention, TwoLevelAttention
+from linformer_fairseq.modules import BaseAttention, CausalTwoLevelAttention, TwoLevelAttention
 from tests.convert.toy_checkpoints import CUT, config, lm_state_of, state_of
 from tests.models.toy import batch, previous_tokens, sentence, toy_model, toy_task
 
@@ -85,7 +85,7 @@ def test_language_models_are_exact_up_to_the_exact_length(arch: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "arch"), [("two-level", "two_level_transformer"), ("pooled-linear", "linformer_transformer")]
+    ("kind", "arch"), [("two-level", "two_level_transformer"), ("linear", "linformer_transformer")]
 )
 def test_sentences_of_as_many_tokens_as_slots_are_translated_as_before(kind: str, arch: str) -> None:
     state = state_of()
@@ -103,7 +103,7 @@ def test_sentences_of_as_many_tokens_as_slots_are_translated_as_before(kind: str
 def test_what_is_converted_stays_as_it_is() -> None:
     state = state_of()
     kept = copy.deepcopy(state)
-    new = converted(state, config(linformer_projection="pooled-linear"))
+    new = converted(state, config(linformer_projection="linear"))
     assert vars(state["cfg"]["model"]) == vars(kept["cfg"]["model"])
     assert state["model"].keys() == kept["model"].keys()
     weights = {name: w for name, w in kept["model"].items() if name.rpartition(".")[2] not in FAST_PATH_PARAMETERS}
@@ -155,13 +155,11 @@ def test_copies_that_fairseq_0_12_2_keeps_are_dropped() -> None:
     [
         ({"_name": "lstm", "arch": "lstm"}, {}, "trained.pt holds a lstm: name the checkpoint of a"),
         ({"_name": None, "arch": None}, {}, "holds no model of a known name"),
-        ({"quant_noise_pq": 0.1}, {"linformer_sharing": "none", "linformer_projection": "linear"}, "--quant-noise-pq"),
         (
-            {"quant_noise_scalar": 0.1},
-            {"linformer_decoder_projection": "linear"},
-            "--quant-noise-scalar does not go with",
+            {},
+            {"linformer_k": "65", "linformer_projection": "linear"},
+            "--linformer-k 65 is larger than --max-source-positions 64",
         ),
-        ({}, {"linformer_k": "65"}, "--linformer-k 65 is larger than --max-source-positions 64"),
     ],
 )
 def test_other_models_and_those_that_cannot_be_built_are_refused(

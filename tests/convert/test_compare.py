@@ -106,7 +106,7 @@ def test_outputs_move_in_texts_beyond_the_exact_length(state: dict[str, Any], fa
     [
         ({}, 64),
         ({"linformer_exact_below": 0}, 8),
-        ({"linformer_exact_below": 0, "linformer_attention": "cross", "linformer_cross_k": "16"}, 16),
+        ({"linformer_exact_below": 0, "linformer_attention": "cross", "linformer_k": "16"}, 16),
         ({"linformer_attention": "decoder", **CUT}, 24),
         # a target may open 3 of its windows of 8 tokens from the fifth on
         ({"linformer_exact_below": 0, "linformer_attention": "decoder"}, 32),

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from linformer_fairseq.convert.checkpoint import start_as_identity
 from linformer_fairseq.convert.fitting import LEAST, RIDGE, _Sums, fit, fittable_attention
 from linformer_fairseq.modules import BaseAttention
 from linformer_fairseq.modules.ops import naive
@@ -38,26 +39,18 @@ class Sentences:
         return {"net_input": {**sample["net_input"], "src_lengths": torch.tensor([tokens.size(1)])}}
 
 
-def attention_with(kind: str, sharing: str, causal: bool, window: int = 0) -> BaseAttention:
+def attention_with(causal: bool, window: int) -> BaseAttention:
     exact = {"init": "identity", "mask_empty_slots": True}
-    return make_attention(kind, sharing, K, N + 1, random=False, causal=causal, window=window, **exact)
+    return make_attention("linear", k=K, n=N + 1, random=False, causal=causal, window=window, **exact)
 
 
-every_attention = pytest.mark.parametrize(
-    ("kind", "sharing", "causal", "window"),
-    [
-        ("linear", "none", False, 0),
-        ("pooled-linear", "headwise", False, 0),
-        ("linear", "headwise", True, 0),
-        ("linear", "none", True, 2),
-    ],
-)
+every_attention = pytest.mark.parametrize(("causal", "window"), [(False, 0), (True, 0), (True, 2)])
 
 
 @every_attention
-def test_value_columns_are_the_best_there_are(kind: str, sharing: str, causal: bool, window: int) -> None:
+def test_value_columns_are_the_best_there_are(causal: bool, window: int) -> None:
     """No F close to the fitted one has a smaller sum of squared errors."""
-    attention = attention_with(kind, sharing, causal, window)
+    attention = attention_with(causal, window)
     scores = [2 * torch.randn(2, n, n, dtype=torch.float64) for n in (4, 6, 9, 9, 8, 7)]
     sums = _Sums(attention, of_keys=False, longest=N)
     for sentence_scores in scores:
@@ -84,14 +77,11 @@ def missed(attention: BaseAttention, scores: Tensor) -> float:
     """Returns the squared distance between the map through the slots and the map itself."""
     n, total = scores.size(2), 0.0
     keys = torch.eye(n, dtype=torch.float64)  # by which queries are scores
-    for head in range(scores.size(0)):
-        query = scores[head] * n**0.5
-        matrices = [
-            projection.matrix(n, torch.tensor([n]), torch.float64)[0].expand(2, -1, -1)[head]
-            for projection in (attention.key_projection, attention.value_projection)
-        ]
+    matrices = [projection.weight[:, :n] for projection in (attention.key_projection, attention.value_projection)]
+    for of_head in scores:
+        query = of_head * n**0.5
         if attention.causal:
-            full = scores[head].masked_fill(torch.ones(n, n).triu(1).bool(), -torch.inf).softmax(-1)
+            full = of_head.masked_fill(torch.ones(n, n).triu(1).bool(), -torch.inf).softmax(-1)
             _, through = naive.causal_linformer_attention(query, keys, keys, *matrices, attention.window, True)
         else:
             _, full = naive.full_attention(query, keys, keys)
@@ -101,15 +91,15 @@ def missed(attention: BaseAttention, scores: Tensor) -> float:
 
 
 @every_attention
-def test_key_columns_are_the_least_squares_solution(kind: str, sharing: str, causal: bool, window: int) -> None:
+def test_key_columns_are_the_least_squares_solution(causal: bool, window: int) -> None:
     """The expected columns come from a system of equations that is written down query by query."""
     torch.manual_seed(2)
-    attention = attention_with(kind, sharing, causal, window)
+    attention = attention_with(causal, window)
     scores = [2 * torch.randn(2, n, n, dtype=torch.float64) for n in (3, 5, 6, 9, 9, 8, 7)]
-    systems = {head: ([], []) for head in range(2)}
+    features, wanted = [], []
     for sentence_scores in scores:
         for head, i in product(range(2), range(sentence_scores.size(2))):
-            for rows, row in zip(systems[head], equation(attention, sentence_scores[head, i], head, i), strict=True):
+            for rows, row in zip((features, wanted), equation(attention, sentence_scores[head, i], i), strict=True):
                 rows.extend(row)
     sums = _Sums(attention, of_keys=True, longest=N + 2)
     before = attention.key_projection.weight.detach().clone()
@@ -117,31 +107,26 @@ def test_key_columns_are_the_least_squares_solution(kind: str, sharing: str, cau
         sums.add(sentence_scores)
     with torch.no_grad():
         sums.solve()
-    change = (attention.key_projection.weight.detach() - before).expand(2, K, N + 1)
-    assert change[..., :K].count_nonzero() == change[..., N:].count_nonzero() == 0
+    change = attention.key_projection.weight.detach() - before
+    assert change[:, :K].count_nonzero() == change[:, N:].count_nonzero() == 0
     used = sum(s.size(2) - window > K for s in scores)
     ridge = (RIDGE * used) ** 0.5 * torch.eye(N - K, dtype=torch.float64)
-    for head, own in systems.items():
-        together = own if sharing == "none" else [systems[0][side] + systems[1][side] for side in range(2)]
-        features, wanted = (torch.stack(rows) for rows in together)
-        expected = torch.linalg.lstsq(torch.cat([features, ridge]), torch.cat([wanted, wanted.new_zeros(N - K, K)]))
-        torch.testing.assert_close(change[head, :, K:N], expected.solution.mT)
-        assert expected.solution.abs().max() > 0.05
+    targets = torch.cat([torch.stack(wanted), ridge.new_zeros(N - K, K)])
+    expected = torch.linalg.lstsq(torch.cat([torch.stack(features), ridge]), targets).solution.mT
+    torch.testing.assert_close(change[:, K:N], expected)
+    assert expected.abs().max() > 0.05
 
 
-def equation(attention: BaseAttention, row: Tensor, head: int, i: int) -> tuple[list[Tensor], list[Tensor]]:
+def equation(attention: BaseAttention, row: Tensor, i: int) -> tuple[list[Tensor], list[Tensor]]:
     """Returns the equation of query i for the columns from k on: its row of scores, and what each slot lacks."""
     n, w = len(row), getattr(attention, "window", 0)
     old, seen = (max(i + 1 - w, 0), i + 1) if attention.causal else (n, n)
     if n - w <= K or (attention.causal and i < K + w):
         return [], []
-    start = attention.key_projection.matrix(n, torch.tensor([n]), torch.float64)[0]
-    start = start[head if len(start) > 1 else 0]
-    pooled = attention.key_projection.weight.count_nonzero() == 0
+    start = attention.key_projection.weight.detach()
     lacks = []
     for slot in range(K):
-        members = [j for j in range(old) if (start[slot, j] > 0 if pooled else j % K == slot)]
-        together = torch.logsumexp(row[members], 0).clamp(min=torch.logsumexp(row[:seen], 0) + math.log(LEAST))
+        together = torch.logsumexp(row[slot:old:K], 0).clamp(min=torch.logsumexp(row[:seen], 0) + math.log(LEAST))
         lacks.append(together - start[slot, :old] @ row[:old])
     missing = torch.stack(lacks)
     features = torch.cat([row[K:old], row.new_zeros(N - old)])
@@ -151,19 +136,15 @@ def equation(attention: BaseAttention, row: Tensor, head: int, i: int) -> tuple[
 @pytest.mark.parametrize(
     "flags",
     [
-        {"linformer_projection": "pooled-linear"},
-        {"linformer_projection": "linear", "linformer_init": "identity", "linformer_mask_empty_slots": True},
-        {
-            "linformer_attention": "decoder",
-            "linformer_init": "identity",
-            "linformer_mask_empty_slots": True,
-            "linformer_window": 2,
-        },
+        {"linformer_projection": "linear"},
+        {"linformer_attention": "decoder", "linformer_window": 2},
     ],
 )
 def test_fitted_model_is_still_exact_for_short_sentences(flags: dict[str, object]) -> None:
     transformer = toy_model("transformer", max_source_positions=16, max_target_positions=16)
-    linformer = toy_model(linformer_k="4", max_source_positions=16, max_target_positions=16, random=False, **flags)
+    flags |= {"linformer_k": "4", "linformer_mask_empty_slots": True}
+    linformer = toy_model(max_source_positions=16, max_target_positions=16, random=False, **flags)
+    start_as_identity(linformer)
     own = {name: w for name, w in linformer.state_dict().items() if name not in transformer.state_dict()}
     linformer.load_state_dict({**transformer.state_dict(), **own})
     sentences = Sentences([4, 9, 12, 16, 14, 11, 10, 13, 15, 16, 9, 12])

@@ -4,6 +4,7 @@ from typing import Any
 
 from linformer_fairseq.convert.families import TRANSLATION, Family
 from linformer_fairseq.models.config import AttentionConfig
+from linformer_fairseq.modules import KINDS
 from tests.models.test_language_model import toy_lm, toy_lm_args
 from tests.models.toy import toy_args, toy_model
 
@@ -19,7 +20,10 @@ CUT = {
 
 def config(family: Family = TRANSLATION, **flags: object) -> AttentionConfig:
     """Returns the new attention, by default with two levels in all places."""
-    return family.config({"linformer_k": "8", "linformer_projection": "two-level", **flags})
+    flags = {"linformer_projection": "two-level", **flags}
+    return family.config(
+        {**({"linformer_k": "8"} if KINDS[flags["linformer_projection"]].options.uses_k else {}), **flags}
+    )
 
 
 def state_of(arch: str = "transformer", **flags: object) -> dict[str, Any]:

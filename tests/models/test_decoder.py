@@ -1,16 +1,22 @@
 """The decoder searches, is causal, and returns attention weights."""
 
+import math
+
 import pytest
 import torch
 from fairseq.criterions.label_smoothed_cross_entropy_with_alignment import (
     LabelSmoothedCrossEntropyCriterionWithAlignment,
 )
+from fairseq.data import LanguagePairDataset
 from fairseq.models.transformer import TransformerModelBase
 from fairseq.search import DiverseBeamSearch, Sampling
 from fairseq.sequence_generator import SequenceGenerator
 from fairseq.tasks.translation import TranslationTask
 
+from linformer_fairseq.models.decoder import NO_WEIGHTS
+from linformer_fairseq.modules import KINDS
 from linformer_fairseq.modules.linformer_attention import SHARINGS
+from tests.fairseq_commands import SHORT
 from tests.models.toy import (
     EVERYWHERE,
     batch,
@@ -147,46 +153,71 @@ def test_attention_weights_follow_the_padding_of_the_task() -> None:
     torch.testing.assert_close(left[0], right[0])
 
 
-def test_only_the_layer_whose_weights_are_asked_for_computes_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The last layer computes weights by default, and no layer does in training or where they are not needed."""
+def test_only_the_layer_whose_weights_are_read_computes_them() -> None:
+    """That is the last one by default, and none in training or in a search whose weights nobody reads."""
     task = toy_task()
     model = toy_model(task=task, linformer_k="4")
-    source = net_input(task, (12,))
+    source = net_input(task, (12,), target=1)
     asked: list[bool] = []
     for layer in model.decoder.layers:
         layer.encoder_attn.register_forward_pre_hook(
             lambda attention, args, options: asked.append(options["need_weights"]), with_kwargs=True
         )
-    expected, extra = model(**source)
-    assert asked == [False, True]
-    assert extra["attn"][0].shape == (1, 6, 12)
-    out, nothing = model.train()(**source)
-    assert asked[2:] == [False, False]
-    assert nothing["attn"] == [None]
-    torch.testing.assert_close(out, expected)
+
+    def layers_asked(**options: object) -> list[bool]:
+        asked.clear()
+        out, extra = model.decoder(tokens, encoded, **options)
+        torch.testing.assert_close(out, expected)
+        assert (extra["attn"][0] is not None) == any(asked)
+        return asked
+
     tokens = source.pop("prev_output_tokens")
     encoded = model.encoder(**source)
-    first, last = (model.decoder(tokens, encoded, alignment_layer=layer)[1]["attn"][0] for layer in (0, 1))
-    assert asked[4:] == [True, False, False, True]
-    assert not torch.equal(first, last)
-    torch.testing.assert_close(last, extra["attn"][0])
-    model.eval().make_generation_fast_(need_attn=False)  # as fairseq-generate does where it prints no alignments
-    out, nothing = model.decoder(tokens, encoded)
-    assert asked[8:] == [False, False]
-    assert nothing["attn"] == [None]
-    torch.testing.assert_close(out, expected)
+    expected, extra = model.decoder(tokens, encoded)
+    assert extra["attn"][0].shape == (1, 1, 12)
+    assert layers_asked() == [False, True]
+    assert layers_asked(alignment_layer=0) == [True, False]
+    model.train()
+    assert layers_asked() == [False, False]
+    model.eval()
+    assert layers_asked(incremental_state={}) == [False, True]
+    assert layers_asked(incremental_state={NO_WEIGHTS: {}}) == [False, False]
+    model.make_generation_fast_(need_attn=False)  # as fairseq-generate does where it prints no alignments
+    assert layers_asked() == [False, True]
+    assert layers_asked(incremental_state={}) == [False, False]
 
 
-@pytest.mark.parametrize("places", ["encoder", "encoder,cross"])
-def test_training_on_alignments_has_the_weights(places: str) -> None:
+CROSS_ATTENTION: dict[str, dict[str, object]] = {
+    "full": {"linformer_attention": "encoder", "linformer_k": "2"},
+    "two-level, short": {"linformer_projection": "two-level", **{f"linformer_{name}": n for name, n in SHORT.items()}},
+    **{f"linear, {sharing}": {"linformer_projection": "linear", "linformer_sharing": sharing} for sharing in SHARINGS},
+    "conv": {"linformer_projection": "conv", "linformer_k": "32"},  # kernels of two tokens
+    **{name: {"linformer_projection": name} for name in KINDS if name not in ("linear", "conv", "window")},
+}
+
+
+@pytest.mark.parametrize("flags", CROSS_ATTENTION.values(), ids=CROSS_ATTENTION)
+def test_training_on_alignments(flags: dict[str, object]) -> None:
+    """Weights are probabilities of source tokens, of whose logarithm the criterion makes a loss, which falls."""
     task = toy_task()
     task.cfg.load_alignments = True
-    model = toy_model(task=task, linformer_attention=places, linformer_projection="mean-pool", linformer_k="4").train()
-    sample: dict = {"net_input": net_input(task, (12,))}
-    sample |= {"target": sentence(task, 6, 3)[None], "ntokens": 6}
-    sample |= {"alignments": torch.tensor([[3, 0], [5, 1]]), "align_weights": torch.tensor([1.0, 0.5])}
-    criterion = LabelSmoothedCrossEntropyCriterionWithAlignment(task, False, 0.1, alignment_lambda=0.5)
-    loss, _, log = criterion(model, sample)
-    assert log["alignment_loss"] > 0
-    loss.backward()
-    assert model.decoder.layers[-1].encoder_attn.q_proj.weight.grad.any()
+    model = toy_model(task=task, random=False, **{"linformer_k": "2", **flags}).train()
+    words = task.source_dictionary
+    lines = [words.encode_line(line, add_if_not_exist=False).long() for line in ("w1 w2 w3 w4", "w5 w6", "w7 w8 w9")]
+    sizes, links = list(map(len, lines)), [torch.arange(len(line) - 1).repeat_interleave(2) for line in lines]
+    dataset = LanguagePairDataset(lines, sizes, words, lines, sizes, words, align_dataset=links)
+    sample = dataset.collater([dataset[i] for i in range(3)])
+    criterion = LabelSmoothedCrossEntropyCriterionWithAlignment(task, False, 0.1, alignment_lambda=1.0)
+    optimizer = torch.optim.Adam(model.parameters(), 0.01)
+    losses = []
+    for _ in range(20):
+        optimizer.zero_grad()
+        loss, _, log = criterion(model, sample)
+        loss.backward()
+        optimizer.step()
+        losses.append(float(log["alignment_loss"]))
+    assert all(map(math.isfinite, losses))
+    assert losses[-1] < 0.9 * losses[0]
+    weights = model.eval()(**sample["net_input"])[1]["attn"][0]
+    assert (weights >= 0).all()
+    torch.testing.assert_close(weights.sum(2), torch.ones(weights.shape[:2]))

@@ -11,8 +11,8 @@ from tests.models.toy import batch, net_input, sentence, toy_model, toy_roberta,
 def test_outputs_are_in_the_order_of_the_tokens(kind: str, left: bool) -> None:
     """Every sentence has the states that it has alone, wherever its padding is, in all that fairseq returns."""
     task = toy_task()
-    places = {"linformer_attention": "encoder", "linformer_projection": kind, "linformer_k": "4"}
-    encoder = toy_model(task=task, **places).encoder
+    size = {"linformer_window_size": 4} if kind == "window" else {"linformer_k": "4"}
+    encoder = toy_model(task=task, linformer_attention="encoder", linformer_projection=kind, **size).encoder
     sentences = [sentence(task, length, length) for length in (20, 9)]
     together = encoder(**batch(task, sentences, left)["net_input"], return_all_hiddens=True)
     for number, tokens in enumerate(sentences):

@@ -9,13 +9,15 @@ from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_NAME_REGISTRY
 from fairseq.models.roberta import RobertaModel
 from torch import Tensor, nn
 
+from linformer_fairseq.convert.checkpoint import start_as_identity
 from linformer_fairseq.models.encoder_config import encoder_default_flags
 from linformer_fairseq.models.linformer_roberta import ROBERTA_ARCHITECTURES
 from linformer_fairseq.modules import KINDS, LinearProjection
-from tests.models.toy import batch, sentence, toy_masked_lm_task, toy_roberta
+from tests.models.toy import SLOTS_FOR_ALL, batch, sentence, toy_masked_lm_task, toy_roberta
 
 SMALL = {
     "two-level": {
+        "linformer_k": "4",
         "linformer_exact_below": 0,
         "linformer_slot_width": 2,
         "linformer_block_size": 2,
@@ -28,7 +30,7 @@ SMALL = {
 
 def roberta_of(kind: str, **flags: object) -> RobertaModel:
     """Returns a model with a kind of attention that sees less than the whole sentence."""
-    return toy_roberta(linformer_projection=kind, linformer_k="4", **SMALL.get(kind, {}), **flags)
+    return toy_roberta(linformer_projection=kind, **SMALL.get(kind, {"linformer_k": "4"}), **flags)
 
 
 def sentences(*lengths: int) -> list[Tensor]:
@@ -97,7 +99,7 @@ def test_masked_tokens_are_those_that_came() -> None:
 def test_two_levels_are_full_attention_below_the_exact_length(length: int, left_pad: bool) -> None:
     """Short sentences get the outputs of fairseq's `roberta` with the same weights, beside long ones too."""
     sizes = {**SMALL["two-level"], "linformer_exact_below": 32}
-    roberta, model = toy_roberta("roberta"), toy_roberta("two_level_roberta", random=False, linformer_k="4", **sizes)
+    roberta, model = toy_roberta("roberta"), toy_roberta("two_level_roberta", random=False, **sizes)
     model.load_state_dict(roberta.state_dict(), strict=True)
     tokens = padded(sentences(length, 9), left_pad)
     logits, expected = (m(tokens)[0] for m in (model, roberta))
@@ -122,8 +124,8 @@ def test_two_levels_are_full_attention_below_the_exact_length(length: int, left_
 )
 def test_flags_of_roberta_keep_their_meaning(flags: dict[str, object]) -> None:
     """With a slot for every position the model equals `roberta`, whatever its flags."""
-    slots = {"linformer_k": "64", "linformer_init": "identity", "linformer_mask_empty_slots": True}
-    roberta, model = toy_roberta("roberta", **flags), toy_roberta(random=False, **slots, **flags)
+    roberta, model = toy_roberta("roberta", **flags), toy_roberta(random=False, **SLOTS_FOR_ALL, **flags)
+    start_as_identity(model)
     model.load_state_dict(roberta.state_dict())
     tokens = padded(sentences(20, 20))  # without padding, of which fairseq 0.12.2's fused kernel makes zeros
     torch.testing.assert_close(model(tokens)[0], roberta(tokens)[0], rtol=0, atol=1e-4)
@@ -188,8 +190,10 @@ def test_longest_text() -> None:
         ({"linformer_k": "8,4,2"}, "--linformer-k 8,4,2 gives 3 values for 2 layers; give one, or one per layer$"),
         ({"linformer_projection": "fft"}, "--linformer-projection is one of linear, .*, two-level, .*, not 'fft'"),
         ({"linformer_value_convolution": 4}, "--linformer-value-convolution must be an odd number of tokens"),
-        ({"linformer_window_size": 8}, "--linformer-window-size 8 needs --linformer-projection window"),
-        ({"linformer_sharing": "none", "quant_noise_pq": 0.1}, r"quantisation noise \(--quant-noise-pq\)"),
+        (
+            {"linformer_window_size": 8},
+            "--linformer-window-size 8 has no effect on linear attention: leave it out, or choose --linformer",
+        ),
     ],
 )
 def test_bad_flags_end_in_one_sentence(flags: dict[str, object], sentence_start: str) -> None:

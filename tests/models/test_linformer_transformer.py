@@ -6,11 +6,14 @@ import pytest
 import torch
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_NAME_REGISTRY
 
+from linformer_fairseq.convert.checkpoint import start_as_identity
 from linformer_fairseq.models.config import default_flags
 from linformer_fairseq.models.linformer_transformer import ARCHITECTURES
 from linformer_fairseq.modules.linformer_attention import SHARINGS
 from tests.models.toy import (
+    CROSS_KINDS,
     EVERYWHERE,
+    SLOTS_FOR_ALL,
     batch,
     check_scores,
     each_hypothesis,
@@ -20,7 +23,6 @@ from tests.models.toy import (
     toy_task,
     translate,
 )
-from tests.reference import CROSS_KINDS
 from tests.variants import variants
 
 
@@ -28,7 +30,8 @@ from tests.variants import variants
     ("kind", "sharing", "places", "window"),
     variants(
         [
-            *((kind, sharing, "encoder,cross", None) for kind in CROSS_KINDS for sharing in SHARINGS),
+            *((kind, "headwise", "encoder,cross", None) for kind in CROSS_KINDS),
+            *((kind, sharing, "encoder,cross", None) for kind in ("linear", "conv") for sharing in SHARINGS),
             *(
                 ("linear", sharing, places, window)
                 for sharing in SHARINGS
@@ -38,12 +41,12 @@ from tests.variants import variants
         ],
         default=[
             *((kind, "headwise", "encoder,cross", None) for kind in CROSS_KINDS),
-            ("linear", "none", "decoder", 3),
+            ("linear", "headwise", "decoder", 3),
             ("linear", "headwise", "encoder,decoder", 0),
             ("linear", "layerwise", EVERYWHERE, 0),
             ("linear", "key-value", EVERYWHERE, 3),
             ("two-level", "headwise", EVERYWHERE, None),
-            ("window", "headwise", EVERYWHERE, None),
+            ("window", "headwise", "encoder,decoder", None),
         ],
     ),
 )
@@ -52,8 +55,8 @@ def test_translations_depend_on_neither_steps_nor_batch_nor_padding_side(
 ) -> None:
     """Beam search gives the scores of a parallel pass, in float64, as the orders of products differ."""
     task = toy_task()
-    flags = {"linformer_k": "4", "linformer_sharing": sharing, "linformer_attention": places}
-    flags |= {"linformer_window_size": 6, "linformer_window_ratio": 1.5} if kind == "window" else {}
+    flags = {"linformer_sharing": sharing, "linformer_attention": places}
+    flags |= {"linformer_window_size": 6} if kind == "window" else {"linformer_k": "4"}
     model = toy_model(linformer_projection=kind, linformer_window=window, **flags).double()
     sources = [sentence(task, 45, 2), sentence(task, 9, 1), sentence(task, 2, 3)]
     short = batch(task, sources[1:2], left_pad=False)
@@ -61,7 +64,7 @@ def test_translations_depend_on_neither_steps_nor_batch_nor_padding_side(
     for left_pad in (True, False):
         sample = batch(task, sources, left_pad)
         encoded = model.encoder(**sample["net_input"])["encoder_out"][0]
-        torch.testing.assert_close(encoded[:9, 1:2], alone, rtol=0, atol=1e-5)
+        torch.testing.assert_close(encoded[-9:, 1:2] if left_pad else encoded[:9, 1:2], alone, rtol=0, atol=1e-5)
         hypotheses = translate(task, model, sample)
         for found, wanted in zip(hypotheses[1], expected, strict=True):
             assert torch.equal(found["tokens"], wanted["tokens"])
@@ -74,7 +77,6 @@ def test_translations_depend_on_neither_steps_nor_batch_nor_padding_side(
 @pytest.mark.parametrize(
     "flags",
     [
-        {"linformer_projection": "pooled-linear", "linformer_sharing": "none", "linformer_k": "16"},
         {"linformer_projection": "mean-pool", "linformer_k": "16"},
         {
             "linformer_projection": "two-level",
@@ -128,9 +130,9 @@ def test_a_transformer_becomes_a_linformer_without_loss(flags: dict) -> None:
 def test_flags_of_the_transformer_keep_their_meaning(flags: dict) -> None:
     """With a slot for every position the model equals `transformer`, whatever its flags."""
     task = toy_task()
-    slots = {"linformer_k": "64", "linformer_init": "identity", "linformer_mask_empty_slots": True}
     transformer = toy_model("transformer", task, **flags)
-    model = toy_model(task=task, random=False, **{"linformer_attention": EVERYWHERE, **slots, **flags})
+    model = toy_model(task=task, random=False, **{"linformer_attention": EVERYWHERE, **SLOTS_FOR_ALL, **flags})
+    start_as_identity(model)
     model.load_state_dict(transformer.state_dict())
     outputs = [m.eval()(**net_input(task))[0] for m in (model, transformer)]
     torch.testing.assert_close(*outputs, rtol=0, atol=1e-5)
@@ -167,3 +169,19 @@ def test_a_beam_is_for_projected_attention_alone() -> None:
     model = toy_model(task=task, linformer_attention="encoder")
     translate(task, model, batch(task, [sentence(task, 9)], left_pad=True), beam=4)
     assert {layer.encoder_attn.beam_size for layer in model.decoder.layers} == {1}
+
+
+@pytest.mark.parametrize("kind", ["linear", "two-level"])
+def test_quantisation_noise_falls_on_all_attention(kind: str) -> None:
+    """It is there in training, and not in a search."""
+    task, flags = toy_task(), {"linformer_attention": EVERYWHERE, "linformer_k": "4"}
+    flags |= {"quant_noise_pq": 0.5, "quant_noise_pq_block_size": 4}
+    model = toy_model(task=task, linformer_projection=kind, **flags)
+    source = net_input(task)
+    model.train()
+    assert not torch.equal(model(**source)[0], model(**source)[0])
+    model(**source)[0].sum().backward()
+    assert all(parameter.grad.isfinite().all() for parameter in model.parameters() if parameter.grad is not None)
+    model.eval()
+    sources = [sentence(task, 12, 1), sentence(task, 5, 2)]
+    check_scores(task, [model], sources, translate(task, model, batch(task, sources, left_pad=True)))

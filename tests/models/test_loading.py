@@ -7,10 +7,8 @@ import pytest
 import torch
 
 from linformer_fairseq.models.loading import projection_weights
-from linformer_fairseq.modules import KINDS
 from linformer_fairseq.modules.linformer_attention import SHARINGS
-from tests.models.toy import EVERYWHERE, net_input, toy_args, toy_model, toy_task
-from tests.reference import CROSS_KINDS
+from tests.models.toy import CROSS_KINDS, EVERYWHERE, net_input, toy_args, toy_model, toy_task
 
 
 @pytest.mark.parametrize("sharing", SHARINGS)
@@ -72,9 +70,8 @@ def test_pruned_layers(kind: str) -> None:
     deep, shallow = toy_model(**flags), toy_model(random=False, **flags, **keep)
     shallow.load_state_dict(deep.state_dict(), model_cfg=toy_args(**flags, **keep))
     attention = [layer.self_attn for layer in shallow.encoder.layers]
-    if KINDS[kind].options.uses_k:
-        own = [getattr(a, "rule", None) or getattr(a, "key_projection", a) for a in attention]
-        assert [x.projected_dim for x in own] == [8, 2]
+    own = [getattr(a, "rule", None) or getattr(a, "key_projection", a) for a in attention]
+    assert [x.projected_dim for x in own] == [8, 2]
     for ours, theirs in zip(shallow.encoder.layers, (deep.encoder.layers[0], deep.encoder.layers[2]), strict=True):
         for name, weight in ours.state_dict().items():
             assert torch.equal(weight, theirs.state_dict()[name])
@@ -98,7 +95,6 @@ def test_projections_start_fresh_beside_a_convolution_that_is_loaded() -> None:
             {"linformer_k": "8"},
             r"the checkpoint's \S+ has shape \(4, 64\), this model's \(8, 64\)",
         ),
-        ({"linformer_k": "4"}, {"linformer_k": "4", "linformer_sharing": "none"}, "the checkpoint's .* has shape"),
         ({"linformer_attention": "encoder"}, {}, r"\S+ is in the model only: give the --linformer-attention"),
         ({}, {"linformer_attention": "cross"}, r"\S+ is in the checkpoint only: give the --linformer-attention"),
         (

@@ -14,11 +14,12 @@ BEAMS = (5, 4, 2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_threads_with_other_beams_do_no_harm(kind: str) -> None:
     task = toy_task()
-    places = "encoder,decoder" if kind == "window" else EVERYWHERE
-    sizes = {"linformer_k": "8", "linformer_attention": places, "linformer_projection": kind}
+    sizes: dict[str, object] = {"linformer_attention": EVERYWHERE, "linformer_k": "8"}
+    if kind == "window":
+        sizes = {"linformer_attention": "encoder,decoder", "linformer_window_size": 4}
     if kind == "two-level":
         sizes |= {"linformer_exact_below": 0, "linformer_slot_width": 2, "linformer_open_slots": 1}
-    model = toy_model(task=task, **sizes)
+    model = toy_model(task=task, linformer_projection=kind, **sizes)
     sample = batch(task, [sentence(task, length, length) for length in (12, 9, 40, 7)], left_pad=True)
 
     @torch.no_grad()

@@ -9,7 +9,7 @@ import pytest
 
 from linformer_fairseq import LinformerRobertaModel, LinformerTransformerModel
 from linformer_fairseq.models.config import default_flags
-from linformer_fairseq.modules import CAUSAL_KINDS, KINDS, CausalLinformerAttention, BaseAttention
+from linformer_fairseq.modules import CAUSAL_KINDS, KINDS, BaseAttention, CausalLinformerAttention
 from linformer_fairseq.modules.registry import AttentionOptions, LayerShapes, register_attention
 from tests.models.toy import toy_model, toy_roberta
 

@@ -41,11 +41,11 @@ from linformer_fairseq.modules import WindowAttention
 from linformer_fairseq.modules.registry import register_attention
 from linformer_fairseq.modules.window_attention import WindowOptions
 
-@register_attention("mine", WindowOptions, encoder_only=True)
+@register_attention("mine", WindowOptions, self_attention_only=True)
 class Mine(WindowAttention):
     pass
 
-@register_attention("broken", WindowOptions, encoder_only=True)
+@register_attention("broken", WindowOptions, self_attention_only=True)
 class Broken(WindowAttention):
     def attend(self, call):
         return torch.full_like(call.query, torch.nan), None
@@ -124,10 +124,11 @@ def test_figures_of_models(script: ModuleType, out: Path) -> None:
 
 def test_figures_of_modules(script: ModuleType, tmp_path: Path) -> None:
     """Every contender, length and part has its figures but for a k that is larger than the length, as is said once."""
-    only = ["--only", "fused", "fairseq", "two-level", "window", "linformer"]
+    only = ["--only", "fused", "fairseq", "linear", "two-level", "linformer"]
     said = run_module("scripts.benchmark", "--out", tmp_path / "out", *MODULES, *only).ok()
     found = [(own["part"], own["length"], own["name"]) for own in rows_of(tmp_path / "out")]
-    names = {"16": ["two-level, k = 4", "window"], "40": ["two-level, k = 4", "two-level, k = 24", "window"]}
+    two_level = ["two-level, k = 4", "two-level, k = 24"]
+    names = {"16": ["linear, k = 4", *two_level], "40": ["linear, k = 4", "linear, k = 24", *two_level]}
     packages = ["linformer, k = 4", "linformer, k = 24"] if find_spec("linformer") else []
     assert found == [
         (part, length, name)
@@ -137,13 +138,13 @@ def test_figures_of_modules(script: ModuleType, tmp_path: Path) -> None:
     ]
     same_figures(script, tmp_path / "out")
     for place in ("self", "cross", "causal"):
-        assert said.count(f"{place}, two-level is left out: --linformer-k 24 is larger than") == 1
+        assert said.count(f"{place}, linear is left out: --linformer-k 24 is larger than") == 1
 
 
 def test_every_kind_is_a_contender(script: ModuleType) -> None:
     """Those of the registry, by the names that they have there."""
     for place, kinds in (("self", KINDS), ("cross", KINDS), ("causal", CAUSAL_KINDS)):
-        wanted = {name for name, kind in kinds.items() if not kind.encoder_only}
+        wanted = {name for name, kind in kinds.items() if not kind.self_attention_only}
         found = {name.partition(",")[0] for name in script.attentions(place, 40, settings())}
         assert found >= {"fused", "fairseq", *wanted}
         script.check(place, settings())

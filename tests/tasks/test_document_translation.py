@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from fairseq.data import Dictionary, LanguagePairDataset
+from fairseq.dataclass.configs import GenerationConfig
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,6 +17,7 @@ from torch import Tensor
 from linformer_fairseq.tasks.document_translation import DocumentTranslationConfig, DocumentTranslationTask
 from linformer_fairseq.tasks.parts import cut, even_parts, halves, sentence_lengths
 from linformer_fairseq.tasks.sentence_search import SentenceLimits
+from tests.models.test_language_model import toy_lm
 from tests.models.toy import batch, check_scores, previous_tokens
 from tests.tasks.test_sentence_search import naive_allowed
 from tests.tasks.toy_documents import counts, document, document_model, document_task, generator, translate_documents
@@ -192,13 +194,16 @@ def test_free_translations_are_halved_as_well() -> None:
 
 
 def test_the_longest_target_may_be_given() -> None:
-    """`--max-target-positions` below the model's, as documents of more than the lengths of the training suffer."""
+    """`--max-target-positions` below the model's, as documents of more than the lengths of the training suffer; that of
+    a language model (`--lm-path`) holds as well."""
     task, source = document_task(max_target_positions=24), document(TASK, [3, 4, 5, 6])
     flags = {"beam": 1, "min_len": 10, "max_len_b": 10}
     ((found,),) = translate_documents(task, MODEL, [source], **flags)
     ((expected,),) = translate_documents(TASK, short_model(source=64, target=24), [source], **flags)
     assert found["tokens"].tolist() == expected["tokens"].tolist()
     assert generator(task, [MODEL]).max_len == 24
+    lm = {"extra_gen_cls_kwargs": {"lm_model": toy_lm(max_target_positions=20)}}
+    assert TASK.build_generator([MODEL], GenerationConfig(), **lm).max_len == 20
 
 
 def test_a_search_with_fewer_words_than_hypotheses() -> None:
@@ -237,7 +242,7 @@ def test_a_translation_that_ends_at_its_limit_is_complete(caplog: pytest.LogCapt
 
 def test_complete_translations_come_first() -> None:
     """Where a hypothesis that the longest target cuts has a better score than one that ends before."""
-    model, lengths = short_model(source=64, target=24), [6, 6]
+    model, lengths = short_model("linformer_transformer", source=64, target=24), [6, 6]
     limits = {"beam": 4, "max_len_b": 12}
     for seed in range(60):
         source = document(TASK, lengths, seed)
@@ -283,10 +288,19 @@ def test_alignments() -> None:
 
 @pytest.mark.parametrize("beam", [1, 3])
 def test_a_search_keeps_no_attention(beam: int) -> None:
-    """A matrix for every hypothesis, as large as the document times its translation, would be copied at every step."""
-    model, source = short_model(source=64), document(TASK, [5, 5])
-    ((found, *_),) = translate_documents(TASK, model, [source], beam=beam, **LIMITS)
-    assert not found["attention"].numel()
+    """A matrix for every hypothesis, as large as the document times its translation, would be copied at every step, of
+    weights that models of this package do not even compute."""
+    asked: list[bool] = []
+    model, source = short_model("linformer_transformer", source=64), document(TASK, [5, 5])
+    for layer in model.decoder.layers:
+        layer.encoder_attn.register_forward_pre_hook(
+            lambda attention, args, options: asked.append(options["need_weights"]), with_kwargs=True
+        )
+    for made in (model, short_model(source=64)):
+        ((found, *_),) = translate_documents(TASK, made, [source], beam=beam, **LIMITS)
+        assert not found["attention"].numel()
+    assert asked
+    assert not any(asked)
 
 
 def test_documents_are_cut_shorter_than_the_model() -> None:
@@ -405,12 +419,13 @@ def test_references_are_scored() -> None:
 
 
 def test_losses_are_computed_of_what_fits() -> None:
-    """A validation refuses documents that are too long, a training leaves them out."""
+    """A validation refuses documents that are too long, a training leaves them out; a last batch is kept."""
     task, sources = document_task(), documents([[5, 5], [5, 5, 5]])
     task.build_criterion(_Criterion())
     with pytest.raises(SystemExit, match=r"error: document 1 \(.* than the 12 source and 12 target tokens .*: cut it"):
         iterator(task, sources, 12)
-    assert iterator(task, sources, 12, ignore_invalid_inputs=True) == [[0]]
+    assert iterator(task, sources, 12, ignore_invalid_inputs=True, required_batch_size_multiple=8) == [[0]]
+    assert iterator(task, sources[:1], 12, required_batch_size_multiple=8) == [[0]]
 
 
 class _Criterion:

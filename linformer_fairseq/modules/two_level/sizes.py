@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from linformer_fairseq.modules.ops.two_level import LevelSizes
 from linformer_fairseq.modules.registry import AttentionOptions, LayerShapes, flag_of
 
 EXACT_BELOW = 768
@@ -14,8 +13,28 @@ MOST_OPENED_TOKENS = 512
 LEAST_OPENED = 2
 
 
-class Shares(NamedTuple):
-    """What the default sizes are shares of, for attention of one kind."""
+class Sizes(NamedTuple):
+    """How a text is cut into windows of tokens and blocks of queries."""
+
+    width: int
+    """Tokens of a window, w."""
+    opened: int
+    """Windows that a block opens, m."""
+    block: int
+    """Queries of a block, q."""
+
+
+class LengthRange(NamedTuple):
+    """Neighbouring lengths for which a rule gives the same sizes."""
+
+    first: int
+    last: int
+    sizes: Sizes | None
+    """None for full attention."""
+
+
+class DefaultSizes(NamedTuple):
+    """What attention in one place does where it is not told its sizes."""
 
     blocks: int
     """Into how many blocks the queries are cut, about."""
@@ -25,11 +44,11 @@ class Shares(NamedTuple):
     """Queries of a block, at most."""
 
 
-ENCODER = Shares(blocks=16, opened=8)
-CROSS = Shares(blocks=16, opened=4, most_queries=128)
+ENCODER = DefaultSizes(blocks=16, opened=8)
+CROSS = DefaultSizes(blocks=16, opened=4, most_queries=128)
 """More windows are worth opening where blocks choose them before they know all their queries, and fewer queries share
 them, as models that were trained with shorter blocks may lose their place in the source with longer ones."""
-CAUSAL = Shares(blocks=32, opened=16)
+CAUSAL = DefaultSizes(blocks=32, opened=16)
 """Fewer suffice where the nearest windows are open anyway."""
 
 
@@ -39,7 +58,7 @@ class SizeRule:
 
     Args:
         projected_dim: k, the largest number of windows, where their width is not fixed.
-        shares: for the default sizes.
+        defaults: for what is not given.
         open_slots: m, the windows that a block opens; by default a share of k, at least 3, but no more of them than
             have 512 tokens, or 2.
         slot_width: w, the tokens of a window; by default the smallest power of two that gives at most k windows.
@@ -51,13 +70,15 @@ class SizeRule:
     """
 
     projected_dim: int
-    shares: Shares
+    defaults: DefaultSizes
     open_slots: int | None = None
     slot_width: int | None = None
     block_size: int | None = None
     exact_below: int = EXACT_BELOW
 
     def __post_init__(self) -> None:
+        if self.projected_dim < 1:
+            raise ValueError(f"the projected dimension k must be at least 1, not {self.projected_dim}")
         for name, least in (("open_slots", 1), ("slot_width", 1), ("block_size", 1), ("exact_below", 0)):
             given, flag = getattr(self, name), flag_of(f"linformer_{name}")
             if given is not None and not isinstance(given, int):
@@ -65,35 +86,35 @@ class SizeRule:
             if given is not None and given < least:
                 raise ValueError(f"{flag} must be at least {least}, not {given}")
 
-    def cut(self, n: int) -> LevelSizes:
+    def cut(self, n: int) -> Sizes:
         """The sizes for n tokens, whether or not they pay."""
         width = self.slot_width or _power_of_two(-(-n // self.projected_dim))
-        wanted = max(3, self.projected_dim // self.shares.opened)
+        wanted = max(3, self.projected_dim // self.defaults.opened)
         opened = self.open_slots or max(LEAST_OPENED, min(wanted, MOST_OPENED_TOKENS // width))
-        block = self.block_size or min(_power_of_two(-(-n // self.shares.blocks)), self.shares.most_queries)
-        return LevelSizes(width, opened, block)
+        block = self.block_size or min(_power_of_two(-(-n // self.defaults.blocks)), self.defaults.most_queries)
+        return Sizes(width, opened, block)
 
-    def sizes(self, n: int) -> LevelSizes | None:
+    def sizes(self, n: int) -> Sizes | None:
         """The sizes for n tokens; None where full attention is as good."""
         if n < self.exact_below or n <= self.projected_dim:
             return None
         sizes = self.cut(n)
-        return None if sizes.width == 1 or sizes.windows(n) <= sizes.opened else sizes
+        return None if sizes.width == 1 or n <= sizes.opened * sizes.width else sizes
 
-    def ranges(self, longest: int) -> Iterator[tuple[int, int, LevelSizes | None]]:
-        """Yields the lengths up to `longest` with the same sizes: the first, the last, and the sizes."""
+    def ranges(self, longest: int) -> Iterator[LengthRange]:
+        """Yields the lengths up to `longest`, cut where the sizes change."""
         firsts = {1, self.exact_below, self.projected_dim + 1}
         power = 1
         while power <= longest:
             cut = self.cut(self.projected_dim * power)
-            firsts |= {self.projected_dim * power + 1, self.shares.blocks * power + 1, cut.opened * cut.width + 1}
+            firsts |= {self.projected_dim * power + 1, self.defaults.blocks * power + 1, cut.opened * cut.width + 1}
             power *= 2
         starts = [(first, self.sizes(first)) for first in sorted(firsts) if 1 <= first <= longest]
         for i, (first, sizes) in enumerate(starts):
             if i and sizes == starts[i - 1][1]:
                 continue
             last = next((later - 1 for later, other in starts[i + 1 :] if other != sizes), longest)
-            yield first, last, sizes
+            yield LengthRange(first, last, sizes)
 
 
 def _power_of_two(number: int) -> int:
@@ -131,16 +152,11 @@ class TwoLevelOptions(AttentionOptions):
 
     def validate(self) -> None:
         super().validate()
-        SizeRule(
-            1,
-            ENCODER,
-            self.linformer_open_slots,
-            self.linformer_slot_width,
-            self.linformer_block_size,
-            self.linformer_exact_below,
-        )
+        SizeRule(1, ENCODER, **self._sizes())
 
     def arguments(self, layers: LayerShapes) -> list[dict[str, Any]]:
+        return [{**arguments, **self._sizes()} for arguments in super().arguments(layers)]
+
+    def _sizes(self) -> dict[str, Any]:
         names = ("open_slots", "slot_width", "block_size", "exact_below")
-        own = {name: getattr(self, f"linformer_{name}") for name in names}
-        return [{**arguments, **own} for arguments in super().arguments(layers)]
+        return {name: getattr(self, f"linformer_{name}") for name in names}

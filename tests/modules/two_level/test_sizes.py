@@ -6,14 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from linformer_fairseq.modules.level_sizes import CAUSAL, CROSS, ENCODER, EXACT_BELOW, SizeRule
-from linformer_fairseq.modules.ops.two_level import LevelSizes
+from linformer_fairseq.modules.two_level.sizes import CAUSAL, CROSS, ENCODER, EXACT_BELOW, SizeRule, Sizes
 
-SHARES = (ENCODER, CROSS, CAUSAL)
+PLACES = (ENCODER, CROSS, CAUSAL)
 RULES = st.builds(
     SizeRule,
     projected_dim=st.integers(1, 20),
-    shares=st.sampled_from(SHARES),
+    defaults=st.sampled_from(PLACES),
     open_slots=st.sampled_from([None, 1, 2, 7]),
     slot_width=st.sampled_from([None, 1, 3, 8]),
     block_size=st.sampled_from([None, 1, 5]),
@@ -22,7 +21,7 @@ RULES = st.builds(
 
 
 @pytest.mark.parametrize(
-    ("shares", "n", "sizes"),
+    ("defaults", "n", "sizes"),
     [
         (ENCODER, 1024, (16, 8, 64)),
         (ENCODER, 1025, (32, 8, 128)),
@@ -34,8 +33,8 @@ RULES = st.builds(
         (CAUSAL, 32768, (512, 2, 256)),
     ],
 )
-def test_what_follows_from_64_windows(shares: object, n: int, sizes: tuple[int, int, int]) -> None:
-    rule = SizeRule(64, shares)
+def test_what_follows_from_64_windows(defaults: object, n: int, sizes: tuple[int, int, int]) -> None:
+    rule = SizeRule(64, defaults)
     assert rule.sizes(n) == rule.cut(n) == sizes
     assert rule.sizes(EXACT_BELOW - 1) is None
     assert rule.sizes(EXACT_BELOW) is not None
@@ -45,14 +44,14 @@ def test_what_follows_from_64_windows(shares: object, n: int, sizes: tuple[int, 
 def test_windows_pay_or_there_are_none(rule: SizeRule, n: int) -> None:
     sizes = rule.sizes(n)
     cut = rule.cut(n)
-    assert isinstance(cut, LevelSizes)
+    assert isinstance(cut, Sizes)
     assert sizes in (None, cut)
-    exact = n < rule.exact_below or n <= rule.projected_dim or cut.width == 1 or cut.windows(n) <= cut.opened
+    exact = n < rule.exact_below or n <= rule.projected_dim or cut.width == 1 or n <= cut.opened * cut.width
     assert (sizes is None) == exact
     for own, given_size in zip(cut, (rule.slot_width, rule.open_slots, rule.block_size), strict=True):
         assert own == given_size if given_size is not None else own >= 1
     if rule.slot_width is None:
-        assert cut.windows(n) <= rule.projected_dim
+        assert -(-n // cut.width) <= rule.projected_dim
         assert cut.width == 1 or -(-2 * n // cut.width) > rule.projected_dim  # half as wide were too many
     if rule.open_slots is None:
         assert cut.opened <= 2 or cut.opened * cut.width <= 512

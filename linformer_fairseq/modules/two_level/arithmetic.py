@@ -1,0 +1,399 @@
+"""The arithmetic of two levels: windows and their means, which of them blocks of queries open, and the attention.
+
+A text is cut into windows of w neighbouring tokens. To a query a window stands for its tokens by their mean, hence the
+log w. Blocks of q neighbouring queries open the same m windows, and attend to their tokens instead:
+
+    S̄ = Q K̄ᵀ / √d + log w         scores of the windows that stay closed
+    S = Q Kᵀ / √d                  scores of the tokens in opened windows
+    out = softmax([S̄, S]) [V̄; V]
+
+A block opens the windows that are worth most, by the sum over queries of the shares P̄ that they would give to windows.
+In an encoder these are all its own queries; in a decoder, as many up to its first one, all of them known when the block
+begins, as a later query would tell an earlier one what comes. As a translation moves on through its source, the windows
+that follow are worth something in cross-attention, too. The choice has no gradient.
+
+A query often asks for one token, which a mean hides among the others of its window. So P̄ is the sum of the shares by
+means and of those that follow from the largest score that a window's tokens can have, given its lowest and its highest
+key, feature by feature (Tang et al., 2024):
+
+    P̄ = softmax(Q K̄ᵀ / √d + log w) + softmax((min(Q, 0) K_minᵀ + max(Q, 0) K_maxᵀ) / √d)
+
+Keys and values are tables: the means of all windows, and then the tokens. The rows that a block attends to are gathered
+in groups of neighbours, and one call of torch's fused attention does the rest, with a bias that hides the means of
+opened windows: nothing is sorted but the windows of a block, and autograd keeps the gathered rows, the output and a
+number per query. Every query attends to s + m w rows.
+
+Shapes: T queries, n tokens, B sentences, each with h hypotheses side by side, H heads, d features per head, s windows,
+Y blocks, L rows of a block, g rows of a group, and R = s' + s w rows of a table, with s' = s rounded up to whole groups.
+"""
+
+import math
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from linformer_fairseq.modules.ops.beams import fold_beams, unfold_beams
+from linformer_fairseq.modules.two_level.sizes import Sizes
+
+LARGEST_GROUP = 32
+"""Rows that are gathered at a time, at most: on a CPU larger groups are no faster."""
+SCORES_AT_A_TIME = 1 << 20
+"""Scores of windows that are made at a time on a CPU, about: so many stay in its caches."""
+
+
+class WindowSummaries(NamedTuple):
+    """What is known of the keys of windows when blocks choose among them."""
+
+    means: Tensor
+    """Their mean keys, (B, H, s, d)."""
+    ranges: Tensor
+    """Their lowest and their highest keys, feature by feature, (B, H, s, 2, d)."""
+    counts: Tensor | None
+    """The tokens of each, (B, s); None where every window has w."""
+
+
+class WindowTable(NamedTuple):
+    """The keys and values of B sentences in two levels: the means of windows, and then their tokens."""
+
+    sizes: Sizes
+    keys: Tensor
+    """(B, H, R, d)."""
+    values: Tensor
+    """(B, H, R, d)."""
+    ranges: Tensor
+    """As in `WindowSummaries`."""
+    counts: Tensor | None
+    """As in `WindowSummaries`."""
+
+    def summaries(self) -> WindowSummaries:
+        """What blocks choose by."""
+        return WindowSummaries(self.keys[:, :, : self.ranges.size(2)], self.ranges, self.counts)
+
+
+class TokenTable(NamedTuple):
+    """The keys and values of B sentences that are attended to in full."""
+
+    keys: Tensor
+    """(B, H, n, d)."""
+    values: Tensor
+    """(B, H, n, d)."""
+    bias: Tensor | None
+    """Added to scores, (B, 1, 1, n): -inf for padding; None where there is none."""
+
+
+class BlockRows(NamedTuple):
+    """The rows of a table that blocks attend to: means of all windows, and the tokens of those that they open."""
+
+    opened: Tensor
+    """The windows that each block opens, (B h, H, Y, m)."""
+    groups: Tensor
+    """The numbers of groups of rows within a sentence and head, (B h, H, Y, L / g)."""
+    bias: Tensor
+    """Added to scores, (B h, H, Y, L)."""
+
+    def of_hypotheses(self, order: Tensor) -> "BlockRows":
+        """Those of some hypotheses, in this order."""
+        return BlockRows(*(x.index_select(0, order) for x in self))
+
+
+class GatheredRows(NamedTuple):
+    """The keys and values that blocks attend to, with X = B h H."""
+
+    keys: Tensor
+    """(Y, X, L, d)."""
+    values: Tensor
+    """(Y, X, L, d)."""
+    bias: Tensor
+    """Added to scores, (Y, X, 1, L)."""
+
+
+def scores(query: Tensor, key: Tensor) -> Tensor:
+    """The scores Q Kᵀ / √d in at least float32: half precision ends at 65,504, which they may exceed."""
+    wide = torch.promote_types(query.dtype, torch.float32)
+    with torch.autocast(query.device.type, enabled=False):
+        return (query.to(wide) * query.size(-1) ** -0.5) @ key.to(wide).transpose(-2, -1)
+
+
+def window_counts(lengths: Tensor, windows: int, width: int) -> Tensor:
+    """The tokens of each window of sentences with these lengths (B,): (B, s)."""
+    starts = torch.arange(0, windows * width, width, device=lengths.device)
+    return (lengths[:, None] - starts).clamp(0, width)
+
+
+def window_table(keys: Tensor, values: Tensor, sizes: Sizes, counts: Tensor | None) -> WindowTable:
+    """Makes a table of keys and values (n, B, H, d), which are zero beyond the end of a sentence.
+
+    Args:
+        counts: the tokens of each window, (B, s); None where every window has w.
+    """
+    width = sizes.width
+    table = _means_and_tokens(keys, width, counts)
+    with torch.no_grad():
+        windows = -(-len(keys) // width)
+        tokens = table[:, :, -windows * width :].unflatten(2, (windows, width))
+        if counts is not None:
+            lacking = torch.arange(width, device=keys.device) >= counts[:, None, :, None]
+            tokens = torch.where(lacking[..., None], tokens[:, :, :, :1], tokens)  # the first stands for what lacks
+        ranges = ranges_of(tokens)
+    return WindowTable(sizes, table, _means_and_tokens(values, width, counts), ranges, counts)
+
+
+def _means_and_tokens(x: Tensor, width: int, counts: Tensor | None) -> Tensor:
+    """The means of the windows of `x` (n, B, H, d), and then its tokens, (B, H, R, d)."""
+    windows = _by_blocks(x, width, 0)  # (s, w, B, H, d)
+    if counts is None:
+        means = windows.mean(1)
+    else:
+        sums = windows.sum(1, dtype=torch.promote_types(x.dtype, torch.float32))
+        means = (sums / counts.t().clamp(min=1)[:, :, None, None]).to(x.dtype)
+    means = _by_blocks(means, _rows_of_group(width), 0).flatten(0, 1)
+    return torch.cat([means.permute(1, 2, 0, 3), windows.flatten(0, 1).permute(1, 2, 0, 3)], 2)
+
+
+@torch.no_grad()
+def ranges_of(keys: Tensor) -> Tensor:
+    """The lowest and the highest of keys (..., w, d), feature by feature: (..., 2, d)."""
+    return torch.stack([keys.amin(-2), keys.amax(-2)], -2)
+
+
+def _rows_of_group(width: int) -> int:
+    """Neighbouring rows of a table that are gathered together, g; windows are whole groups."""
+    return math.gcd(width, LARGEST_GROUP)
+
+
+def _by_blocks(x: Tensor, block: int, dim: int) -> Tensor:
+    """Cuts a dimension into blocks, the last one filled with zeros."""
+    missing = -x.size(dim) % block
+    if missing:
+        x = F.pad(x, (0, 0) * (x.dim() - 1 - dim) + (0, missing))
+    return x.unflatten(dim, (-1, block))
+
+
+@torch.no_grad()
+def shares_of_windows(query: Tensor, windows: WindowSummaries, hidden: Tensor | None = None) -> Tensor:
+    """What P̄ each query gives to each window, (B h, H, T, s), 2 in all, in float32 or better.
+
+    Args:
+        query: (T, B h, H, d), not scaled.
+        hidden: true for windows that a query does not see, (T, s).
+    """
+    means, ranges, counts = windows
+    hypotheses = query.size(1) // max(1, len(means))
+    if hypotheses > 1:
+        query = fold_beams(query, hypotheses)
+    query = query.permute(1, 2, 0, 3)
+    unseen = None if counts is None else (counts == 0)[:, None, None]
+    if hidden is not None:
+        unseen = hidden if unseen is None else unseen | hidden
+
+    def shares(of_windows: Tensor) -> Tensor:
+        return torch.softmax(of_windows if unseen is None else of_windows.masked_fill_(unseen, -torch.inf), 3)
+
+    of_means = scores(query, means)
+    if counts is not None:
+        of_means += counts.to(of_means.dtype).log()[:, None, None]
+    total = shares(of_means)
+    del of_means  # of the size of all scores, as what follows
+    sides = torch.cat([query.clamp(max=0), query.clamp(min=0)], 3)  # for the lowest and the highest keys
+    total.add_(shares(scores(sides * 2**0.5, ranges.flatten(3))))  # divided by the root of 2 d
+    return total if hypotheses == 1 else unfold_beams(total, hypotheses)
+
+
+def blocks_at_a_time(query: Tensor, windows: WindowSummaries, block: int) -> int:
+    """For how many blocks of these queries (T, B h, H, d) the windows are judged at a time."""
+    blocks = max(1, -(-len(query) // block))
+    scores_of_block = query[0].size(0) * query.size(2) * windows.means.size(2) * block if len(query) else 0
+    return min(blocks, max(1, SCORES_AT_A_TIME // max(1, scores_of_block))) if query.device.type == "cpu" else blocks
+
+
+@torch.no_grad()
+def worth_to_own_queries(
+    query: Tensor, windows: WindowSummaries, block: int, padding: Tensor | None = None, begin: int = 0
+) -> Tensor:
+    """What each window is worth to the queries of each block, the sum of their P̄: (B h, H, Y, s).
+
+    Args:
+        query: (T, B h, H, d), not scaled.
+        padding: true for queries that do not count, (B h, T).
+        begin: the first query that counts, one of the first block.
+    """
+    size, worth = block * blocks_at_a_time(query, windows, block), []
+    for start in range(0, len(query), size):
+        shares = shares_of_windows(query[start : start + size], windows)
+        if padding is not None:
+            shares.masked_fill_(padding[:, None, start : start + size, None], 0.0)
+        if begin and not start:
+            shares[:, :, :begin] = 0.0
+        worth.append(_by_blocks(shares, block, 2).sum(3))
+    return torch.cat(worth, 2)
+
+
+@torch.no_grad()
+def worth_to_past_queries(query: Tensor, windows: WindowSummaries, block: int) -> Tensor:
+    """What each window is worth to the first query of each block and to the q - 1 before it: (B h, H, Y, s).
+
+    Args:
+        query: (T, B h, H, d), not scaled.
+    """
+    before, end = block - 1, -(-len(query) // block) * block
+    choosing = F.pad(query, (0, 0, 0, 0, 0, 0, before, 0))[:end]
+    return worth_to_own_queries(choosing, windows, block, begin=before)
+
+
+def with_windows_ahead(worth: Tensor, sizes: Sizes, counts: Tensor | None) -> Tensor:
+    """Adds to the worth of windows (B h, H, Y, s) half of what the best of those before them are worth.
+
+    It counts as many windows as a translation may pass from the first query of a block to its last, about.
+
+    Args:
+        counts: the tokens of windows, (B, s), of which empty ones are worth nothing; None where none is empty.
+    """
+    ahead = -(-(sizes.block - 1) // sizes.width)
+    if not ahead:
+        return worth
+    before = F.pad(worth, (ahead, -1)).unfold(3, ahead, 1).amax(4)
+    worth = torch.add(worth, before, alpha=0.5)
+    if counts is None:
+        return worth
+    empty = (counts == 0).repeat_interleave(len(worth) // max(1, len(counts)), 0)
+    return worth.masked_fill(empty[:, None, None], 0.0)
+
+
+def ranked(worth: Tensor) -> Tensor:
+    """The windows, those that are worth most first, and of those worth the same the first: (..., s), like `worth`."""
+    return worth.sort(dim=-1, descending=True, stable=True).indices
+
+
+def rows_of_blocks(opened: Tensor, table: WindowTable) -> BlockRows:
+    """The rows that blocks attend to which open these windows, (B h, H, Y, m)."""
+    width, windows, group = table.sizes.width, table.ranges.size(2), _rows_of_group(table.sizes.width)
+    of_means = -(-windows // group)
+    of_window = torch.arange(of_means, of_means + width // group, device=opened.device)
+    of_tokens = (opened[..., None] * len(of_window) + of_window).flatten(3)
+    means = torch.arange(of_means, device=opened.device).expand(*opened.shape[:3], -1)
+    return BlockRows(opened, torch.cat([means, of_tokens], 3), _bias_of_blocks(opened, table, of_means * group))
+
+
+def _bias_of_blocks(opened: Tensor, table: WindowTable, rows_of_means: int) -> Tensor:
+    """What is added to the scores of the rows that each block attends to, (B h, H, Y, L).
+
+    It is log w for a mean, -inf for that of an opened window and for an empty one, 0 for a token, and -inf beyond a
+    sentence's end.
+    """
+    width, windows, dtype, device = table.sizes.width, table.ranges.size(2), table.keys.dtype, opened.device
+    shape, missing = (*opened.shape[:3], windows), rows_of_means - windows
+    if table.counts is None:
+        of_means = torch.full(shape, math.log(width), dtype=dtype, device=device).scatter(3, opened, -torch.inf)
+        of_means = F.pad(of_means, (0, missing), value=-torch.inf) if missing else of_means
+        return F.pad(of_means, (0, opened.size(3) * width))
+    counts = table.counts.repeat_interleave(len(opened) // max(1, len(table.counts)), 0)[:, None, None].expand(shape)
+    of_means = counts.to(dtype).log().scatter(3, opened, -torch.inf)
+    beyond = torch.arange(width, device=device) >= counts.gather(3, opened)[..., None]
+    of_tokens = torch.zeros_like(beyond, dtype=dtype).masked_fill(beyond, -torch.inf).flatten(3)
+    return torch.cat([F.pad(of_means, (0, missing), value=-torch.inf), of_tokens], 3)
+
+
+def gather_rows(table: WindowTable, rows: BlockRows, sentences: Tensor | None) -> GatheredRows:
+    """Gathers what each block attends to.
+
+    Args:
+        sentences: those of the rows, (B h,); None where each sentence of the table has one hypothesis.
+    """
+    group = _rows_of_group(table.sizes.width)
+    batch, heads, every, features = table.keys.shape
+    firsts = torch.arange(0, batch * heads * every // group, every // group, device=rows.groups.device)
+    firsts = firsts.view(batch, heads, 1, 1)
+    firsts = firsts if sentences is None else firsts.index_select(0, sentences)
+    index = (rows.groups + firsts).flatten(0, 1).transpose(0, 1)
+    shape, index = (*index.shape[:2], -1, features), index.flatten()
+    keys, values = (
+        x.view(-1, group * features).index_select(0, index).view(shape) for x in (table.keys, table.values)
+    )
+    return GatheredRows(keys, values, rows.bias.flatten(0, 1).transpose(0, 1).unsqueeze(2))
+
+
+def attend_to_rows(
+    query: Tensor,
+    rows: BlockRows,
+    block: int,
+    table: WindowTable,
+    dropout: float,
+    need_weights: bool,
+    sentences: Tensor | None = None,
+) -> tuple[Tensor, Tensor | None]:
+    """What each head gives, (B h, H, T, d), and the weights over tokens if they are needed, (B h, H, T, s w).
+
+    Args:
+        query: (T, B h, H, d), not scaled.
+        block: the queries that share what is opened.
+        sentences: those of the queries and their rows, (B h,), where they are not the table's, each h times.
+    """
+    length, batch, heads = query.shape[:3]
+    if sentences is None and batch != len(table.keys):
+        every = torch.arange(len(table.keys), device=query.device)
+        sentences = every.repeat_interleave(batch // len(every))
+    gathered, blocks = gather_rows(table, rows, sentences), _by_blocks(query, block, 0).flatten(2, 3).transpose(1, 2)
+    keys, values, bias = gathered
+    out = F.scaled_dot_product_attention(blocks, keys, values, attn_mask=bias, dropout_p=dropout)
+    out = out.transpose(1, 2).flatten(0, 1)[:length].unflatten(1, (batch, heads)).permute(1, 2, 0, 3)
+    if not need_weights:
+        return out, None
+    shares = torch.softmax(scores(blocks, keys) + bias, 3).unflatten(1, (batch, heads)).permute(1, 2, 0, 3, 4)
+    width, windows, counts = table.sizes.width, table.ranges.size(2), table.counts
+    if counts is not None:
+        counts = (counts if sentences is None else counts.index_select(0, sentences))[:, None, None, None]
+    every = torch.arange(windows, device=query.device).expand(*rows.opened.shape[:3], -1)  # opened ones have no share
+    of_means, of_tokens = shares[..., :windows], shares[..., -rows.opened.size(3) * width :]
+    weights = weights_over_tokens(of_means, of_tokens, every, rows.opened, windows, width, counts)
+    return out, weights.flatten(2, 3)[:, :, :length]
+
+
+def weights_over_tokens(
+    of_means: Tensor,
+    of_tokens: Tensor,
+    closed: Tensor,
+    opened: Tensor,
+    windows: int,
+    width: int,
+    counts: Tensor | None = None,
+) -> Tensor:
+    """The weights over the tokens of all windows, (..., q, s w): those of a closed window share its weight evenly.
+
+    Args:
+        of_means, of_tokens: the shares of the means of c windows and of the tokens of m, (..., q, c) and (..., q, m w).
+        closed, opened: these windows, (..., c) and (..., m).
+        windows: s.
+        counts: the tokens of each of the c windows, as (..., 1, c); None where every window has w.
+    """
+    index = torch.cat([closed, opened], -1)[..., None, :, None].expand(*of_means.shape[:-1], -1, width)
+    if counts is None:
+        spread = (of_means / width)[..., None].expand(*of_means.shape, width)
+    else:
+        within = torch.arange(width, device=counts.device) < counts[..., None]
+        spread = (of_means / counts.clamp(min=1))[..., None].where(within, 0.0)
+    weights = of_means.new_zeros(*of_means.shape[:-1], windows, width)
+    return weights.scatter_add(-2, index, torch.cat([spread, of_tokens.unflatten(-1, (-1, width))], -2)).flatten(-2)
+
+
+def attend_in_full(
+    query: Tensor, table: TokenTable, dropout: float, need_weights: bool
+) -> tuple[Tensor, Tensor | None]:
+    """What each head gives, (B h, H, T, d), and the weights (B h, H, T, n) in float32 or better if they are needed.
+
+    Args:
+        query: (T, B h, H, d), not scaled.
+    """
+    keys, values, bias = table
+    hypotheses = query.size(1) // max(1, len(keys))
+    if hypotheses > 1:
+        query = fold_beams(query, hypotheses)
+    query, weights = query.permute(1, 2, 0, 3), None
+    out = F.scaled_dot_product_attention(query, keys, values, attn_mask=bias, dropout_p=dropout)
+    if need_weights:
+        found = scores(query, keys)
+        weights = torch.softmax(found if bias is None else found + bias, 3)
+    if hypotheses > 1:
+        out, weights = unfold_beams(out, hypotheses), None if weights is None else unfold_beams(weights, hypotheses)
+    return out, weights

@@ -1,0 +1,245 @@
+"""Attention in two levels to a source: to the tokens of some windows one by one, and to the means of all others."""
+
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from linformer_fairseq.modules.base import BaseAttention, Call, IncrementalState
+from linformer_fairseq.modules.ops.memo import remembered
+from linformer_fairseq.modules.registry import register_attention
+from linformer_fairseq.modules.source_attention import Places
+from linformer_fairseq.modules.two_level.arithmetic import (
+    TokenTable,
+    WindowTable,
+    attend_in_full,
+    attend_to_rows,
+    ranked,
+    rows_of_blocks,
+    window_counts,
+    window_table,
+    with_windows_ahead,
+    worth_to_own_queries,
+    worth_to_past_queries,
+)
+from linformer_fairseq.modules.two_level.sizes import CROSS, ENCODER, EXACT_BELOW, SizeRule, Sizes, TwoLevelOptions
+from linformer_fairseq.modules.two_level.steps import SourceSearch, of_chosen_group, put_back
+
+Result = tuple[Tensor, Tensor | None]
+"""What each head gives, (B h, H, T, d), and the weights over tokens if they are needed, (B h, H, T, n)."""
+
+
+class SentenceGroup(NamedTuple):
+    """Sentences of a batch whose lengths ask for the same sizes."""
+
+    sizes: Sizes | None
+    """None for full attention."""
+    tokens: int
+    """Those of the longest sentence."""
+    padding: Tensor | None
+    """True at padded positions, (B, n); None where there are none."""
+    counts: Tensor | None
+    """The tokens of each window, (B, s); None in full attention, and where every window has w."""
+    rows: Tensor | None = None
+    """The numbers of the sentences; None where the group has tensors for all of the batch."""
+    chosen: Tensor | None = None
+    """Then, where there are several groups, whether a sentence belongs to this one, (B,)."""
+
+    def table(self, keys: Tensor, values: Tensor) -> TokenTable | WindowTable:
+        """What the queries of these sentences attend to, of keys and values (n, B, H, d) of the batch."""
+        keys, values = (
+            x[: self.tokens] if self.rows is None else x[: self.tokens].index_select(1, self.rows)
+            for x in (keys, values)
+        )
+        padding = None if self.padding is None else self.padding[:, : self.tokens]
+        if self.sizes is None:
+            bias = None
+            if padding is not None:
+                bias = torch.zeros_like(padding, dtype=keys.dtype).masked_fill(padding, -torch.inf)[:, None, None]
+            return TokenTable(keys.permute(1, 2, 0, 3), values.permute(1, 2, 0, 3), bias)
+        if padding is not None:
+            keys, values = (x.masked_fill(padding.t()[:, :, None, None], 0.0) for x in (keys, values))
+        return window_table(keys, values, self.sizes, self.counts)
+
+
+class Batch(NamedTuple):
+    """The sentences of a batch in groups."""
+
+    groups: tuple[SentenceGroup, ...]
+    places: Tensor | None = None
+    """Where to find each sentence among those of all groups, one group after the other; None if each has all."""
+
+
+@remembered
+def batch_of(lengths: Tensor, known: tuple[int, ...] | None, n: int, rule: SizeRule, separate: bool) -> Batch:
+    """Groups the sentences of a padded batch.
+
+    Args:
+        lengths: the tokens of each sentence, (B,).
+        known: the lengths for the processor; None while a compiler looks on, which takes groups for all lengths.
+        n: the length to which sentences are padded.
+        separate: whether each group has tensors for its own sentences alone; otherwise it has some for all.
+    """
+    ranges, lengths = list(rule.ranges(n)), lengths.clamp(min=1)
+    by_range = [[max(1, x) for x in known or () if r.first <= max(1, x) <= r.last] for r in ranges]
+    if known is not None:
+        ranges, by_range = [r for r, own in zip(ranges, by_range, strict=True) if own], [own for own in by_range if own]
+
+    def group(sizes: Sizes | None, lengths: Tensor, tokens: int, **which: Tensor) -> SentenceGroup:
+        padding = torch.arange(n, device=lengths.device) >= lengths[:, None]
+        return SentenceGroup(sizes, tokens, padding, _counts(sizes, lengths, tokens), **which)
+
+    if len(ranges) == 1:
+        return Batch((group(ranges[0].sizes, lengths, max(by_range[0], default=n)),))
+    if known is None or not separate:
+        chosen = [(r.first <= lengths) & (lengths <= r.last) for r in ranges]
+        longest = n if known is None else max(map(max, by_range))
+        return Batch(tuple(group(r.sizes, lengths, longest, chosen=x) for r, x in zip(ranges, chosen, strict=True)))
+    order = lengths.argsort(stable=True)
+    rows = order.split([len(own) for own in by_range])
+    groups = [
+        group(r.sizes, lengths.index_select(0, own_rows), max(own), rows=own_rows)
+        for r, own, own_rows in zip(ranges, by_range, rows, strict=True)
+    ]
+    return Batch(tuple(groups), order.argsort())
+
+
+def _counts(sizes: Sizes | None, lengths: Tensor, tokens: int) -> Tensor | None:
+    """The tokens of each window of sentences with these lengths, of which the longest has so many tokens."""
+    return None if sizes is None else window_counts(lengths, -(-tokens // sizes.width), sizes.width)
+
+
+@register_attention(
+    "two-level",
+    TwoLevelOptions,
+    "means of windows, of which blocks of queries open the best to attend to their tokens one by one",
+    defaults={"linformer_attention": "encoder,cross,decoder"},
+)
+class TwoLevelAttention(BaseAttention):
+    r"""Attention in two levels, a drop-in for fairseq's `MultiheadAttention` without parameters of its own.
+
+    A sentence of n tokens is cut into windows of w. To a query a window stands for its tokens by their mean K̄, V̄, hence
+    the log w; blocks of q neighbouring queries open the same m windows and attend to their tokens instead:
+
+        S̄ = Q K̄ᵀ / √d + log w         scores of the windows that stay closed
+        S = Q Kᵀ / √d                  scores of the tokens in opened windows
+        out = softmax([S̄, S]) [V̄; V]
+
+    It costs O(T (n / w + m w)) for T queries. In self-attention a block opens what its own queries attend to most, in
+    cross-attention what its first query and the q - 1 before it do, so that no target token depends on a later one;
+    there the windows that follow, as many as q tokens pass, count half. How much a query attends to a window is judged
+    by its mean and by the largest score that its tokens can have.
+    Sentences with fewer than `exact_below` tokens, with at most k, and those whose windows are all opened get full
+    attention. The sizes depend on the length of a sentence alone. Where lengths ask for several sizes, a pass computes
+    their sentences apart, without the keys beyond the longest of them; a search, whose sentences come and go, computes
+    all of them with all of these sizes.
+
+    Args:
+        args, options: as `BaseAttention` and fairseq take them; `max_positions` is no limit here.
+        projected_dim: k, the largest number of windows, unless `slot_width` is given.
+        open_slots, slot_width, block_size: m, w and q; by default they follow from the length and k (`SizeRule`).
+        exact_below: shorter sentences get full attention.
+
+    Raises:
+        ValueError: for what no kind supports, and k, m, w or q below 1.
+    """
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        *args: Any,
+        projected_dim: int,
+        open_slots: int | None = None,
+        slot_width: int | None = None,
+        block_size: int | None = None,
+        exact_below: int = EXACT_BELOW,
+        **options: Any,
+    ) -> None:
+        super().__init__(embed_dim, num_heads, *args, **options)
+        place = ENCODER if self.self_attention else CROSS
+        self.rule = SizeRule(projected_dim, place, open_slots, slot_width, block_size, exact_below)
+
+    def extra_repr(self) -> str:
+        names = ("slot_width", "open_slots", "block_size", "exact_below")
+        told = [f"{name}={size}" for name in names if (size := getattr(self.rule, name)) is not None]
+        return ", ".join([f"k={self.rule.projected_dim}", *told])
+
+    def attend(self, call: Call) -> Result:
+        query, state = self._heads(self.q_proj(call.query)), call.incremental_state
+        search: SourceSearch | None = self.cached(state).get("search")
+        if search is None:
+            assert call.key is not None
+            assert call.value is not None
+            keys, values = self._heads(self.k_proj(call.key)), self._heads(self.v_proj(call.value))
+            batch, places = self._batch(call), Places.of(len(call.key), call.padding)
+            if state is None:
+                out, weights = self._attend(query, keys, values, batch, call.need_weights)
+                return out, None if weights is None else put_back(weights, places, call.key.size(1))
+            tables = [group.table(keys, values) for group in batch.groups]
+            search = SourceSearch.begin(tables, [group.chosen for group in batch.groups], places, query.size(1))
+        assert state is not None
+        out, weights, search = search.attend(query, self.dropout_probability, call.need_weights)
+        self.cache(state, {"search": search})
+        return out, weights
+
+    def reorder_incremental_state(self, incremental_state: IncrementalState, new_order: Tensor) -> IncrementalState:
+        """Keeps the rows of the hypotheses that stay, in their new order."""
+        search: SourceSearch | None = self.cached(incremental_state).get("search")
+        if search is None:
+            return incremental_state
+        return self.cache(incremental_state, {"search": search.reordered(new_order)})
+
+    def _batch(self, call: Call) -> Batch:
+        """The sentences of a call in groups."""
+        assert call.key is not None
+        n, padding = len(call.key), call.padding
+        if padding is not None:
+            return batch_of(padding.lengths, padding.known_lengths, n, self.rule, call.incremental_state is None)
+        sizes = self.rule.sizes(n)
+        whole = sizes is None or n % sizes.width == 0
+        lengths = None if whole else torch.full(call.key.shape[1:2], n, device=call.key.device)
+        return Batch((SentenceGroup(sizes, n, None, None if lengths is None else _counts(sizes, lengths, n)),))
+
+    def _attend(self, query: Tensor, keys: Tensor, values: Tensor, batch: Batch, need_weights: bool) -> Result:
+        """Attends from queries (T, B h, H, d) to keys and values (n, B, H, d)."""
+        hypotheses, outs, weights = query.size(1) // max(1, keys.size(1)), [], []
+        for group in batch.groups:
+            own = query
+            if group.rows is not None:
+                own = query.unflatten(1, (-1, hypotheses)).index_select(1, group.rows).flatten(1, 2)
+            out, own_weights = self._attend_to(own, group.table(keys, values), group.padding, need_weights)
+            outs.append(out)
+            weights.append(None if own_weights is None else F.pad(own_weights, (0, len(keys) - own_weights.size(3))))
+        if batch.places is None:
+            return of_chosen_group(outs, weights, [group.chosen for group in batch.groups])
+        out = torch.cat([out.permute(2, 0, 1, 3) for out in outs], 1).unflatten(1, (-1, hypotheses))
+        out = out.index_select(1, batch.places).flatten(1, 2).permute(1, 2, 0, 3)
+        if not need_weights:
+            return out, None
+        every = torch.cat([x for x in weights if x is not None]).unflatten(0, (-1, hypotheses))
+        return out, every.index_select(0, batch.places).flatten(0, 1)
+
+    def _attend_to(
+        self, query: Tensor, table: TokenTable | WindowTable, padding: Tensor | None, need_weights: bool
+    ) -> Result:
+        """Attends from queries (T, B h, H, d) to a table.
+
+        Args:
+            padding: true at padded positions, (B, n).
+        """
+        if isinstance(table, TokenTable):
+            return attend_in_full(query, table, self.dropout_probability, need_weights)
+        sizes, summaries = table.sizes, table.summaries()
+        if self.self_attention:
+            worth = worth_to_own_queries(query, summaries, sizes.block, padding)
+        else:
+            worth = worth_to_past_queries(query, summaries, sizes.block)
+            worth = with_windows_ahead(worth, sizes, table.counts)
+        rows = rows_of_blocks(ranked(worth)[..., : sizes.opened], table)
+        return attend_to_rows(query, rows, sizes.block, table, self.dropout_probability, need_weights)
+
+    def _heads(self, x: Tensor) -> Tensor:
+        """The features of each head, (T, B, C) to (T, B, H, d)."""
+        return x.unflatten(2, (self.num_heads, self.head_dim))

@@ -1,0 +1,250 @@
+"""Causal attention in two levels: to the last tokens one by one, and to all before them in two levels.
+
+Shapes: T queries and tokens, B sentences, H heads, d features per head, X = B H, Y blocks, s windows, c closed ones, l
+windows of which a block sees the tokens, and L = c + l w.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from linformer_fairseq.modules.base import BaseAttention, Call, IncrementalState
+from linformer_fairseq.modules.registry import register_attention
+from linformer_fairseq.modules.two_level.arithmetic import (
+    WindowSummaries,
+    blocks_at_a_time,
+    ranges_of,
+    ranked,
+    scores,
+    shares_of_windows,
+    weights_over_tokens,
+)
+from linformer_fairseq.modules.two_level.sizes import CAUSAL, EXACT_BELOW, SizeRule, Sizes, TwoLevelOptions
+from linformer_fairseq.modules.two_level.steps import TargetSearch
+
+
+@register_attention("two-level", TwoLevelOptions, causal=True)
+class CausalTwoLevelAttention(BaseAttention):
+    r"""Causal attention in two levels: in a decoder a drop-in for fairseq's `MultiheadAttention`, with its parameters.
+
+    A block of q queries attends one by one to its own tokens, as far as they are past, and to the window of w tokens
+    before it. The windows that end before that one it sees in two levels: by their means, or, of the m windows that its
+    first query and the q - 1 before it attend to most, by their tokens. A window enters only when all its tokens are
+    past, so that its mean knows nothing of what comes:
+
+        out = softmax([Q K̄ᵀ / √d + log w, Q K_oᵀ / √d]) [V̄; V_o]    o: tokens of the m opened windows, of the window
+                                                                        before, and of the block up to the query
+
+    The first `exact_below` tokens get full attention, and so do as many as it takes to have m windows.
+
+    It costs O(T (N / w + m w + q)), and a step of a search O(N / w + m w + q) at any position: keys and values stay
+    where they are, and those attended to are gathered.
+
+    Args:
+        args, options: as `BaseAttention` and fairseq take them; `self_attention` has to be true.
+        projected_dim: k, the number of windows of N tokens, unless `slot_width` is given.
+        max_positions: N, which the sizes follow from; targets may be longer.
+        open_slots, slot_width, block_size: m, w and q; by default they follow from N and k, as `SizeRule` says. Blocks
+            are rounded up to whole windows.
+        exact_below: how many first tokens get full attention, at least.
+
+    Raises:
+        ValueError: for what no kind supports, cross-attention, and k, m, w or q below 1.
+    """
+
+    causal = True
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        *args: Any,
+        projected_dim: int,
+        max_positions: int,
+        open_slots: int | None = None,
+        slot_width: int | None = None,
+        block_size: int | None = None,
+        exact_below: int = EXACT_BELOW,
+        **options: Any,
+    ) -> None:
+        super().__init__(embed_dim, num_heads, *args, **options)
+        rule = SizeRule(projected_dim, CAUSAL, open_slots, slot_width, block_size, exact_below)
+        width, opened, block = rule.cut(max_positions)
+        self.sizes = Sizes(width, opened, -(-block // width) * width)
+        self.exact = exact_tokens(self.sizes, exact_below)
+
+    def extra_repr(self) -> str:
+        width, opened, block = self.sizes
+        return f"slot_width={width}, open_slots={opened}, block_size={block}, exact={self.exact}"
+
+    def attend(self, call: Call) -> tuple[Tensor, Tensor | None]:
+        assert call.key is not None
+        assert call.value is not None
+        state = call.incremental_state
+        search: TargetSearch | None = self.cached(state).get("search")
+        position = 0 if search is None else search.position
+        q, k, v = (
+            linear(x).unflatten(2, (self.num_heads, self.head_dim))
+            for linear, x in ((self.q_proj, call.query), (self.k_proj, call.key), (self.v_proj, call.value))
+        )
+        dropout, weights = self.dropout_probability, None
+        if search is None:
+            out = causal_two_level_attention(q, k, v, self.sizes, self.exact, dropout)
+            if call.need_weights:
+                weights = causal_two_level_weights(q, k, self.sizes, self.exact)
+            if state is not None:
+                search = TargetSearch.begin(q, k, v, self.sizes, self.exact)
+        else:
+            outs, rows = [], []
+            for token in zip(q.split(1), k.split(1), v.split(1), strict=True):
+                one, own_weights, search = search.attend(*token, dropout, call.need_weights)
+                outs.append(one)
+                if own_weights is not None:
+                    rows.append(F.pad(own_weights, (0, position + len(q) - own_weights.size(3))))
+            out, weights = torch.cat(outs, 2), torch.cat(rows, 2) if rows else None
+        if state is not None:
+            self.cache(state, {"search": search})
+        if weights is not None and call.padding is not None:
+            weights = weights.masked_fill(F.pad(call.padding.mask, (position, 0))[:, None, None], 0.0)
+        return out, weights
+
+    def reorder_incremental_state(self, incremental_state: IncrementalState, new_order: Tensor) -> IncrementalState:
+        """Keeps the hypotheses that stay, in their new order."""
+        search: TargetSearch | None = self.cached(incremental_state).get("search")
+        if search is None:
+            return incremental_state
+        return self.cache(incremental_state, {"search": search.reordered(new_order)})
+
+
+def exact_tokens(sizes: Sizes, exact_below: int) -> int:
+    """How many first tokens get full attention, whole blocks: every later block has m windows to open."""
+    least = max(exact_below, (sizes.opened + 1) * sizes.width)
+    return -(-least // sizes.block) * sizes.block
+
+
+def causal_two_level_attention(
+    query: Tensor, key: Tensor, value: Tensor, sizes: Sizes, exact: int, dropout: float
+) -> Tensor:
+    """What each head gives, (B, H, T, d).
+
+    Args:
+        query, key, value: (T, B, H, d), the queries not scaled.
+        sizes: q is a multiple of w.
+        exact: how many first tokens get full attention, by `exact_tokens`.
+        dropout: the share of probabilities that are dropped.
+    """
+    q, k, v = (x[:exact].permute(1, 2, 0, 3) for x in (query, key, value))
+    out = F.scaled_dot_product_attention(q, k, v, is_causal=True, dropout_p=dropout)
+    if len(query) <= exact:
+        return out
+    blocks = blocks_after(query, key, sizes, exact)
+    keys, values = (_rows_of_blocks(x, blocks, sizes) for x in (key, value))
+    later = F.scaled_dot_product_attention(blocks.queries, keys, values, attn_mask=blocks.bias, dropout_p=dropout)
+    later = later.transpose(1, 2).flatten(0, 1)[: len(query) - exact].unflatten(1, query.shape[1:3])
+    return torch.cat([out.permute(2, 0, 1, 3), later]).permute(1, 2, 0, 3)
+
+
+def causal_two_level_weights(query: Tensor, key: Tensor, sizes: Sizes, exact: int) -> Tensor:
+    """The weights over tokens, (B, H, T, T), in float32 or better: those of a closed window share its weight evenly."""
+    length, heads = len(query), query.shape[1:3]
+    first = scores(*(x[:exact].permute(1, 2, 0, 3) for x in (query, key)))
+    future = torch.ones_like(first[0, 0], dtype=torch.bool).triu(1)
+    weights = F.pad(torch.softmax(first.masked_fill(future, -torch.inf), 3), (0, length - first.size(3)))
+    if length <= exact:
+        return weights
+    blocks = blocks_after(query, key, sizes, exact)
+    shares = torch.softmax(scores(blocks.queries, _rows_of_blocks(key, blocks, sizes)) + blocks.bias, 3)
+    closed, windows = blocks.closed.size(2), -(-length // sizes.block) * sizes.block // sizes.width
+    later = weights_over_tokens(
+        shares[..., :closed], shares[..., closed:], blocks.closed, blocks.near, windows, sizes.width
+    )
+    later = later.transpose(0, 1).flatten(1, 2)[:, : length - exact, :length]
+    return torch.cat([weights, later.unflatten(0, heads)], 2)
+
+
+class LaterBlocks(NamedTuple):
+    """The blocks after the first tokens, and what they attend to."""
+
+    queries: Tensor
+    """(Y, X, q, d)."""
+    closed: Tensor
+    """The windows that each sees by their means, (Y, X, c), those worth most first; at the end some may not be past."""
+    near: Tensor
+    """The windows that each sees by their tokens, (Y, X, l): m opened ones, the one before it, and its own."""
+    bias: Tensor
+    """Added to scores, (Y, 1, q, L): log w for means, 0 for tokens, and -inf for what is not past."""
+
+
+def blocks_after(query: Tensor, key: Tensor, sizes: Sizes, exact: int) -> LaterBlocks:
+    """The blocks of the queries (T, B, H, d) after the first ones.
+
+    The means of closed windows come in the order of their worth, and those of windows that are not yet past come last:
+    what is hidden is then alike for all heads and sentences.
+    """
+    (width, opened, block), device = sizes, query.device
+    query = _in_blocks(query, block)
+    starts = range(exact, len(query), block)
+    past = torch.arange(starts.start, starts.stop, starts.step, device=device) // width - 1
+    with torch.no_grad():
+        windows = key[: (starts[-1] // width - 1) * width].flatten(1, 2).unflatten(0, (-1, width)).permute(2, 0, 1, 3)
+        summaries = WindowSummaries(*(x.unsqueeze(1) for x in (windows.mean(2), ranges_of(windows))), None)
+        best = _ranked(query[exact - block + 1 : len(query) - block + 1], summaries, starts, width)
+    near = (past[:, None] + torch.arange(1 + block // width, device=device))[:, None].expand(-1, best.size(1), -1)
+    near, closed = torch.cat([best[..., :opened], near], 2), best[..., opened:]
+    ahead = torch.arange(closed.size(2), device=device) >= (past - opened)[:, None]
+    of_means = torch.full_like(ahead, math.log(width), dtype=query.dtype).masked_fill(ahead, -torch.inf)
+    future = torch.ones(block, block, dtype=torch.bool, device=device).triu(1)
+    of_tokens = torch.zeros_like(future, dtype=query.dtype).masked_fill(future, -torch.inf)
+    of_tokens = F.pad(of_tokens, (near.size(2) * width - block, 0)).expand(len(past), -1, -1)
+    bias = torch.cat([of_means[:, None].expand(-1, block, -1), of_tokens], 2)[:, None]
+    queries = query[exact:].unflatten(0, (-1, block)).transpose(1, 2)
+    return LaterBlocks(queries, closed, near, bias)
+
+
+def _in_blocks(x: Tensor, block: int) -> Tensor:
+    """The tokens (T, B, H, d) of every head, (T, X, d), with zeros up to whole blocks."""
+    missing = -len(x) % block
+    return (F.pad(x, (0, 0, 0, 0, 0, 0, 0, missing)) if missing else x).flatten(1, 2)
+
+
+def _ranked(query: Tensor, windows: WindowSummaries, starts: range, width: int) -> Tensor:
+    """Each block's windows, those worth most to its first query and to the q - 1 before it first, then those that are
+    not past: (Y, X, s).
+
+    Args:
+        query: those that choose, q for each block, (Y q, X, d).
+        windows: of X sentences with one head each.
+        starts: the first token of each block.
+        width: tokens of a window, w.
+    """
+    query, block, worth = query.unsqueeze(2), starts.step, []
+    means, ranges, _ = windows
+    size = blocks_at_a_time(query, windows, block)
+    for begin in range(0, len(starts), size):
+        these = starts[begin : begin + size]
+        seen = these[-1] // width - 1
+        past = torch.arange(these.start, these.stop, block, device=query.device) // width - 1
+        ahead = torch.arange(seen, device=query.device) >= past[:, None]
+        choosing, hidden = query[begin * block : (begin + size) * block], ahead.repeat_interleave(block, 0)
+        shares = shares_of_windows(choosing, WindowSummaries(means[:, :, :seen], ranges[:, :, :seen], None), hidden)
+        of_seen = shares.squeeze(1).unflatten(1, (-1, block)).sum(2).masked_fill(ahead, -1.0)  # (X, Y, seen)
+        worth.append(F.pad(of_seen, (0, means.size(2) - seen), value=-1.0))
+    return ranked(torch.cat(worth, 1)).transpose(0, 1)
+
+
+def _rows_of_blocks(x: Tensor, blocks: LaterBlocks, sizes: Sizes) -> Tensor:
+    """The keys or values `x` (T, B, H, d) that blocks attend to, (Y, X, L, d)."""
+    windows = _in_blocks(x, sizes.block).unflatten(0, (-1, sizes.width))
+    means = windows[: blocks.closed.size(2) + sizes.opened].mean(1)
+    tokens = _gathered(windows.permute(2, 0, 1, 3), blocks.near).flatten(2, 3)
+    return torch.cat([_gathered(means.transpose(0, 1), blocks.closed), tokens], 2)
+
+
+def _gathered(x: Tensor, index: Tensor) -> Tensor:
+    """Rows (s, ...) of each sequence, (X, s, ...), by their numbers (Y, X, c): (Y, X, c, ...)."""
+    firsts = torch.arange(0, x.size(0) * x.size(1), x.size(1), device=x.device)
+    rows = x.flatten(0, 1).flatten(1).index_select(0, (index + firsts[:, None]).flatten())
+    return rows.view(*index.shape, *x.shape[2:])

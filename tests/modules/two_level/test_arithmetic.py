@@ -1,0 +1,132 @@
+"""The arithmetic of two-level attention; tests/modules/test_base.py compares all of it with the formula."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from linformer_fairseq.modules.ops.naive import full_attention
+from linformer_fairseq.modules.two_level import arithmetic
+from linformer_fairseq.modules.two_level.arithmetic import (
+    WindowSummaries,
+    attend_to_rows,
+    ranges_of,
+    ranked,
+    rows_of_blocks,
+    shares_of_windows,
+    window_counts,
+    window_table,
+    with_windows_ahead,
+    worth_to_own_queries,
+    worth_to_past_queries,
+)
+from linformer_fairseq.modules.two_level.sizes import Sizes
+
+
+@given(lengths=st.lists(st.integers(1, 70), min_size=1, max_size=3), width=st.sampled_from([1, 2, 3, 4, 32, 48, 64]))
+def test_a_table_holds_means_and_then_tokens(lengths: list[int], width: int) -> None:
+    """It knows the lowest and the highest keys of windows."""
+    n, sizes = max(lengths), Sizes(width, 1, 1)
+    windows, group, padding = -(-n // width), min(width & -width, 32), torch.arange(n)[:, None] >= torch.tensor(lengths)
+    x = torch.randn(n, len(lengths), 2, 4, dtype=torch.float64).masked_fill(padding[..., None, None], 0.0)
+    counts = window_counts(torch.tensor(lengths), windows, width)
+    table = window_table(x, 2 * x, sizes, counts)
+    first = -(-windows // group) * group
+    torch.testing.assert_close(table.keys[:, :, first : first + n], x.permute(1, 2, 0, 3))
+    torch.testing.assert_close(table.values, 2 * table.keys)
+    assert table.keys.size(2) == first + windows * width
+    for sentence, length in enumerate(lengths):
+        own = x[:length, sentence].split(width)
+        assert counts[sentence].tolist() == [len(w) for w in own] + [0] * (windows - len(own))
+        for number, window in enumerate(own):
+            torch.testing.assert_close(table.keys[sentence, :, number], window.mean(0))
+            lowest, highest = table.ranges[sentence, :, number].unbind(1)
+            assert torch.equal(lowest, window.amin(0))
+            assert torch.equal(highest, window.amax(0))
+    if set(lengths) == {n} and n % width == 0:
+        torch.testing.assert_close(window_table(x, 2 * x, sizes, None)[1:4], table[1:4])
+
+
+def test_shares_of_windows_of_one_token_are_those_of_full_attention() -> None:
+    """By means, and by ranges again; a query may be kept from seeing some."""
+    query, keys = (torch.randn(length, 2, 3, 4, dtype=torch.float64) for length in (5, 9))
+    tokens = (torch.arange(9) < torch.tensor([9, 6])[:, None]).long()
+    table = keys.permute(1, 2, 0, 3)
+    hidden = torch.rand(5, 9) < torch.arange(9) / 9
+    ranges, products = ranges_of(table[..., None, :]), torch.einsum("tbhd,nbhd->bhtn", query, keys) / 2
+    for some, mask in ((None, torch.tensor(False)), (hidden, hidden)):
+        expected = torch.softmax(products.masked_fill((tokens == 0)[:, None, None] | mask, -torch.inf), 3)
+        torch.testing.assert_close(shares_of_windows(query, WindowSummaries(table, ranges, tokens), some), 2 * expected)
+
+
+@given(
+    length=st.integers(1, 30), block=st.integers(1, 8), windows=st.integers(1, 6), at_a_time=st.sampled_from([1, 100, 999])
+)
+def test_blocks_choose_by_their_own_or_by_past_queries(length: int, block: int, windows: int, at_a_time: int) -> None:
+    """Whether the windows are judged for all blocks at once or for some at a time."""
+    query, keys = (torch.randn(x, 2, 3, 4, dtype=torch.float64) for x in (length, 2 * windows))
+    summaries = window_table(keys, keys, Sizes(2, 1, 1), None).summaries()
+    padding = torch.arange(length) >= torch.randint(length + 1, (2,))[:, None]
+    shares = shares_of_windows(query, summaries)
+    counted = shares.masked_fill(padding[:, None, :, None], 0.0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(arithmetic, "SCORES_AT_A_TIME", at_a_time)
+        own = worth_to_own_queries(query, summaries, block, padding)
+        past = worth_to_past_queries(query, summaries, block)
+    starts = range(0, length, block)
+    assert own.shape == past.shape == (2, 3, len(starts), windows)
+    for number, start in enumerate(starts):
+        torch.testing.assert_close(own[:, :, number], counted[:, :, start : start + block].sum(2))
+        torch.testing.assert_close(past[:, :, number], shares[:, :, max(0, start - block + 1) : start + 1].sum(2))
+
+
+@given(windows=st.integers(1, 9), ahead=st.integers(0, 12))
+def test_a_window_is_worth_half_of_what_the_best_before_it_is_as_well(windows: int, ahead: int) -> None:
+    worth = torch.rand(2, 3, 4, windows, dtype=torch.float64)
+    expected = worth.clone()
+    for i in range(1, windows):
+        if ahead:
+            expected[..., i] += worth[..., max(0, i - ahead) : i].amax(3) / 2
+    torch.testing.assert_close(with_windows_ahead(worth, Sizes(4, 1, 4 * ahead + 1), None), expected)
+
+
+def test_of_windows_worth_as_much_the_first_is_opened() -> None:
+    assert ranked(torch.ones(1, 1, 3, 40)).tolist() == [[3 * [[*range(40)]]]]
+
+
+def test_the_windows_after_those_attended_to_are_opened_but_none_beyond_the_end() -> None:
+    worth = torch.tensor([0.1, 0.7, 0.0, 0.2, 0.0, 0.0]).expand(1, 1, 1, 6)
+    counts = torch.tensor([[4, 4, 4, 2, 0, 0]])
+    order = ranked(with_windows_ahead(worth, Sizes(4, 3, 8), counts)).flatten().tolist()
+    assert order[:4] == [1, 3, 2, 0]
+    assert {*order[4:]} == {4, 5}
+
+
+def test_means_know_how_many_tokens_they_stand_for() -> None:
+    """Where the tokens of a window are alike, what is opened makes no difference: this is full attention."""
+    width, lengths = 4, [22, 8, 1]
+    tokens = torch.randn(6, 3, 1, 4, dtype=torch.float64).repeat_interleave(width, 0)[:22]
+    keys = tokens.masked_fill((torch.arange(22)[:, None] >= torch.tensor(lengths))[..., None, None], 0.0)
+    query = torch.randn(10, 3, 1, 4, dtype=torch.float64)
+    sizes = Sizes(width, 2, 5)
+    table = window_table(keys, keys, sizes, window_counts(torch.tensor(lengths), 6, width))
+    worth = with_windows_ahead(worth_to_past_queries(query, table.summaries(), 5), sizes, table.counts)
+    rows = rows_of_blocks(ranked(worth)[..., :2], table)
+    out, weights = attend_to_rows(query, rows, 5, table, 0.0, need_weights=True)
+    for sentence, n in enumerate(lengths):
+        expected, expected_weights = full_attention(query[:, sentence, 0], *[keys[:n, sentence, 0]] * 2)
+        torch.testing.assert_close(out[sentence, 0], expected)
+        torch.testing.assert_close(weights[sentence, 0, :, :n], expected_weights)
+        assert not weights[sentence, 0, :, n:].any()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("autocast", [False, True])
+def test_shares_of_scores_beyond_half_precision(dtype: torch.dtype, autocast: bool) -> None:
+    query, keys = (300 * torch.randn(length, 2, 2, 64).to(dtype) for length in (9, 20))
+    counts = torch.tensor([[4, 4, 4, 2, 0]] * 2)
+    with torch.autocast("cpu", dtype, enabled=autocast):
+        shares = shares_of_windows(query, window_table(keys, keys, Sizes(4, 1, 1), counts).summaries())
+    assert shares.dtype == torch.float32
+    torch.testing.assert_close(shares.sum(3), torch.full((2, 2, 9), 2.0))
+    assert not shares[..., 4].any()
