@@ -6,6 +6,7 @@ import pytest
 import torch
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 from fairseq.modules import MultiheadAttention
+from linformer_fairseq.modules.two_level.sizes import CROSS, ENCODER, EXACT_BELOW
 
 from linformer_fairseq import (
     CausalLinformerAttention,
@@ -21,13 +22,7 @@ from linformer_fairseq.modules import (
     CausalTwoLevelAttention,
     LinearProjection,
 )
-<<<<<<< HEAD
-from linformer_fairseq.modules.two_level.sizes import CROSS, ENCODER, EXACT_BELOW
-from tests.models.toy import CROSS_KINDS, EVERYWHERE, SIZES, net_input, toy_args, toy_model, toy_task
-=======
-from linformer_fairseq.modules.level_sizes import CROSS, ENCODER, EXACT_BELOW
 from tests.models.toy import CROSS_KINDS, EVERYWHERE, SIZES, net_input, toy_model, toy_task
->>>>>>> options
 
 TWO_LEVELS = {"linformer_projection": "two-level"}
 

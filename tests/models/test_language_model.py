@@ -153,7 +153,7 @@ def test_what_a_checkpoint_recorded_and_is_gone() -> None:
     task = LanguageModelingTask(LanguageModelingConfig(), toy_task().source_dictionary)
     del args["arch"]
     assert build_model(OmegaConf.create({**args, "linformer_init": "normal"}), task, from_checkpoint=True)
-    with pytest.raises(SystemExit, match="^error: --linformer-sharing is one of headwise, key-value, layerwise, not"):
+    with pytest.raises(SystemExit, match=r"^error: --linformer-sharing is one of headwise, key-value, layerwise, not"):
         build_model(OmegaConf.create({**args, "linformer_sharing": "none"}), task, from_checkpoint=True)
 
 
