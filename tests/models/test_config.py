@@ -55,7 +55,7 @@ def test_an_architecture_is_a_kind_by_default(arch: str, flags: dict, two_level:
         assert type(attention) is (TwoLevelAttention if two_level else LinformerMultiheadAttention)
     if two_level:
         rules = [attention.rule for attention in (encoder.self_attn, decoder.encoder_attn)]
-        assert [(rule.projected_dim, rule.shares, rule.exact_below) for rule in rules] == [
+        assert [(rule.projected_dim, rule.defaults, rule.exact_below) for rule in rules] == [
             (9, ENCODER, EXACT_BELOW),
             (9, CROSS, EXACT_BELOW),
         ]
