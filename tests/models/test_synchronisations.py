@@ -94,7 +94,12 @@ KINDS: dict[str, dict[str, object]] = {
     "masked slots and a window": {"linformer_mask_empty_slots": True, "linformer_window": 2},
     "two levels": TWO_LEVELS,
     "key clusters": {"linformer_projection": "key-clusters"},
-    "windows": {"linformer_projection": "window", "linformer_window_size": 8},
+    "windows": {
+        "linformer_projection": "window",
+        "linformer_window_size": 8,
+        "linformer_attention": "encoder,decoder",
+        "linformer_k": "64",
+    },
 }
 every_beam = pytest.mark.parametrize("beam", variants([1, 4], default=[4]))
 every_kind = pytest.mark.parametrize("kind", KINDS)
@@ -128,7 +133,7 @@ def translation_model(kind: str | None) -> BaseFairseqModel:
     layers = {"encoder_layers": 3, "decoder_layers": 3}
     if kind is None:
         return toy_model("transformer", **layers)
-    return toy_model(linformer_attention=EVERYWHERE, linformer_k="4", **layers, **KINDS[kind])
+    return toy_model(**{"linformer_attention": EVERYWHERE, "linformer_k": "4", **layers, **KINDS[kind]})
 
 
 @every_kind
