@@ -52,6 +52,8 @@ class BaseAttention(MultiheadAttention):
 
     causal = False
     """Whether later tokens are hidden from a query by the attention itself."""
+    drops_probabilities = True
+    """Whether there are attention probabilities to drop in training."""
 
     def __init__(
         self,
@@ -191,7 +193,7 @@ class BaseAttention(MultiheadAttention):
         return self._set_input_buffer(incremental_state, dict(kept))
 
     def reorder_incremental_state(self, incremental_state: IncrementalState, new_order: Tensor) -> IncrementalState:
-        """Puts what is kept between steps into a new order of hypotheses; a kind that keeps nothing has nothing to do."""
+        """Puts what is kept between steps into a new order of hypotheses; most kinds of self-attention keep nothing."""
         return incremental_state
 
     def _in_order(
