@@ -47,12 +47,12 @@ def longest_text(model: BaseFairseqModel) -> int:
 
 def exact_length(model: BaseFairseqModel) -> int | None:
     """Returns up to how many tokens texts get full attention; None where other kinds than two levels are."""
-    exact = longest_text(model)
+    exact = longest = longest_text(model)
     for module in model.modules():
         if isinstance(module, CausalTwoLevelAttention):
             exact = min(exact, module.exact)
         elif isinstance(module, TwoLevelAttention):
-            _, last, _ = next(module.rule.ranges(module.max_positions))
+            _, last, _ = next(module.rule.ranges(longest))
             exact = min(exact, last)
         elif isinstance(module, BaseAttention):
             return None

@@ -158,17 +158,18 @@ class AttentionConfig(FairseqDataclass):
             if any(self.kind_of(place).name in users[place] for place in places):
                 continue
             given = flag_of(flag.name) if value is True else f"{flag_of(flag.name)} {_listed(value)}"
+            leave = f"leave it out (out of a checkpoint with --model-overrides \"{{'{flag.name}': None}}\")"
             if not places:
                 needed = _either(users)
                 raise ValueError(
-                    f"{given} has no effect without {needed} among --linformer-attention: leave it out, or add {needed}"
+                    f"{given} has no effect without {needed} among --linformer-attention: {leave}, or add {needed}"
                 )
             in_use = dict.fromkeys(self.kind_of(place).name for place in places)
             fitting = dict.fromkeys(kind for place in places for kind in users[place])
             of_decoder = places == ["decoder"] and hasattr(self, "linformer_decoder_projection")
             choice = "--linformer-decoder-projection" if of_decoder else "--linformer-projection"
             raise ValueError(
-                f"{given} has no effect on {' and '.join(in_use)} attention: leave it out, or choose {choice} "
+                f"{given} has no effect on {' and '.join(in_use)} attention: {leave}, or choose {choice} "
                 f"{_either(fitting)}"
             )
 

@@ -70,6 +70,19 @@ class LinformerRobertaModel(TellsExactLength, ChecksProjections, RobertaModel):
             model.exact_below = config.exact_below
         return model
 
+    def forward(self, src_tokens: Tensor, *arguments: Any, **options: Any) -> Any:
+        """fairseq's, after a look at the length, as the hub's `fill_mask` has none.
+
+        Raises:
+            ValueError: a text that is longer than the model.
+        """
+        longest = self.max_positions()
+        if src_tokens.size(1) > longest:
+            tokens = int(src_tokens.ne(self.encoder.sentence_encoder.padding_idx).sum(1).max())
+            if tokens > longest:
+                raise ValueError(f"a text of {tokens} tokens is longer than the {longest} that the model takes: cut it")
+        return super().forward(src_tokens, *arguments, **options)
+
     def load_state_dict(
         self,
         state_dict: dict[str, Tensor],

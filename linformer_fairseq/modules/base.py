@@ -193,7 +193,7 @@ class BaseAttention(MultiheadAttention):
         return self._set_input_buffer(incremental_state, dict(kept))
 
     def reorder_incremental_state(self, incremental_state: IncrementalState, new_order: Tensor) -> IncrementalState:
-        """Puts what is kept between steps into a new order of hypotheses; most kinds of self-attention keep nothing."""
+        """Puts what is kept between steps into a new order of hypotheses; most encoders keep nothing."""
         return incremental_state
 
     def _in_order(
@@ -262,8 +262,8 @@ class BaseAttention(MultiheadAttention):
         if convolved is not None:
             out = out + convolved.permute(1, 2, 0, 3)
         if out.stride(2) >= out.stride(0):
-            return self.out_proj(out.permute(2, 0, 1, 3).flatten(2))  # type: ignore[no-any-return]
-        return self.out_proj(out.transpose(1, 2).flatten(2)).transpose(0, 1)  # type: ignore[no-any-return]
+            return self.out_proj(out.permute(2, 0, 1, 3).flatten(2))
+        return self.out_proj(out.transpose(1, 2).flatten(2)).transpose(0, 1)
 
 
 def without_bias(linear: nn.Linear, x: Tensor) -> Tensor:

@@ -67,10 +67,10 @@ class Places(NamedTuple):
         return torch.zeros_like(weights).scatter(3, self.order[:, None, None].expand_as(weights), weights)
 
 
-class _Kept(NamedTuple, Generic[MemoryT]):
+class _Kept(NamedTuple):
     """What a search keeps of its sources, a row for each sentence, however many hypotheses share it."""
 
-    memory: MemoryT
+    memory: Any
     places: Places
     hypotheses: int
 
@@ -99,7 +99,7 @@ class SourceAttention(BaseAttention, Generic[MemoryT]):
         raise NotImplementedError
 
     def attend(self, call: Call) -> tuple[Tensor, Tensor | None]:
-        kept: _Kept[MemoryT] | None = self.cached(call.incremental_state).get("kept")
+        kept: _Kept | None = self.cached(call.incremental_state).get("kept")
         if kept is None:
             kept = self._kept(call)
         query = fold_beams(call.query, kept.hypotheses)
@@ -107,7 +107,7 @@ class SourceAttention(BaseAttention, Generic[MemoryT]):
         weights = None if weights is None else unfold_beams(kept.places.put_back(weights), kept.hypotheses)
         return unfold_beams(out, kept.hypotheses), weights
 
-    def _kept(self, call: Call) -> _Kept[MemoryT]:
+    def _kept(self, call: Call) -> _Kept:
         """Makes the memory of the sources of a call, and keeps it for the next steps of a search."""
         assert call.key is not None
         assert call.value is not None
@@ -125,7 +125,7 @@ class SourceAttention(BaseAttention, Generic[MemoryT]):
 
     def reorder_incremental_state(self, incremental_state: IncrementalState, new_order: Tensor) -> IncrementalState:
         """Keeps the sentences that stay. Hypotheses change places within their sentence, whose row they share."""
-        kept: _Kept[MemoryT] | None = self.cached(incremental_state).get("kept")
+        kept: _Kept | None = self.cached(incremental_state).get("kept")
         if kept is None or len(new_order) == len(kept.memory.keys) * kept.hypotheses:
             return incremental_state
         rows = kept_sentences(new_order, kept.hypotheses)

@@ -6,6 +6,7 @@ import pytest
 import torch
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 from fairseq.modules import MultiheadAttention
+from linformer_fairseq.modules.two_level.sizes import CROSS, ENCODER, EXACT_BELOW
 
 from linformer_fairseq import (
     CausalLinformerAttention,
@@ -21,13 +22,7 @@ from linformer_fairseq.modules import (
     CausalTwoLevelAttention,
     LinearProjection,
 )
-<<<<<<< HEAD
-from linformer_fairseq.modules.two_level.sizes import CROSS, ENCODER, EXACT_BELOW
-from tests.models.toy import CROSS_KINDS, EVERYWHERE, SIZES, net_input, toy_args, toy_model, toy_task
-=======
-from linformer_fairseq.modules.level_sizes import CROSS, ENCODER, EXACT_BELOW
 from tests.models.toy import CROSS_KINDS, EVERYWHERE, SIZES, net_input, toy_model, toy_task
->>>>>>> options
 
 TWO_LEVELS = {"linformer_projection": "two-level"}
 
@@ -60,7 +55,7 @@ def test_an_architecture_is_a_kind_by_default(arch: str, flags: dict, two_level:
         assert type(attention) is (TwoLevelAttention if two_level else LinformerMultiheadAttention)
     if two_level:
         rules = [attention.rule for attention in (encoder.self_attn, decoder.encoder_attn)]
-        assert [(rule.projected_dim, rule.shares, rule.exact_below) for rule in rules] == [
+        assert [(rule.projected_dim, rule.defaults, rule.exact_below) for rule in rules] == [
             (9, ENCODER, EXACT_BELOW),
             (9, CROSS, EXACT_BELOW),
         ]
@@ -237,9 +232,9 @@ def test_bad_flags_end_in_one_sentence(flags: dict[str, object], sentence_start:
     assert "\n" not in str(error.value)
 
 
-NO_DECODER = "without decoder among --linformer-attention: leave it out, or add decoder"
-NO_CROSS = "without cross among --linformer-attention: leave it out, or add cross"
-LEARNED = "leave it out, or choose --linformer-projection linear or conv"
+NO_DECODER = "without decoder among --linformer-attention: leave it out .*, or add decoder"
+NO_CROSS = "without cross among --linformer-attention: leave it out .*, or add cross"
+LEARNED = "leave it out .*, or choose --linformer-projection linear or conv"
 
 
 @pytest.mark.parametrize(
@@ -250,19 +245,19 @@ LEARNED = "leave it out, or choose --linformer-projection linear or conv"
             "encoder,cross",
             "open-slots",
             3,
-            "on linear attention: leave it out, or choose .*-projection two-l",
+            "on linear attention: leave it out .*, or choose .*-projection two-l",
         ),
         (
             "linear",
             EVERYWHERE,
             "exact-below",
             0,
-            "on linear attention: leave it out, or choose .*-projection two-level",
+            "on linear attention: leave it out .*, or choose .*-projection two-level",
         ),
         ("two-level", EVERYWHERE, "sharing", "layerwise", f"on two-level attention: {LEARNED}"),
         ("mean-pool", "encoder,cross", "sharing", "key-value", f"on mean-pool attention: {LEARNED}"),
         ("mean-pool", "encoder,cross", "freeze-projection", True, f"on mean-pool attention: {LEARNED}"),
-        ("conv", "encoder,cross", "mask-empty-slots", True, "on conv attention: leave it out, or choose .* linear"),
+        ("conv", "encoder,cross", "mask-empty-slots", True, "on conv attention: leave it out .*, or choose .* linear"),
         ("linear", "encoder,cross", "window", 8, NO_DECODER),
         ("two-level", EVERYWHERE, "window", 8, "on two-level .* choose --linformer-decoder-projection linear"),
         ("linear", "decoder", "window-size", 8, "on linear .* choose --linformer-decoder-projection window"),

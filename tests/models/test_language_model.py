@@ -138,7 +138,7 @@ def test_adaptive_inputs_and_softmax() -> None:
     ("flags", "sentence_start"),
     [
         ({"linformer_k": "65"}, "--linformer-k 65 is larger than --max-target-positions 64"),
-        ({"linformer_window_size": 5}, "--linformer-window-size 5 has no effect on linear attention: leave it out, or"),
+        ({"linformer_window_size": 5}, "--linformer-window-size 5 has no effect on linear attention: leave it out .*, or"),
         ({"linformer_sharing": "some"}, "--linformer-sharing is one of headwise"),
     ],
 )
@@ -149,11 +149,10 @@ def test_bad_flags_end_in_one_sentence(flags: dict[str, object], sentence_start:
 
 def test_what_a_checkpoint_recorded_and_is_gone() -> None:
     """Its configuration is read by fairseq, which has words of its own for a value that is no choice."""
-    args = {**vars(toy_lm_args()), "_name": "linformer_transformer_lm"}
+    args = {**SIZES, "_name": "linformer_transformer_lm", "tpu": False}
     task = LanguageModelingTask(LanguageModelingConfig(), toy_task().source_dictionary)
-    del args["arch"]
     assert build_model(OmegaConf.create({**args, "linformer_init": "normal"}), task, from_checkpoint=True)
-    with pytest.raises(SystemExit, match="^error: --linformer-sharing is one of headwise, key-value, layerwise, not"):
+    with pytest.raises(SystemExit, match=r"^error: --linformer-sharing is one of headwise, key-value, layerwise, not"):
         build_model(OmegaConf.create({**args, "linformer_sharing": "none"}), task, from_checkpoint=True)
 
 

@@ -181,6 +181,8 @@ def test_longest_text() -> None:
         model = toy_roberta(linformer_k="4", **flags)
         assert model.max_positions() == longest
         assert model.encoder.sentence_encoder.layers[0].self_attn.key_projection.max_positions == longest
+        with pytest.raises(ValueError, match=f"a text of {longest + 1} tokens is longer than the {longest} that the"):
+            model(torch.full((1, longest + 1), 5))
 
 
 @pytest.mark.parametrize(
@@ -192,7 +194,7 @@ def test_longest_text() -> None:
         ({"linformer_value_convolution": 4}, "--linformer-value-convolution must be an odd number of tokens"),
         (
             {"linformer_window_size": 8},
-            "--linformer-window-size 8 has no effect on linear attention: leave it out, or choose --linformer",
+            "--linformer-window-size 8 has no effect on linear attention: leave it out .*, or choose --linformer",
         ),
     ],
 )

@@ -13,6 +13,8 @@ try:
 except ImportError:  # torch before 2.3
     from torch._utils import is_compiling
 
+__all__ = ["is_compiling", "remembered"]
+
 Result = TypeVar("Result")
 
 _KEPT = 16
@@ -45,7 +47,8 @@ def remembered(function: Callable[..., Result]) -> Callable[..., Result]:
             return function(tensor, *others)
         for entry in entries:
             if entry.tensor() is tensor and entry.version == tensor._version and entry.others == others:
-                return entry.result  # type: ignore[no-any-return]
+                found: Result = entry.result
+                return found
         result = function(tensor, *others)
         if not torch.is_inference_mode_enabled():  # whose tensors are of no use in training
             entries = (_Entry(ref(tensor, forget), tensor._version, others, result), *entries[: _KEPT - 1])

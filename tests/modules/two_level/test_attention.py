@@ -8,8 +8,8 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from linformer_fairseq import TwoLevelAttention
-from tests.operations import computing_operations
 from tests.modules.two_level.sizes import SIZES
+from tests.operations import computing_operations
 from tests.reference import ask_for_a_hidden_token, look_at_inputs, make_attention, padding_mask
 from tests.variants import NEWER_TORCH
 
