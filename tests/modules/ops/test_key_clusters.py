@@ -18,7 +18,7 @@ def keys_of(lengths: list[int], n: int, features: int = 12) -> torch.Tensor:
 
 def of_tokens(clusters: Clusters, n: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Returns the cluster of each token and the share of it that the token has, both (B, H, n)."""
-    each = torch.eye(clusters.count, dtype=torch.float64).expand(*clusters.order.shape[:2], -1, -1)
+    each = torch.eye(clusters.number, dtype=torch.float64).expand(*clusters.order.shape[:2], -1, -1)
     shares, own = clusters.spread(each, n).max(2)
     return own, shares
 
@@ -28,13 +28,13 @@ def test_clusters_have_all_tokens_and_are_even(count: int, lengths: list[int], p
     clusters = Clusters.of(keys_of(lengths, max(lengths) + padded), torch.tensor(lengths), count)
     own, shares = of_tokens(clusters, max(lengths) + padded)
     sizes = clusters.sizes
-    assert clusters.count <= count
+    assert clusters.number <= count
     assert sizes is not None
     for sentence, length in enumerate(lengths):
         assert sizes[sentence].sum() == length
         assert sizes[sentence].max() - sizes[sentence].min() <= 1
         for head in range(2):
-            tokens = clusters.order[sentence, head].unflatten(0, (clusters.count, -1))
+            tokens = clusters.order[sentence, head].unflatten(0, (clusters.number, -1))
             slots = [row[:size].tolist() for row, size in zip(tokens, sizes[sentence], strict=True)]
             assert sorted(token for row in slots for token in row) == list(range(length))
             assert all(own[sentence, head, token] == number for number, row in enumerate(slots) for token in row)
