@@ -9,8 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from linformer_fairseq.modules.base import Call, ProjectedAttention
-from linformer_fairseq.modules.ops.padding import clear_padding
+from linformer_fairseq.modules.base import BaseAttention, Call
 from linformer_fairseq.modules.registry import AttentionOptions, LayerShapes, flag_of, for_self_attention_alone
 
 
@@ -46,10 +45,10 @@ class PeerOptions(AttentionOptions):
 
     def arguments(self, layers: LayerShapes) -> list[dict[str, Any]]:
         own = {option.name.removeprefix("linformer_"): getattr(self, option.name) for option in fields(self)}
-        return [{"max_positions": layers.max_positions, **own}] * len(layers.projected_dims)
+        return [own] * len(layers.projected_dims)
 
 
-class PeerAttention(ProjectedAttention):
+class PeerAttention(BaseAttention):
     """Encoder self-attention whose arithmetic is another package's, between fairseq's four linear layers.
 
     A trained Transformer's weights load into it. What a package has beyond the four layers is in `core`, a name by
@@ -66,24 +65,29 @@ class PeerAttention(ProjectedAttention):
         if self.dropout_module.p and not self.drops_probabilities:
             raise ValueError(f"{self.name} has no attention probabilities to drop: use --attention-dropout 0")
 
+    def forward(
+        self, query: Tensor, key: Tensor | None, value: Tensor | None, *args: Any, **options: Any
+    ) -> tuple[Tensor, Tensor | None]:
+        if any(x is not None and x is not query for x in (key, value)):
+            raise ValueError(f"{self.name} is self-attention: pass one tensor as query, key and value")
+        return super().forward(query, query, query, *args, **options)
+
     def attend(self, call: Call) -> tuple[Tensor, Tensor | None]:
         if call.need_weights:
             raise ValueError(f"{self.name} gives no attention weights: pass need_weights=False")
         if call.incremental_state is not None:
             raise ValueError(f"{self.name} keeps no incremental_state: leave it out")
-        key, value, mask = self.keys_and_values(call)
-        if key is not call.query or value is not call.query:
-            raise ValueError(f"{self.name} is self-attention: pass one tensor as query, key and value")
-        if not call.query.numel():
-            return self.out_proj(call.query), None
-        return self.out_proj(self.mix(clear_padding(call.query, mask), mask)), None
+        assert call.key is not None
+        if call.query.numel():
+            return self.by_head(self.mix(call.key, None if call.padding is None else call.padding.mask)), None
+        return self.by_head(call.query), None
 
     def mix(self, x: Tensor, mask: Tensor | None) -> Tensor:
         """What comes between the linear layers.
 
         Args:
             x: (n, B, C), zero at padded positions.
-            mask: (B, n), true at padded positions.
+            mask: (B, n), true at padded positions, which are on the right; None where there are none.
 
         Returns:
             (n, B, C), of any numbers at padded positions.

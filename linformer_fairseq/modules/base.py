@@ -52,6 +52,8 @@ class BaseAttention(MultiheadAttention):
 
     causal = False
     """Whether later tokens are hidden from a query by the attention itself."""
+    drops_probabilities = True
+    """Whether there are attention probabilities to drop in training."""
 
     def __init__(
         self,

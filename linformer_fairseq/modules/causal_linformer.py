@@ -132,10 +132,14 @@ class CausalLinformerAttention(BaseAttention):
             out = out + bias.view(self.num_heads, 1, self.head_dim)
         if probabilities is None:
             return out, None
-        of_slots, of_window = (x if x is None or call.by_head else x.mean(1, keepdim=True) for x in probabilities)
+        of_slots, of_window = probabilities
+        if not call.by_head:  # one product for all heads
+            of_slots = of_slots.mean(1, keepdim=True)
         matrix = self.value_projection.columns(0, position + length)[:slots]
         weights = weights_of_growing_slots(of_slots, matrix, position - window)
-        return out, without_padding(weights if of_window is None else weights + of_window, call.padding)
+        if of_window is not None:
+            weights = weights + (of_window if call.by_head else of_window.mean(1, keepdim=True))
+        return out, without_padding(weights, call.padding)
 
     def _state(self, incremental_state: IncrementalState, query: Tensor) -> tuple[CausalState, bool]:
         """The state after the tokens so far, and whether nobody else holds its tensors."""

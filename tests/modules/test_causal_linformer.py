@@ -24,9 +24,7 @@ def make_causal(sharing: str = "headwise", **options: object) -> CausalLinformer
     lengths=st.lists(st.integers(1, 20), min_size=2, max_size=2),
     sizes=st.lists(st.sampled_from([1, 1, 2, 5, 9]), min_size=1, max_size=5),
 )
-def test_steps_equal_one_pass(
-    sharing: str, window: int, masked: bool, lengths: list[int], sizes: list[int]
-) -> None:
+def test_steps_equal_one_pass(sharing: str, window: int, masked: bool, lengths: list[int], sizes: list[int]) -> None:
     options = {"k": 3, "window": window, "mask_empty_slots": masked}
     check_steps_equal_one_pass(make_causal(sharing, n=20, **options), [20, *lengths], sizes)
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from fairseq.utils import import_user_module
 
-from linformer_fairseq.modules import KINDS, ProjectedAttention
+from linformer_fairseq.modules import KINDS, BaseAttention
 from tests.commands.conftest import text, trained_transformer  # noqa: F401  # fixtures
 from tests.fairseq_commands import ROOT
 from tests.reference import assert_same_gradients, make_attention, padding_mask
@@ -48,14 +48,14 @@ def need_peer(kind: str) -> None:
         pytest.skip(f"{PACKAGES[kind]} is not installed")
 
 
-def make_peer(kind: str, **options: object) -> ProjectedAttention:
+def make_peer(kind: str, **options: object) -> BaseAttention:
     """Returns such an attention for up to 200 tokens, or skips the test where its package is missing."""
     need_peer(kind)
     return make_attention(kind, **{"n": 200, **options})
 
 
 def check_alone(
-    attention: ProjectedAttention, lengths: list[int], outputs: tuple[float, float], gradients: tuple[float, float]
+    attention: BaseAttention, lengths: list[int], outputs: tuple[float, float], gradients: tuple[float, float]
 ) -> None:
     """Checks that sentences of these lengths, the longest first, are computed in a batch as each by itself.
 

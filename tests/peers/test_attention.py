@@ -10,7 +10,7 @@ from fairseq.modules import MultiheadAttention
 from torch import Tensor
 
 from linformer_fairseq.models.loading import projection_weights
-from linformer_fairseq.modules import ProjectedAttention
+from linformer_fairseq.modules import BaseAttention
 from tests.modules.test_value_convolution import naive_convolution, without_convolution
 from tests.peers.conftest import PACKAGES, PEERS, make_peer
 from tests.reference import make_attention, padding_mask
@@ -28,11 +28,11 @@ OWN_WEIGHTS = {
 }
 
 
-def make(kind: str, **options: object) -> ProjectedAttention:
+def make(kind: str, **options: object) -> BaseAttention:
     return make_peer(kind, **{**OPTIONS, **options})
 
 
-def attend(attention: ProjectedAttention, x: Tensor, mask: Tensor | None = None) -> Tensor:
+def attend(attention: BaseAttention, x: Tensor, mask: Tensor | None = None) -> Tensor:
     """The output; what a kind draws at random is the same in every call."""
     torch.manual_seed(1)
     return attention(x, x, x, key_padding_mask=mask, need_weights=False)[0]

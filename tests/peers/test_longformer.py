@@ -5,12 +5,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from linformer_fairseq.modules import ProjectedAttention
+from linformer_fairseq.modules import BaseAttention
 from tests.peers.conftest import check_alone, make_peer
 from tests.reference import make_attention, padding_mask
 
 
-def make(**options: object) -> ProjectedAttention:
+def make(**options: object) -> BaseAttention:
     return make_peer("longformer", **options)
 
 

@@ -83,11 +83,12 @@ def test_translations_do_not_depend_on_the_padding_side(kind: str) -> None:
     encoded = []
     for sample in (left, right):
         torch.manual_seed(1)  # for what is drawn at every call
-        encoded.append(model.encoder(**sample["net_input"])["encoder_out"][0])
+        out = model.encoder(**sample["net_input"])
+        encoded.append(out["encoder_out"][0].transpose(0, 1)[~out["encoder_padding_mask"][0]])
     torch.testing.assert_close(*encoded, rtol=0, atol=0)
     if kind in ALONE:
         alone = model.encoder(**batch(task, sources[1:2], left_pad=False)["net_input"])["encoder_out"][0]
-        torch.testing.assert_close(encoded[0][:9, 1:2], alone, rtol=0, atol=1e-5)
+        torch.testing.assert_close(encoded[0][45:54], alone[:, 0], rtol=0, atol=1e-5)
         check_scores(task, [model], sources, translate(task, model, left))
 
 
@@ -163,12 +164,12 @@ def test_other_places_are_refused(kind: str, flags: dict) -> None:
         (
             "performer",
             {"linformer_landmarks": 8},
-            "--linformer-landmarks 8 has no effect on performer attention: leave it out, or",
+            "--linformer-landmarks 8 has no effect on performer attention: leave it out .*, or",
         ),
         (
             "longformer",
             {"linformer_features": 8},
-            "--linformer-features 8 has no effect on longformer attention: leave it out, or",
+            "--linformer-features 8 has no effect on longformer attention: leave it out .*, or",
         ),
         ("nystromformer", {"attention_dropout": 0.1}, "nystromformer has no attention probabilities to drop: use --at"),
         ("performer", {"attention_dropout": 0.1}, "performer has no attention probabilities to drop: use --attention-"),

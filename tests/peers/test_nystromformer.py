@@ -4,16 +4,16 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from linformer_fairseq.modules import ProjectedAttention
+from linformer_fairseq.modules import BaseAttention
 from tests.peers.conftest import make_peer
 from tests.reference import padding_mask
 
 
-def make(**options: object) -> ProjectedAttention:
+def make(**options: object) -> BaseAttention:
     return make_peer("nystromformer", **options)
 
 
-def package_of(attention: ProjectedAttention) -> torch.nn.Module:
+def package_of(attention: BaseAttention) -> torch.nn.Module:
     """Returns the package's own module with the weights of ours, whose biases of queries, keys and values are zero."""
     from nystrom_attention import NystromAttention
 

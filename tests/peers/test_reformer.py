@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from linformer_fairseq.modules import ProjectedAttention
+from linformer_fairseq.modules import BaseAttention
 from tests.peers.conftest import make_peer
 from tests.reference import assert_checkpointing_changes_nothing, assert_same_gradients, padding_mask
 
@@ -17,7 +17,7 @@ EXACT = [{"bucket_size": 32}, {"bucket_size": 16, "hashes": 1}]
 every_exact_size = pytest.mark.parametrize("sizes", EXACT, ids=["full", "hashed"])
 
 
-def make(**options: object) -> ProjectedAttention:
+def make(**options: object) -> BaseAttention:
     return make_peer("reformer", **options)
 
 
@@ -27,11 +27,11 @@ def seeded(attention: Callable[..., Tensor], *args: object, **options: object) -
     return attention(*args, **options)
 
 
-def attend(attention: ProjectedAttention, x: Tensor, mask: Tensor | None = None) -> Tensor:
+def attend(attention: BaseAttention, x: Tensor, mask: Tensor | None = None) -> Tensor:
     return seeded(attention, x, x, x, mask, need_weights=False)[0]
 
 
-def package_of(attention: ProjectedAttention) -> torch.nn.Module:
+def package_of(attention: BaseAttention) -> torch.nn.Module:
     """Returns the package's own module with the weights of ours, whose biases of queries and values are zero."""
     from reformer_pytorch import LSHSelfAttention
 
@@ -45,7 +45,7 @@ def package_of(attention: ProjectedAttention) -> torch.nn.Module:
     return theirs.eval()
 
 
-def by_formula(attention: ProjectedAttention, x: Tensor) -> Tensor:
+def by_formula(attention: BaseAttention, x: Tensor) -> Tensor:
     """softmax(Q Kᵀ / √d) V of all tokens of sentences (n, B, C) but oneself, where keys are queries of length 1."""
     heads = (x.size(1), len(x), attention.num_heads, attention.head_dim)
     query, value = (

@@ -194,8 +194,8 @@ def _in_chunks(
 
     if state is not None and key_sums is not None and value_sums is not None:
         recent = slice(max(0, key.size(2) - window), None)
-        sums = (x.unflatten(0, heads) for x in (key_sums, value_sums))
-        state = CausalState(state.position + length, *sums, key[:, :, recent], value[:, :, recent])
+        key_sums, value_sums = key_sums.unflatten(0, heads), value_sums.unflatten(0, heads)
+        state = CausalState(state.position + length, key_sums, value_sums, key[:, :, recent], value[:, :, recent])
     if not need_probabilities:
         return join(out), None, state
     of_window = None

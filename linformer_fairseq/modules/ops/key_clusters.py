@@ -33,7 +33,7 @@ class Clusters(NamedTuple):
     beyond the sentence's end, which may be n or more."""
     sizes: Tensor | None
     """Tokens of each cluster, (B, s); None where all have w."""
-    count: int
+    number: int
     """s."""
 
     @classmethod
@@ -54,7 +54,7 @@ class Clusters(NamedTuple):
 
     def means(self, x: Tensor) -> Tensor:
         """The mean of each cluster, (B, H, s, d), of what its tokens have in `x` (B, H, n, d), zero like the keys."""
-        rows = _rows(_filled(x, self.count), self.order).unflatten(2, (self.count, -1))
+        rows = _rows(_filled(x, self.number), self.order).unflatten(2, (self.number, -1))
         sizes = rows.size(3) if self.sizes is None else self.sizes.clamp(min=1)[:, None, :, None]
         return (rows.sum(3, dtype=at_least_float32(x.dtype)) / sizes).to(x.dtype)
 
@@ -69,7 +69,7 @@ class Clusters(NamedTuple):
     def spread(self, probabilities: Tensor, tokens: int) -> Tensor:
         """Shares what clusters get, (B, H, T, s), evenly among their tokens, (B, H, T, n). What is beyond a sentence's
         end is of no meaning."""
-        width = self.order.size(2) // self.count
+        width = self.order.size(2) // self.number
         sizes = width if self.sizes is None else self.sizes.clamp(min=1)[:, None, None]
         each = (probabilities / sizes).repeat_interleave(width, 3)
         return torch.empty_like(each).scatter(3, self.order[:, :, None].expand_as(each), each)[..., :tokens]
