@@ -198,7 +198,7 @@ def shares_of_windows(query: Tensor, windows: WindowSummaries, hidden: Tensor | 
     del of_means  # of the size of all scores, as what follows
     sides = torch.cat([query.clamp(max=0), query.clamp(min=0)], 3)  # for the lowest and the highest keys
     total.add_(shares(scores(sides * 2**0.5, ranges.flatten(3))))  # divided by the root of 2 d
-    return total if hypotheses == 1 else unfold_beams(total, hypotheses)
+    return total if hypotheses <= 1 else unfold_beams(total, hypotheses)
 
 
 def blocks_at_a_time(query: Tensor, windows: WindowSummaries, block: int) -> int:
