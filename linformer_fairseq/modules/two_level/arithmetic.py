@@ -211,9 +211,9 @@ def worth_of_windows(
         if begin and not start:
             shares[:, :, :begin] = 0.0
         own = _by_blocks(shares, block, 2).sum(3)
-        worth.append(
-            own if past is None else F.pad(own.masked_fill(ahead, -1.0), (0, means.size(2) - seen), value=-1.0)
-        )
+        if hidden is not None:
+            own = F.pad(own.masked_fill(hidden[::block], -1.0), (0, means.size(2) - seen), value=-1.0)
+        worth.append(own)
     return torch.cat(worth, 2)
 
 
