@@ -24,15 +24,6 @@ class Sizes(NamedTuple):
     """Queries of a block, q."""
 
 
-class LengthRange(NamedTuple):
-    """Neighbouring lengths for which a rule gives the same sizes."""
-
-    first: int
-    last: int
-    sizes: Sizes | None
-    """None for full attention."""
-
-
 class DefaultSizes(NamedTuple):
     """What attention in one place does where it is not told its sizes."""
 
@@ -101,8 +92,8 @@ class SizeRule:
         sizes = self.cut(n)
         return None if sizes.width == 1 or n <= sizes.opened * sizes.width else sizes
 
-    def ranges(self, longest: int) -> Iterator[LengthRange]:
-        """Yields the lengths up to `longest`, cut where the sizes change."""
+    def ranges(self, longest: int) -> Iterator[tuple[int, int, Sizes | None]]:
+        """Yields the lengths up to `longest` for which sizes are alike: the first, the last, and the sizes."""
         firsts = {1, self.exact_below, self.projected_dim + 1}
         power = 1
         while power <= longest:
@@ -114,7 +105,7 @@ class SizeRule:
             if i and sizes == starts[i - 1][1]:
                 continue
             last = next((later - 1 for later, other in starts[i + 1 :] if other != sizes), longest)
-            yield LengthRange(first, last, sizes)
+            yield first, last, sizes
 
 
 def _power_of_two(number: int) -> int:

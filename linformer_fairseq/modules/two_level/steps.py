@@ -6,7 +6,7 @@ of a window, and in causal attention W windows that there is room for, of P hypo
 
 import math
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -92,8 +92,9 @@ class GroupSearch(NamedTuple):
     """None while every hypothesis has a row of its own."""
 
     def with_query(self, query: Tensor, position: int) -> "GroupSearch":
-        """Takes one more query (1, B h, H, d), and opens windows where it begins a block."""
-        assert isinstance(self.table, WindowTable)
+        """Takes the next query (1, B h, H, d), which opens windows where it begins a block."""
+        if isinstance(self.table, TokenTable):
+            return self
         sizes = self.table.sizes
         queries = query if self.queries is None else torch.cat([self.queries, query])
         if position % sizes.block:
@@ -105,7 +106,8 @@ class GroupSearch(NamedTuple):
 
     def attend(self, query: Tensor, dropout: float, need_weights: bool) -> tuple[Tensor, Tensor | None]:
         """What each head gives, (B h, H, 1, d), and the weights if they are needed, for the last query."""
-        assert isinstance(self.table, WindowTable)
+        if isinstance(self.table, TokenTable):
+            return attend_in_full(query, self.table, dropout, need_weights)
         assert self.rows is not None
         if self.shared is None:
             return attend_to_rows(query, self.rows, 1, self.table, dropout, need_weights)
@@ -123,18 +125,23 @@ class GroupSearch(NamedTuple):
         Args:
             sentences: those that stay; None where all do.
         """
-        group = self
+        table, chosen, queries, rows, shared = self
         if sentences is not None:
-            chosen = None if self.chosen is None else self.chosen.index_select(0, sentences)
-            tensors = (x.index_select(0, sentences) if isinstance(x, Tensor) else x for x in self.table)
-            group = self._replace(table=type(self.table)(*tensors), chosen=chosen)
-        if self.rows is None or self.queries is None:
-            return group
-        queries, rows, shared = self.queries.index_select(1, order), self.rows, None
-        if order.device.type == "cpu":
-            order, shared = shared_rows(order if self.shared is None else self.shared.rows.index_select(0, order))
-        rows = rows if len(order) == len(rows.opened) and shared is not None else rows.of_hypotheses(order)
-        return group._replace(queries=queries, rows=rows, shared=shared)
+            chosen = None if chosen is None else chosen.index_select(0, sentences)
+            tensors = {name: x for name, x in table._asdict().items() if isinstance(x, Tensor)}
+            kept: dict[str, Any] = {name: x.index_select(0, sentences) for name, x in tensors.items()}
+            table = table._replace(**kept)
+        if queries is not None and rows is not None:
+            queries = queries.index_select(1, order)
+            if finds_copies(order.device):
+                order, shared = shared_rows(order if shared is None else shared.rows.index_select(0, order))
+            rows = BlockRows(*(x.index_select(0, order) for x in rows))
+        return GroupSearch(table, chosen, queries, rows, shared)
+
+
+def finds_copies(device: torch.device) -> bool:
+    """Whether a search looks for hypotheses that descend from the same one, which a GPU would have to be waited for."""
+    return device.type == "cpu"
 
 
 class SourceSearch(NamedTuple):
@@ -146,40 +153,25 @@ class SourceSearch(NamedTuple):
     """Of the weights."""
     hypotheses: int
     """h."""
-    position: int
+    position: int = 0
     """The number of queries so far."""
 
-    @classmethod
-    def begin(
-        cls, tables: list[TokenTable | WindowTable], chosen: list[Tensor | None], places: Places, queries: int
-    ) -> "SourceSearch":
-        """Begins with B h queries and the tables of all sizes, which every step reads."""
-        hypotheses, groups = queries // max(1, len(tables[0].keys)), []
-        for table, own in zip(tables, chosen, strict=True):
-            stored = type(table)(*(x.contiguous() if isinstance(x, Tensor) else x for x in table))
-            groups.append(GroupSearch(stored, own))
-        return cls(tuple(groups), places, hypotheses, 0)
+    def attend(
+        self, tokens: tuple[Tensor, ...], dropout: float, need_weights: bool
+    ) -> tuple[Tensor, Tensor | None, "SourceSearch"]:
+        """What each head gives for one more query of each hypothesis, (B h, H, 1, d), the weights over tokens if they
+        are needed, (B h, H, 1, n), and the search with that query.
 
-    def attend(self, query: Tensor, dropout: float, need_weights: bool) -> tuple[Tensor, Tensor | None, "SourceSearch"]:
-        """What each head gives, (B h, H, T, d), the weights over tokens (B h, H, T, n) if they are needed, and the search
-        with these queries, (T, B h, H, d)."""
-        outs, weights, groups = [], [], []
-        for group in self.groups:
-            if isinstance(group.table, TokenTable):
-                results = [attend_in_full(query, group.table, dropout, need_weights)]
-            else:
-                results = []
-                for number, one in enumerate(query.split(1)):
-                    group = group.with_query(one, self.position + number)
-                    results.append(group.attend(one, dropout, need_weights))
-            groups.append(group)
-            outs.append(torch.cat([out for out, _ in results], 2) if len(results) > 1 else results[0][0])
-            own = [F.pad(x, (0, self.places.tokens - x.size(3))) for _, x in results if x is not None]
-            weights.append(torch.cat(own, 2) if own else None)
-        out, chosen_weights = of_chosen_group(outs, weights, [group.chosen for group in groups])
-        if chosen_weights is not None:
-            chosen_weights = put_back(chosen_weights, self.places, query.size(1) // self.hypotheses)
-        return out, chosen_weights, self._replace(groups=tuple(groups), position=self.position + len(query))
+        Args:
+            tokens: the query, (1, B h, H, d), not scaled.
+        """
+        (query,) = tokens
+        groups = tuple(group.with_query(query, self.position) for group in self.groups)
+        results = [group.attend(query, dropout, need_weights) for group in groups]
+        out, weights = of_chosen_group(results, [group.chosen for group in groups], self.places.tokens)
+        if weights is not None:
+            weights = put_back(weights, self.places, query.size(1) // self.hypotheses)
+        return out, weights, self._replace(groups=groups, position=self.position + 1)
 
     def reordered(self, order: Tensor) -> "SourceSearch":
         """Keeps some hypotheses, in their new order; those of a sentence stay side by side, or go together."""
@@ -191,28 +183,29 @@ class SourceSearch(NamedTuple):
 
 
 def of_chosen_group(
-    outs: list[Tensor], weights: list[Tensor | None], chosen: list[Tensor | None]
+    results: list[tuple[Tensor, Tensor | None]], chosen: list[Tensor | None], n: int
 ) -> tuple[Tensor, Tensor | None]:
-    """What each sentence has in the group that is chosen for it.
+    """What each sentence has in the group that is chosen for it, with weights over n tokens.
 
     Args:
-        outs, weights: of all sentences in each group, (B h, ...).
+        results: of all sentences in each group, (B h, ...).
         chosen: whether a group is chosen for a sentence, (B,); None where there is one group.
     """
-    out, own_weights = outs[0], weights[0]
-    for other, other_weights, rows in zip(outs[1:], weights[1:], chosen[1:], strict=True):
+    out, weights = results[0]
+    weights = None if weights is None else F.pad(weights, (0, n - weights.size(3)))
+    for (other, other_weights), rows in zip(results[1:], chosen[1:], strict=True):
         assert rows is not None
         rows = rows.repeat_interleave(len(out) // len(rows))[:, None, None, None]
         out = torch.where(rows, other, out)
-        if own_weights is not None and other_weights is not None:
-            own_weights = torch.where(rows, other_weights, own_weights)
-    return out, own_weights
+        if weights is not None and other_weights is not None:
+            weights = torch.where(rows, F.pad(other_weights, (0, n - other_weights.size(3))), weights)
+    return out, weights
 
 
 def put_back(weights: Tensor, places: Places, sentences: int) -> Tensor:
     """Moves weights (B h, H, T, n) to the tokens as they came, for so many sentences."""
-    every = torch.arange(sentences, device=weights.device)
-    return places.rows(every.repeat_interleave(len(weights) // max(1, sentences))).put_back(weights)
+    rows = torch.arange(len(weights), device=weights.device) // max(1, len(weights) // max(1, sentences))
+    return places.rows(rows).put_back(weights)
 
 
 class WindowStore(NamedTuple):
@@ -302,15 +295,15 @@ class TargetSearch:
         return replace(self, places=places, last_keys=keys, last_values=values, queries=queries, ranked=best)
 
     def attend(
-        self, query: Tensor, key: Tensor, value: Tensor, dropout: float, need_weights: bool
+        self, tokens: tuple[Tensor, ...], dropout: float, need_weights: bool
     ) -> tuple[Tensor, Tensor | None, "TargetSearch"]:
         """What each head gives for one more token, (B, H, 1, d), the weights over all tokens so far if they are needed,
         (B, H, 1, n), and the search with that token.
 
         Args:
-            query, key, value: (1, B, H, d), the queries not scaled.
-            dropout: the share of probabilities that are dropped.
+            tokens: its query, not scaled, its key and its value, (1, B, H, d).
         """
+        query, key, value = tokens
         width, position, best, opened = self.sizes.width, self.position, self.ranked, self.sizes.opened
         whole, begins = position // width, position % self.sizes.block == 0
         queries = torch.cat([self.queries, query])
@@ -368,3 +361,32 @@ class TargetSearch:
         places = F.pad(self.places, (0, len(store.keys) - self.places.size(1)))
         places[:, whole] = torch.arange(len(keys), device=places.device)
         return replace(self, store=store, places=places, last_keys=keys[:, :, :0], last_values=values[:, :, :0])
+
+
+SearchT = TypeVar("SearchT", SourceSearch, TargetSearch)
+
+
+def attend_in_steps(
+    search: SearchT, tokens: tuple[Tensor, ...], dropout: float, need_weights: bool
+) -> tuple[Tensor, Tensor | None, SearchT]:
+    """What each head gives for some more tokens, (B h, H, T, d), the weights over n tokens if they are needed,
+    (B h, H, T, n), and the search with these tokens.
+
+    Args:
+        tokens: what the search takes of each, (T, B h, H, d).
+        dropout: the share of probabilities that are dropped.
+    """
+    outs, weights = [], []
+    for token in zip(*(x.split(1) for x in tokens), strict=True):
+        out, own_weights, search = search.attend(token, dropout, need_weights)
+        outs.append(out)
+        if own_weights is not None:
+            weights.append(own_weights)
+    if len(outs) == 1:
+        return outs[0], weights[0] if weights else None, search
+    n = max((x.size(3) for x in weights), default=0)
+    return (
+        torch.cat(outs, 2),
+        torch.cat([F.pad(x, (0, n - x.size(3))) for x in weights], 2) if weights else None,
+        search,
+    )

@@ -17,7 +17,7 @@ from linformer_fairseq.modules.two_level.arithmetic import (
     window_counts,
     window_table,
     with_windows_ahead,
-    worth_to_own_queries,
+    worth_of_windows,
     worth_to_past_queries,
 )
 from linformer_fairseq.modules.two_level.sizes import Sizes
@@ -60,7 +60,10 @@ def test_shares_of_windows_of_one_token_are_those_of_full_attention() -> None:
 
 
 @given(
-    length=st.integers(1, 30), block=st.integers(1, 8), windows=st.integers(1, 6), at_a_time=st.sampled_from([1, 100, 999])
+    length=st.integers(1, 30),
+    block=st.integers(1, 8),
+    windows=st.integers(1, 6),
+    at_a_time=st.sampled_from([1, 100, 999]),
 )
 def test_blocks_choose_by_their_own_or_by_past_queries(length: int, block: int, windows: int, at_a_time: int) -> None:
     """Whether the windows are judged for all blocks at once or for some at a time."""
@@ -71,7 +74,7 @@ def test_blocks_choose_by_their_own_or_by_past_queries(length: int, block: int, 
     counted = shares.masked_fill(padding[:, None, :, None], 0.0)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(arithmetic, "SCORES_AT_A_TIME", at_a_time)
-        own = worth_to_own_queries(query, summaries, block, padding)
+        own = worth_of_windows(query, summaries, block, padding)
         past = worth_to_past_queries(query, summaries, block)
     starts = range(0, length, block)
     assert own.shape == past.shape == (2, 3, len(starts), windows)
