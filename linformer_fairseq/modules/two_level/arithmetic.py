@@ -35,26 +35,19 @@ SCORES_AT_A_TIME = 1 << 20
 class WindowSummaries(NamedTuple):
     """What is known of the keys of windows when blocks choose among them."""
 
-    means: Tensor
-    """Their mean keys, (B, H, s, d)."""
-    ranges: Tensor
-    """Their lowest and their highest keys, feature by feature, (B, H, s, 2, d)."""
-    counts: Tensor | None
-    """The tokens of each, (B, s); None where every window has w."""
+    means: Tensor  # their mean keys, (B, H, s, d)
+    ranges: Tensor  # their lowest and their highest keys, feature by feature, (B, H, s, 2, d)
+    counts: Tensor | None  # the tokens of each, (B, s); None where every window has w
 
 
 class WindowTable(NamedTuple):
     """The keys and values of B sentences in two levels: the means of windows, and then their tokens."""
 
     sizes: Sizes
-    keys: Tensor
-    """(B, H, R, d)."""
-    values: Tensor
-    """(B, H, R, d)."""
-    ranges: Tensor
-    """As in `WindowSummaries`."""
-    counts: Tensor | None
-    """As in `WindowSummaries`."""
+    keys: Tensor  # (B, H, R, d)
+    values: Tensor  # (B, H, R, d)
+    ranges: Tensor  # as in `WindowSummaries`
+    counts: Tensor | None  # as in `WindowSummaries`
 
     def summaries(self) -> WindowSummaries:
         """What blocks choose by."""
@@ -64,23 +57,17 @@ class WindowTable(NamedTuple):
 class TokenTable(NamedTuple):
     """The keys and values of B sentences that are attended to in full."""
 
-    keys: Tensor
-    """(B, H, n, d)."""
-    values: Tensor
-    """(B, H, n, d)."""
-    bias: Tensor | None
-    """Added to scores, (B, 1, 1, n): -inf for padding; None where there is none."""
+    keys: Tensor  # (B, H, n, d)
+    values: Tensor  # (B, H, n, d)
+    bias: Tensor | None  # added to scores, (B, 1, 1, n): -inf for padding; None where there is none
 
 
 class BlockRows(NamedTuple):
     """The rows of a table that blocks attend to: means of all windows, and the tokens of those that they open."""
 
-    opened: Tensor
-    """The windows that each block opens, (B h, H, Y, m)."""
-    groups: Tensor
-    """The numbers of groups of rows within a sentence and head, (B h, H, Y, L / g)."""
-    bias: Tensor
-    """Added to scores, (B h, H, Y, L)."""
+    opened: Tensor  # the windows that each block opens, (B h, H, Y, m)
+    groups: Tensor  # the numbers of groups of rows within a sentence and head, (B h, H, Y, L / g)
+    bias: Tensor  # added to scores, (B h, H, Y, L)
 
 
 def scores(query: Tensor, key: Tensor) -> Tensor:
@@ -371,4 +358,24 @@ def attend_in_full(
         weights = torch.softmax(found if bias is None else found + bias, 3)
     if hypotheses > 1:
         out, weights = unfold_beams(out, hypotheses), None if weights is None else unfold_beams(weights, hypotheses)
+    return out, weights
+
+
+def of_chosen_group(
+    results: list[tuple[Tensor, Tensor | None]], chosen: list[Tensor | None], n: int
+) -> tuple[Tensor, Tensor | None]:
+    """What each sentence has in the group that is chosen for it, with weights over n tokens.
+
+    Args:
+        results: of all sentences in each group, (B h, ...).
+        chosen: whether a group is chosen for a sentence, (B,); None where there is one group.
+    """
+    out, weights = results[0]
+    weights = None if weights is None else F.pad(weights, (0, n - weights.size(3)))
+    for (other, other_weights), rows in zip(results[1:], chosen[1:], strict=True):
+        assert rows is not None
+        rows = rows.repeat_interleave(len(out) // len(rows))[:, None, None, None]
+        out = torch.where(rows, other, out)
+        if weights is not None and other_weights is not None:
+            weights = torch.where(rows, F.pad(other_weights, (0, n - other_weights.size(3))), weights)
     return out, weights

@@ -160,14 +160,11 @@ def causal_two_level_weights(query: Tensor, key: Tensor, sizes: Sizes, exact: in
 class LaterBlocks(NamedTuple):
     """The blocks after the first tokens, and what they attend to."""
 
-    queries: Tensor
-    """(Y, X, q, d)."""
+    queries: Tensor  # (Y, X, q, d)
     closed: Tensor
     """The windows that each sees by their means, (Y, X, c), those worth most first; at the end some may not be past."""
-    near: Tensor
-    """The windows that each sees by their tokens, (Y, X, l): m opened ones, the one before it, and its own."""
-    bias: Tensor
-    """Added to scores, (Y, 1, q, L): log w for means, 0 for tokens, and -inf for what is not past."""
+    near: Tensor  # the windows that each sees by their tokens, (Y, X, l): m opened ones, the one before it, and its own
+    bias: Tensor  # added to scores, (Y, 1, q, L): log w for means, 0 for tokens, and -inf for what is not past
 
     def rows(self, x: Tensor, sizes: Sizes) -> Tensor:
         """The keys or values `x` (T, B, H, d) that blocks attend to, (Y, X, L, d)."""

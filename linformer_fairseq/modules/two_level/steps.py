@@ -21,6 +21,7 @@ from linformer_fairseq.modules.two_level.arithmetic import (
     WindowTable,
     attend_in_full,
     attend_to_rows,
+    of_chosen_group,
     ranges_of,
     ranked,
     rows_of_blocks,
@@ -41,14 +42,11 @@ class SharedRows(NamedTuple):
     Whatever their rows hold is read once for all of them, with the query of each as one of several of its row.
     """
 
-    rows: Tensor
-    """The row of each hypothesis, (B h,)."""
+    rows: Tensor  # the row of each hypothesis, (B h,)
     slots: Tensor
     """The place of each hypothesis among `most` times U, (B h,): the first of every row, then the second ones."""
-    number: int
-    """U."""
-    most: int
-    """The hypotheses of a row, at most."""
+    number: int  # U
+    most: int  # the hypotheses of a row, at most
 
     def folded(self, query: Tensor) -> Tensor:
         """The queries of each row, (1, B h, ...) to (most, U, ...); zeros where a row has fewer."""
@@ -80,16 +78,12 @@ def shared_rows(rows: Tensor) -> tuple[Tensor, SharedRows]:
 class GroupSearch(NamedTuple):
     """What a search keeps to attend with the sizes that some of the sentences ask for."""
 
-    table: TokenTable | WindowTable
-    """Of all sentences."""
-    chosen: Tensor | None
-    """Whether a sentence asks for these sizes, (B,); None where all do."""
+    table: TokenTable | WindowTable  # of all sentences
+    chosen: Tensor | None  # whether a sentence asks for these sizes, (B,); None where all do
     queries: Tensor | None = None
     """Those of the block that the last one is in, (up to q, B h, H, d); None in full attention."""
-    rows: BlockRows | None = None
-    """What this block attends to, (U, ...) where rows are shared."""
-    shared: SharedRows | None = None
-    """None while every hypothesis has a row of its own."""
+    rows: BlockRows | None = None  # what this block attends to, (U, ...) where rows are shared
+    shared: SharedRows | None = None  # none while every hypothesis has a row of its own
 
     def with_query(self, query: Tensor, position: int) -> "GroupSearch":
         """Takes the next query (1, B h, H, d), which opens windows where it begins a block."""
@@ -147,14 +141,10 @@ def finds_copies(device: torch.device) -> bool:
 class SourceSearch(NamedTuple):
     """What cross-attention keeps of its sources, and of the queries so far."""
 
-    groups: tuple[GroupSearch, ...]
-    """One for each of the sizes that the sentences ask for."""
-    places: Places
-    """Of the weights."""
-    hypotheses: int
-    """h."""
-    position: int = 0
-    """The number of queries so far."""
+    groups: tuple[GroupSearch, ...]  # one for each of the sizes that the sentences ask for
+    places: Places  # of the weights
+    hypotheses: int  # h
+    position: int = 0  # the number of queries so far
 
     def attend(
         self, tokens: tuple[Tensor, ...], dropout: float, need_weights: bool
@@ -182,26 +172,6 @@ class SourceSearch(NamedTuple):
         return self._replace(groups=tuple(x.reordered(order, sentences) for x in self.groups), places=places)
 
 
-def of_chosen_group(
-    results: list[tuple[Tensor, Tensor | None]], chosen: list[Tensor | None], n: int
-) -> tuple[Tensor, Tensor | None]:
-    """What each sentence has in the group that is chosen for it, with weights over n tokens.
-
-    Args:
-        results: of all sentences in each group, (B h, ...).
-        chosen: whether a group is chosen for a sentence, (B,); None where there is one group.
-    """
-    out, weights = results[0]
-    weights = None if weights is None else F.pad(weights, (0, n - weights.size(3)))
-    for (other, other_weights), rows in zip(results[1:], chosen[1:], strict=True):
-        assert rows is not None
-        rows = rows.repeat_interleave(len(out) // len(rows))[:, None, None, None]
-        out = torch.where(rows, other, out)
-        if weights is not None and other_weights is not None:
-            weights = torch.where(rows, F.pad(other_weights, (0, n - other_weights.size(3))), weights)
-    return out, weights
-
-
 def put_back(weights: Tensor, places: Places, sentences: int) -> Tensor:
     """Moves weights (B h, H, T, n) to the tokens as they came, for so many sentences."""
     rows = torch.arange(len(weights), device=weights.device) // max(1, len(weights) // max(1, sentences))
@@ -211,16 +181,11 @@ def put_back(weights: Tensor, places: Places, sentences: int) -> Tensor:
 class WindowStore(NamedTuple):
     """Whole windows of hypotheses."""
 
-    keys: Tensor
-    """(W, P, H, w, d)."""
-    values: Tensor
-    """(W, P, H, w, d)."""
-    mean_keys: Tensor
-    """(W, P, H, d)."""
-    mean_values: Tensor
-    """(W, P, H, d)."""
-    ranges: Tensor
-    """The lowest and the highest keys, (W, P, H, 2, d)."""
+    keys: Tensor  # (W, P, H, w, d)
+    values: Tensor  # (W, P, H, w, d)
+    mean_keys: Tensor  # (W, P, H, d)
+    mean_values: Tensor  # (W, P, H, d)
+    ranges: Tensor  # the lowest and the highest keys, (W, P, H, 2, d)
 
     @classmethod
     def of(cls, keys: Tensor, values: Tensor) -> "WindowStore":
@@ -250,20 +215,14 @@ class TargetSearch:
     """
 
     sizes: Sizes
-    exact: int
-    """How many first tokens get full attention."""
-    position: int
-    """The number of tokens."""
+    exact: int  # how many first tokens get full attention
+    position: int  # the number of tokens
     store: WindowStore
-    places: Tensor
-    """Where each hypothesis finds each of its windows among the P places, (B, W)."""
-    last_keys: Tensor
-    """Those of the tokens after the whole windows, (B, H, less than w, d)."""
+    places: Tensor  # where each hypothesis finds each of its windows among the P places, (B, W)
+    last_keys: Tensor  # those of the tokens after the whole windows, (B, H, less than w, d)
     last_values: Tensor
-    queries: Tensor
-    """Those of the block that the last token is in, (up to q, B, H, d)."""
-    ranked: Tensor
-    """The windows that are past for this block, those worth most first, (B, H, s)."""
+    queries: Tensor  # those of the block that the last token is in, (up to q, B, H, d)
+    ranked: Tensor  # the windows that are past for this block, those worth most first, (B, H, s)
 
     @classmethod
     def begin(cls, query: Tensor, key: Tensor, value: Tensor, sizes: Sizes, exact: int) -> "TargetSearch":
