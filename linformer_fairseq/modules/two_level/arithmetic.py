@@ -168,7 +168,7 @@ def worth_of_windows(
     windows: WindowSummaries,
     block: int,
     padding: Tensor | None = None,
-    begin: int = 0,
+    by_past: bool = False,
     past: range | None = None,
 ) -> Tensor:
     """What each window is worth to the queries of each block, the sum of their P̄: (B h, H, Y, s).
@@ -176,10 +176,12 @@ def worth_of_windows(
     Args:
         query: (T, B h, H, d), not scaled.
         padding: true for queries that do not count, (B h, T).
-        begin: the first query that counts, one of the first block.
+        by_past: whether the first query of a block and the q - 1 before it judge, and not its own queries.
         past: how many windows each block sees; all others are worth -1 to it. None where it sees all.
     """
     worth, at_a_time, (means, ranges, counts) = [], -(-len(query) // block), windows
+    if by_past:
+        query = F.pad(query, (0, 0, 0, 0, 0, 0, block - 1, 0))[: at_a_time * block]
     if query.device.type == "cpu":
         scores_of_block = block * math.prod(query.shape[1:3]) * means.size(2)
         at_a_time = max(1, min(at_a_time, SCORES_AT_A_TIME // max(1, scores_of_block)))
@@ -195,24 +197,13 @@ def worth_of_windows(
         shares = shares_of_windows(query[start : start + size], part, hidden)
         if padding is not None:
             shares.masked_fill_(padding[:, None, start : start + size, None], 0.0)
-        if begin and not start:
-            shares[:, :, :begin] = 0.0
+        if by_past and not start:
+            shares[:, :, : block - 1] = 0.0
         own = _by_blocks(shares, block, 2).sum(3)
         if hidden is not None:
             own = F.pad(own.masked_fill(hidden[::block], -1.0), (0, means.size(2) - seen), value=-1.0)
         worth.append(own)
     return torch.cat(worth, 2)
-
-
-def worth_to_past_queries(query: Tensor, windows: WindowSummaries, block: int) -> Tensor:
-    """What each window is worth to the first query of each block and to the q - 1 before it: (B h, H, Y, s).
-
-    Args:
-        query: (T, B h, H, d), not scaled.
-    """
-    before, end = block - 1, -(-len(query) // block) * block
-    choosing = F.pad(query, (0, 0, 0, 0, 0, 0, before, 0))[:end]
-    return worth_of_windows(choosing, windows, block, begin=before)
 
 
 def with_windows_ahead(worth: Tensor, sizes: Sizes, counts: Tensor | None) -> Tensor:

@@ -22,7 +22,6 @@ from linformer_fairseq.modules.two_level.arithmetic import (
     window_table,
     with_windows_ahead,
     worth_of_windows,
-    worth_to_past_queries,
 )
 from linformer_fairseq.modules.two_level.sizes import CROSS, ENCODER, EXACT_BELOW, SizeRule, Sizes, TwoLevelOptions
 from linformer_fairseq.modules.two_level.steps import (
@@ -234,11 +233,9 @@ class TwoLevelAttention(BaseAttention):
         """
         if isinstance(table, TokenTable):
             return attend_in_full(query, table, self.dropout_probability, need_weights)
-        sizes, summaries = table.sizes, table.summaries()
-        if self.self_attention:
-            worth = worth_of_windows(query, summaries, sizes.block, padding)
-        else:
-            worth = worth_to_past_queries(query, summaries, sizes.block)
+        sizes, own = table.sizes, self.self_attention
+        worth = worth_of_windows(query, table.summaries(), sizes.block, padding if own else None, by_past=not own)
+        if not own:
             worth = with_windows_ahead(worth, sizes, table.counts)
         rows = rows_of_blocks(ranked(worth)[..., : sizes.opened], table)
         return attend_to_rows(query, rows, sizes.block, table, self.dropout_probability, need_weights)

@@ -85,30 +85,26 @@ class GroupSearch(NamedTuple):
     rows: BlockRows | None = None  # what this block attends to, (U, ...) where rows are shared
     shared: SharedRows | None = None  # none while every hypothesis has a row of its own
 
-    def with_query(self, query: Tensor, position: int) -> "GroupSearch":
-        """Takes the next query (1, B h, H, d), which opens windows where it begins a block."""
-        if isinstance(self.table, TokenTable):
-            return self
-        sizes = self.table.sizes
-        queries = query if self.queries is None else torch.cat([self.queries, query])
-        if position % sizes.block:
-            return self._replace(queries=queries)
-        shares = shares_of_windows(queries[-sizes.block :], self.table.summaries())
-        worth = with_windows_ahead(shares.sum(2, keepdim=True), sizes, self.table.counts)
-        rows = rows_of_blocks(ranked(worth)[..., : sizes.opened], self.table)
-        return self._replace(queries=query, rows=rows, shared=None)
-
-    def attend(self, query: Tensor, dropout: float, need_weights: bool) -> tuple[Tensor, Tensor | None]:
-        """What each head gives, (B h, H, 1, d), and the weights if they are needed, for the last query."""
-        if isinstance(self.table, TokenTable):
-            return attend_in_full(query, self.table, dropout, need_weights)
-        assert self.rows is not None
-        if self.shared is None:
-            return attend_to_rows(query, self.rows, 1, self.table, dropout, need_weights)
-        sentences = self.shared.sentences(query.size(1) // len(self.table.keys))
-        folded, most = self.shared.folded(query), self.shared.most
-        out, weights = attend_to_rows(folded, self.rows, most, self.table, dropout, need_weights, sentences)
-        return self.shared.unfolded(out), None if weights is None else self.shared.unfolded(weights)
+    def attend(
+        self, query: Tensor, position: int, dropout: float, need_weights: bool
+    ) -> tuple[Tensor, Tensor | None, "GroupSearch"]:
+        """What each head gives for the next query (1, B h, H, d), (B h, H, 1, d), the weights if they are needed, and
+        the search with that query, which opens windows where it begins a block."""
+        table, _, queries, rows, shared = self
+        if isinstance(table, TokenTable):
+            return *attend_in_full(query, table, dropout, need_weights), self
+        queries = query if queries is None else torch.cat([queries, query])
+        if rows is None or position % table.sizes.block == 0:
+            shares = shares_of_windows(queries[-table.sizes.block :], table.summaries())
+            worth = with_windows_ahead(shares.sum(2, keepdim=True), table.sizes, table.counts)
+            rows = rows_of_blocks(ranked(worth)[..., : table.sizes.opened], table)
+            queries, shared = query, None
+        search = self._replace(queries=queries, rows=rows, shared=shared)
+        if shared is None:
+            return *attend_to_rows(query, rows, 1, table, dropout, need_weights), search
+        sentences, folded = shared.sentences(query.size(1) // len(table.keys)), shared.folded(query)
+        out, weights = attend_to_rows(folded, rows, shared.most, table, dropout, need_weights, sentences)
+        return shared.unfolded(out), None if weights is None else shared.unfolded(weights), search
 
     def reordered(self, order: Tensor, sentences: Tensor | None) -> "GroupSearch":
         """Keeps some hypotheses, in their new order.
@@ -156,9 +152,9 @@ class SourceSearch(NamedTuple):
             tokens: the query, (1, B h, H, d), not scaled.
         """
         (query,) = tokens
-        groups = tuple(group.with_query(query, self.position) for group in self.groups)
-        results = [group.attend(query, dropout, need_weights) for group in groups]
-        out, weights = of_chosen_group(results, [group.chosen for group in groups], self.places.tokens)
+        results = [group.attend(query, self.position, dropout, need_weights) for group in self.groups]
+        chosen, groups = [group.chosen for group in self.groups], tuple(group for _, _, group in results)
+        out, weights = of_chosen_group([x[:2] for x in results], chosen, self.places.tokens)
         if weights is not None:
             weights = put_back(weights, self.places, query.size(1) // self.hypotheses)
         return out, weights, self._replace(groups=groups, position=self.position + 1)
