@@ -38,7 +38,7 @@ Result = tuple[Tensor, Tensor | None]
 class SentenceGroup(NamedTuple):
     """Sentences of a batch whose lengths ask for the same sizes."""
 
-    sizes: Sizes | None  # none for full attention
+    sizes: Sizes | None  # None for full attention
     tokens: int  # those of the longest sentence
     padding: Tensor | None  # true at padded positions, (B, n); None where there are none
     counts: Tensor | None  # the tokens of each window, (B, s); None in full attention, and where every window has w

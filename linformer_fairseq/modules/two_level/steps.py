@@ -83,7 +83,7 @@ class GroupSearch(NamedTuple):
     queries: Tensor | None = None
     """Those of the block that the last one is in, (up to q, B h, H, d); None in full attention."""
     rows: BlockRows | None = None  # what this block attends to, (U, ...) where rows are shared
-    shared: SharedRows | None = None  # none while every hypothesis has a row of its own
+    shared: SharedRows | None = None  # None while every hypothesis has a row of its own
 
     def attend(
         self, query: Tensor, position: int, dropout: float, need_weights: bool
@@ -337,11 +337,7 @@ def attend_in_steps(
         outs.append(out)
         if own_weights is not None:
             weights.append(own_weights)
-    if len(outs) == 1:
-        return outs[0], weights[0] if weights else None, search
-    n = max((x.size(3) for x in weights), default=0)
-    return (
-        torch.cat(outs, 2),
-        torch.cat([F.pad(x, (0, n - x.size(3))) for x in weights], 2) if weights else None,
-        search,
-    )
+    if len(outs) > 1:
+        outs = [torch.cat(outs, 2)]
+        weights = [torch.cat([F.pad(x, (0, weights[-1].size(3) - x.size(3))) for x in weights], 2)] if weights else []
+    return outs[0], weights[0] if weights else None, search
