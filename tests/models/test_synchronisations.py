@@ -16,6 +16,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from linformer_fairseq.modules.two_level import steps
 from tests.models.toy import EVERYWHERE, net_input, toy_model, toy_task
 from tests.variants import variants
 
@@ -36,6 +37,11 @@ INDEXING = {aten.index.Tensor, aten.index_put.default, aten.index_put_.default, 
 """Operations that wait for an index of bools."""
 LEAVING = {Tensor.tolist, Tensor.cpu, Tensor.numpy, torch.tensor}
 """What brings numbers from the device or to it. A tensor on a processor shows it to no dispatcher."""
+
+
+@pytest.fixture(autouse=True)
+def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(steps, "finds_copies", lambda _: False)
 
 
 class Operations(TorchDispatchMode):

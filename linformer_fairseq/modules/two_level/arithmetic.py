@@ -35,26 +35,19 @@ SCORES_AT_A_TIME = 1 << 20
 class WindowSummaries(NamedTuple):
     """What is known of the keys of windows when blocks choose among them."""
 
-    means: Tensor
-    """Their mean keys, (B, H, s, d)."""
-    ranges: Tensor
-    """Their lowest and their highest keys, feature by feature, (B, H, s, 2, d)."""
-    counts: Tensor | None
-    """The tokens of each, (B, s); None where every window has w."""
+    means: Tensor  # their mean keys, (B, H, s, d)
+    ranges: Tensor  # their lowest and their highest keys, feature by feature, (B, H, s, 2, d)
+    counts: Tensor | None  # the tokens of each, (B, s); None where every window has w
 
 
 class WindowTable(NamedTuple):
     """The keys and values of B sentences in two levels: the means of windows, and then their tokens."""
 
     sizes: Sizes
-    keys: Tensor
-    """(B, H, R, d)."""
-    values: Tensor
-    """(B, H, R, d)."""
-    ranges: Tensor
-    """As in `WindowSummaries`."""
-    counts: Tensor | None
-    """As in `WindowSummaries`."""
+    keys: Tensor  # (B, H, R, d)
+    values: Tensor  # (B, H, R, d)
+    ranges: Tensor  # as in `WindowSummaries`
+    counts: Tensor | None  # as in `WindowSummaries`
 
     def summaries(self) -> WindowSummaries:
         """What blocks choose by."""
@@ -64,23 +57,17 @@ class WindowTable(NamedTuple):
 class TokenTable(NamedTuple):
     """The keys and values of B sentences that are attended to in full."""
 
-    keys: Tensor
-    """(B, H, n, d)."""
-    values: Tensor
-    """(B, H, n, d)."""
-    bias: Tensor | None
-    """Added to scores, (B, 1, 1, n): -inf for padding; None where there is none."""
+    keys: Tensor  # (B, H, n, d)
+    values: Tensor  # (B, H, n, d)
+    bias: Tensor | None  # added to scores, (B, 1, 1, n): -inf for padding; None where there is none
 
 
 class BlockRows(NamedTuple):
     """The rows of a table that blocks attend to: means of all windows, and the tokens of those that they open."""
 
-    opened: Tensor
-    """The windows that each block opens, (B h, H, Y, m)."""
-    groups: Tensor
-    """The numbers of groups of rows within a sentence and head, (B h, H, Y, L / g)."""
-    bias: Tensor
-    """Added to scores, (B h, H, Y, L)."""
+    opened: Tensor  # the windows that each block opens, (B h, H, Y, m)
+    groups: Tensor  # the numbers of groups of rows within a sentence and head, (B h, H, Y, L / g)
+    bias: Tensor  # added to scores, (B h, H, Y, L)
 
 
 def scores(query: Tensor, key: Tensor) -> Tensor:
@@ -181,7 +168,7 @@ def worth_of_windows(
     windows: WindowSummaries,
     block: int,
     padding: Tensor | None = None,
-    begin: int = 0,
+    by_past: bool = False,
     past: range | None = None,
 ) -> Tensor:
     """What each window is worth to the queries of each block, the sum of their P̄: (B h, H, Y, s).
@@ -189,10 +176,12 @@ def worth_of_windows(
     Args:
         query: (T, B h, H, d), not scaled.
         padding: true for queries that do not count, (B h, T).
-        begin: the first query that counts, one of the first block.
+        by_past: whether the first query of a block and the q - 1 before it judge, and not its own queries.
         past: how many windows each block sees; all others are worth -1 to it. None where it sees all.
     """
     worth, at_a_time, (means, ranges, counts) = [], -(-len(query) // block), windows
+    if by_past:
+        query = F.pad(query, (0, 0, 0, 0, 0, 0, block - 1, 0))[: at_a_time * block]
     if query.device.type == "cpu":
         scores_of_block = block * math.prod(query.shape[1:3]) * means.size(2)
         at_a_time = max(1, min(at_a_time, SCORES_AT_A_TIME // max(1, scores_of_block)))
@@ -208,24 +197,13 @@ def worth_of_windows(
         shares = shares_of_windows(query[start : start + size], part, hidden)
         if padding is not None:
             shares.masked_fill_(padding[:, None, start : start + size, None], 0.0)
-        if begin and not start:
-            shares[:, :, :begin] = 0.0
+        if by_past and not start:
+            shares[:, :, : block - 1] = 0.0
         own = _by_blocks(shares, block, 2).sum(3)
         if hidden is not None:
             own = F.pad(own.masked_fill(hidden[::block], -1.0), (0, means.size(2) - seen), value=-1.0)
         worth.append(own)
     return torch.cat(worth, 2)
-
-
-def worth_to_past_queries(query: Tensor, windows: WindowSummaries, block: int) -> Tensor:
-    """What each window is worth to the first query of each block and to the q - 1 before it: (B h, H, Y, s).
-
-    Args:
-        query: (T, B h, H, d), not scaled.
-    """
-    before, end = block - 1, -(-len(query) // block) * block
-    choosing = F.pad(query, (0, 0, 0, 0, 0, 0, before, 0))[:end]
-    return worth_of_windows(choosing, windows, block, begin=before)
 
 
 def with_windows_ahead(worth: Tensor, sizes: Sizes, counts: Tensor | None) -> Tensor:
@@ -371,4 +349,24 @@ def attend_in_full(
         weights = torch.softmax(found if bias is None else found + bias, 3)
     if hypotheses > 1:
         out, weights = unfold_beams(out, hypotheses), None if weights is None else unfold_beams(weights, hypotheses)
+    return out, weights
+
+
+def of_chosen_group(
+    results: list[tuple[Tensor, Tensor | None]], chosen: list[Tensor | None], n: int
+) -> tuple[Tensor, Tensor | None]:
+    """What each sentence has in the group that is chosen for it, with weights over n tokens.
+
+    Args:
+        results: of all sentences in each group, (B h, ...).
+        chosen: whether a group is chosen for a sentence, (B,); None where there is one group.
+    """
+    out, weights = results[0]
+    weights = None if weights is None else F.pad(weights, (0, n - weights.size(3)))
+    for (other, other_weights), rows in zip(results[1:], chosen[1:], strict=True):
+        assert rows is not None
+        rows = rows.repeat_interleave(len(out) // len(rows))[:, None, None, None]
+        out = torch.where(rows, other, out)
+        if weights is not None and other_weights is not None:
+            weights = torch.where(rows, F.pad(other_weights, (0, n - other_weights.size(3))), weights)
     return out, weights

@@ -15,20 +15,19 @@ from linformer_fairseq.modules.two_level.arithmetic import (
     WindowTable,
     attend_in_full,
     attend_to_rows,
+    of_chosen_group,
     ranked,
     rows_of_blocks,
     window_counts,
     window_table,
     with_windows_ahead,
     worth_of_windows,
-    worth_to_past_queries,
 )
 from linformer_fairseq.modules.two_level.sizes import CROSS, ENCODER, EXACT_BELOW, SizeRule, Sizes, TwoLevelOptions
 from linformer_fairseq.modules.two_level.steps import (
     GroupSearch,
     SourceSearch,
     attend_in_steps,
-    of_chosen_group,
     put_back,
 )
 
@@ -39,18 +38,12 @@ Result = tuple[Tensor, Tensor | None]
 class SentenceGroup(NamedTuple):
     """Sentences of a batch whose lengths ask for the same sizes."""
 
-    sizes: Sizes | None
-    """None for full attention."""
-    tokens: int
-    """Those of the longest sentence."""
-    padding: Tensor | None
-    """True at padded positions, (B, n); None where there are none."""
-    counts: Tensor | None
-    """The tokens of each window, (B, s); None in full attention, and where every window has w."""
-    rows: Tensor | None = None
-    """The numbers of the sentences; None where the group has tensors for all of the batch."""
-    chosen: Tensor | None = None
-    """Then, where there are several groups, whether a sentence belongs to this one, (B,)."""
+    sizes: Sizes | None  # none for full attention
+    tokens: int  # those of the longest sentence
+    padding: Tensor | None  # true at padded positions, (B, n); None where there are none
+    counts: Tensor | None  # the tokens of each window, (B, s); None in full attention, and where every window has w
+    rows: Tensor | None = None  # the numbers of the sentences; None where the group has tensors for all of the batch
+    chosen: Tensor | None = None  # then, where there are several groups, whether a sentence belongs to this one, (B,)
 
     def table(self, keys: Tensor, values: Tensor) -> TokenTable | WindowTable:
         """What the queries of these sentences attend to, of keys and values (n, B, H, d) of the batch."""
@@ -179,13 +172,16 @@ class TwoLevelAttention(BaseAttention):
             assert call.key is not None
             assert call.value is not None
             keys, values = self._heads(self.k_proj(call.key)), self._heads(self.v_proj(call.value))
-            batch, places = self._batch(call), Places.of(len(call.key), call.padding)
+            batch = self._batch(call)
             if state is None:
                 out, weights = self._attend(query, keys, values, batch, call.need_weights)
-                return out, None if weights is None else put_back(weights, places, call.key.size(1))
-            tables = [(group.table(keys, values), group.chosen) for group in batch.groups]
-            groups = tuple(GroupSearch(table, chosen) for table, chosen in tables)
-            search = SourceSearch(groups, places, query.size(1) // max(1, keys.size(1)))
+                if weights is None:
+                    return out, None
+                return out, put_back(weights, Places.of(len(keys), call.padding), keys.size(1))
+            tables = [group.table(keys, values) for group in batch.groups]
+            tables = [x._replace(keys=x.keys.contiguous(), values=x.values.contiguous()) for x in tables]
+            groups = tuple(GroupSearch(x, group.chosen) for x, group in zip(tables, batch.groups, strict=True))
+            search = SourceSearch(groups, Places.of(len(keys), call.padding), query.size(1) // max(1, keys.size(1)))
         assert state is not None
         out, weights, search = attend_in_steps(search, (query,), self.dropout_probability, call.need_weights)
         self.cache(state, {"search": search})
@@ -237,11 +233,9 @@ class TwoLevelAttention(BaseAttention):
         """
         if isinstance(table, TokenTable):
             return attend_in_full(query, table, self.dropout_probability, need_weights)
-        sizes, summaries = table.sizes, table.summaries()
-        if self.self_attention:
-            worth = worth_of_windows(query, summaries, sizes.block, padding)
-        else:
-            worth = worth_to_past_queries(query, summaries, sizes.block)
+        sizes, own = table.sizes, self.self_attention
+        worth = worth_of_windows(query, table.summaries(), sizes.block, padding if own else None, by_past=not own)
+        if not own:
             worth = with_windows_ahead(worth, sizes, table.counts)
         rows = rows_of_blocks(ranked(worth)[..., : sizes.opened], table)
         return attend_to_rows(query, rows, sizes.block, table, self.dropout_probability, need_weights)

@@ -89,11 +89,9 @@ class CausalTwoLevelAttention(BaseAttention):
             linear(x).unflatten(2, (self.num_heads, self.head_dim))
             for linear, x in ((self.q_proj, call.query), (self.k_proj, call.key), (self.v_proj, call.value))
         )
-        dropout, weights = self.dropout_probability, None
+        dropout = self.dropout_probability
         if search is None:
-            out = causal_two_level_attention(q, k, v, self.sizes, self.exact, dropout)
-            if call.need_weights:
-                weights = causal_two_level_weights(q, k, self.sizes, self.exact)
+            out, weights = causal_two_level_attention(q, k, v, self.sizes, self.exact, dropout, call.need_weights)
             if state is not None:
                 search = TargetSearch.begin(q, k, v, self.sizes, self.exact)
         else:
@@ -119,9 +117,9 @@ def exact_tokens(sizes: Sizes, exact_below: int) -> int:
 
 
 def causal_two_level_attention(
-    query: Tensor, key: Tensor, value: Tensor, sizes: Sizes, exact: int, dropout: float
-) -> Tensor:
-    """What each head gives, (B, H, T, d).
+    query: Tensor, key: Tensor, value: Tensor, sizes: Sizes, exact: int, dropout: float, need_weights: bool
+) -> tuple[Tensor, Tensor | None]:
+    """What each head gives, (B, H, T, d), and the weights (B, H, T, T) in float32 or better if they are needed.
 
     Args:
         query, key, value: (T, B, H, d), the queries not scaled.
@@ -129,45 +127,38 @@ def causal_two_level_attention(
         exact: how many first tokens get full attention, by `exact_tokens`.
         dropout: the share of probabilities that are dropped.
     """
+    length, heads, width = len(query), query.shape[1:3], sizes.width
     q, k, v = (x[:exact].permute(1, 2, 0, 3) for x in (query, key, value))
-    out = F.scaled_dot_product_attention(q, k, v, is_causal=True, dropout_p=dropout)
-    if len(query) <= exact:
-        return out
+    out, weights = F.scaled_dot_product_attention(q, k, v, is_causal=True, dropout_p=dropout), None
+    if need_weights:
+        found = scores(q, k)
+        future = torch.ones_like(found[0, 0], dtype=torch.bool).triu(1)
+        weights = torch.softmax(found.masked_fill(future, -torch.inf), 3)
+    if length <= exact:
+        return out, weights
     blocks = blocks_after(query, key, sizes, exact)
     keys, values = (blocks.rows(x, sizes) for x in (key, value))
     later = F.scaled_dot_product_attention(blocks.queries, keys, values, attn_mask=blocks.bias, dropout_p=dropout)
-    later = later.transpose(1, 2).flatten(0, 1)[: len(query) - exact].unflatten(1, query.shape[1:3])
-    return torch.cat([out.permute(2, 0, 1, 3), later]).permute(1, 2, 0, 3)
-
-
-def causal_two_level_weights(query: Tensor, key: Tensor, sizes: Sizes, exact: int) -> Tensor:
-    """The weights over tokens, (B, H, T, T), in float32 or better: those of a closed window share its weight evenly."""
-    length, width = len(query), sizes.width
-    first = scores(*(x[:exact].permute(1, 2, 0, 3) for x in (query, key)))
-    future = torch.ones_like(first[0, 0], dtype=torch.bool).triu(1)
-    weights = F.pad(torch.softmax(first.masked_fill(future, -torch.inf), 3), (0, length - first.size(3)))
-    if length <= exact:
-        return weights
-    blocks = blocks_after(query, key, sizes, exact)
-    shares = torch.softmax(scores(blocks.queries, blocks.rows(key, sizes)) + blocks.bias, 3)
-    of_means, of_tokens = shares.split([blocks.closed.size(2), blocks.near.size(2) * width], 3)
-    windows = (exact + shares.size(0) * sizes.block) // width
-    later = weights_over_tokens(of_means, of_tokens, blocks.closed, blocks.near, windows, width)
-    later = later.transpose(0, 1).flatten(1, 2)[:, : length - exact, :length]
-    return torch.cat([weights, later.unflatten(0, query.shape[1:3])], 2)
+    later = later.transpose(1, 2).flatten(0, 1)[: length - exact].unflatten(1, heads)
+    out = torch.cat([out.permute(2, 0, 1, 3), later]).permute(1, 2, 0, 3)
+    if weights is not None:
+        shares = torch.softmax(scores(blocks.queries, keys) + blocks.bias, 3)
+        of_means, of_tokens = shares.split([blocks.closed.size(2), blocks.near.size(2) * width], 3)
+        windows = (exact + len(shares) * sizes.block) // width
+        of_later = weights_over_tokens(of_means, of_tokens, blocks.closed, blocks.near, windows, width)
+        of_later = of_later.transpose(0, 1).flatten(1, 2)[:, : length - exact, :length].unflatten(0, heads)
+        weights = torch.cat([F.pad(weights, (0, length - exact)), of_later], 2)
+    return out, weights
 
 
 class LaterBlocks(NamedTuple):
     """The blocks after the first tokens, and what they attend to."""
 
-    queries: Tensor
-    """(Y, X, q, d)."""
+    queries: Tensor  # (Y, X, q, d)
     closed: Tensor
     """The windows that each sees by their means, (Y, X, c), those worth most first; at the end some may not be past."""
-    near: Tensor
-    """The windows that each sees by their tokens, (Y, X, l): m opened ones, the one before it, and its own."""
-    bias: Tensor
-    """Added to scores, (Y, 1, q, L): log w for means, 0 for tokens, and -inf for what is not past."""
+    near: Tensor  # the windows that each sees by their tokens, (Y, X, l): m opened ones, the one before it, and its own
+    bias: Tensor  # added to scores, (Y, 1, q, L): log w for means, 0 for tokens, and -inf for what is not past
 
     def rows(self, x: Tensor, sizes: Sizes) -> Tensor:
         """The keys or values `x` (T, B, H, d) that blocks attend to, (Y, X, L, d)."""

@@ -16,23 +16,17 @@ LEAST_OPENED = 2
 class Sizes(NamedTuple):
     """How a text is cut into windows of tokens and blocks of queries."""
 
-    width: int
-    """Tokens of a window, w."""
-    opened: int
-    """Windows that a block opens, m."""
-    block: int
-    """Queries of a block, q."""
+    width: int  # tokens of a window, w
+    opened: int  # windows that a block opens, m
+    block: int  # queries of a block, q
 
 
 class DefaultSizes(NamedTuple):
     """What attention in one place does where it is not told its sizes."""
 
-    blocks: int
-    """Into how many blocks the queries are cut, about."""
-    opened: int
-    """A block opens k over this number of windows."""
-    most_queries: int = 256
-    """Queries of a block, at most."""
+    blocks: int  # into how many blocks the queries are cut, about
+    opened: int  # A block opens k over this number of windows
+    most_queries: int = 256  # queries of a block, at most
 
 
 ENCODER = DefaultSizes(blocks=16, opened=8)

@@ -21,6 +21,7 @@ from linformer_fairseq.modules.two_level.arithmetic import (
     WindowTable,
     attend_in_full,
     attend_to_rows,
+    of_chosen_group,
     ranges_of,
     ranked,
     rows_of_blocks,
@@ -41,14 +42,11 @@ class SharedRows(NamedTuple):
     Whatever their rows hold is read once for all of them, with the query of each as one of several of its row.
     """
 
-    rows: Tensor
-    """The row of each hypothesis, (B h,)."""
+    rows: Tensor  # the row of each hypothesis, (B h,)
     slots: Tensor
     """The place of each hypothesis among `most` times U, (B h,): the first of every row, then the second ones."""
-    number: int
-    """U."""
-    most: int
-    """The hypotheses of a row, at most."""
+    number: int  # U
+    most: int  # the hypotheses of a row, at most
 
     def folded(self, query: Tensor) -> Tensor:
         """The queries of each row, (1, B h, ...) to (most, U, ...); zeros where a row has fewer."""
@@ -80,41 +78,33 @@ def shared_rows(rows: Tensor) -> tuple[Tensor, SharedRows]:
 class GroupSearch(NamedTuple):
     """What a search keeps to attend with the sizes that some of the sentences ask for."""
 
-    table: TokenTable | WindowTable
-    """Of all sentences."""
-    chosen: Tensor | None
-    """Whether a sentence asks for these sizes, (B,); None where all do."""
+    table: TokenTable | WindowTable  # of all sentences
+    chosen: Tensor | None  # whether a sentence asks for these sizes, (B,); None where all do
     queries: Tensor | None = None
     """Those of the block that the last one is in, (up to q, B h, H, d); None in full attention."""
-    rows: BlockRows | None = None
-    """What this block attends to, (U, ...) where rows are shared."""
-    shared: SharedRows | None = None
-    """None while every hypothesis has a row of its own."""
+    rows: BlockRows | None = None  # what this block attends to, (U, ...) where rows are shared
+    shared: SharedRows | None = None  # none while every hypothesis has a row of its own
 
-    def with_query(self, query: Tensor, position: int) -> "GroupSearch":
-        """Takes the next query (1, B h, H, d), which opens windows where it begins a block."""
-        if isinstance(self.table, TokenTable):
-            return self
-        sizes = self.table.sizes
-        queries = query if self.queries is None else torch.cat([self.queries, query])
-        if position % sizes.block:
-            return self._replace(queries=queries)
-        shares = shares_of_windows(queries[-sizes.block :], self.table.summaries())
-        worth = with_windows_ahead(shares.sum(2, keepdim=True), sizes, self.table.counts)
-        rows = rows_of_blocks(ranked(worth)[..., : sizes.opened], self.table)
-        return self._replace(queries=query, rows=rows, shared=None)
-
-    def attend(self, query: Tensor, dropout: float, need_weights: bool) -> tuple[Tensor, Tensor | None]:
-        """What each head gives, (B h, H, 1, d), and the weights if they are needed, for the last query."""
-        if isinstance(self.table, TokenTable):
-            return attend_in_full(query, self.table, dropout, need_weights)
-        assert self.rows is not None
-        if self.shared is None:
-            return attend_to_rows(query, self.rows, 1, self.table, dropout, need_weights)
-        sentences = self.shared.sentences(query.size(1) // len(self.table.keys))
-        folded, most = self.shared.folded(query), self.shared.most
-        out, weights = attend_to_rows(folded, self.rows, most, self.table, dropout, need_weights, sentences)
-        return self.shared.unfolded(out), None if weights is None else self.shared.unfolded(weights)
+    def attend(
+        self, query: Tensor, position: int, dropout: float, need_weights: bool
+    ) -> tuple[Tensor, Tensor | None, "GroupSearch"]:
+        """What each head gives for the next query (1, B h, H, d), (B h, H, 1, d), the weights if they are needed, and
+        the search with that query, which opens windows where it begins a block."""
+        table, _, queries, rows, shared = self
+        if isinstance(table, TokenTable):
+            return *attend_in_full(query, table, dropout, need_weights), self
+        queries = query if queries is None else torch.cat([queries, query])
+        if rows is None or position % table.sizes.block == 0:
+            shares = shares_of_windows(queries[-table.sizes.block :], table.summaries())
+            worth = with_windows_ahead(shares.sum(2, keepdim=True), table.sizes, table.counts)
+            rows = rows_of_blocks(ranked(worth)[..., : table.sizes.opened], table)
+            queries, shared = query, None
+        search = self._replace(queries=queries, rows=rows, shared=shared)
+        if shared is None:
+            return *attend_to_rows(query, rows, 1, table, dropout, need_weights), search
+        sentences, folded = shared.sentences(query.size(1) // len(table.keys)), shared.folded(query)
+        out, weights = attend_to_rows(folded, rows, shared.most, table, dropout, need_weights, sentences)
+        return shared.unfolded(out), None if weights is None else shared.unfolded(weights), search
 
     def reordered(self, order: Tensor, sentences: Tensor | None) -> "GroupSearch":
         """Keeps some hypotheses, in their new order.
@@ -147,14 +137,10 @@ def finds_copies(device: torch.device) -> bool:
 class SourceSearch(NamedTuple):
     """What cross-attention keeps of its sources, and of the queries so far."""
 
-    groups: tuple[GroupSearch, ...]
-    """One for each of the sizes that the sentences ask for."""
-    places: Places
-    """Of the weights."""
-    hypotheses: int
-    """h."""
-    position: int = 0
-    """The number of queries so far."""
+    groups: tuple[GroupSearch, ...]  # one for each of the sizes that the sentences ask for
+    places: Places  # of the weights
+    hypotheses: int  # h
+    position: int = 0  # the number of queries so far
 
     def attend(
         self, tokens: tuple[Tensor, ...], dropout: float, need_weights: bool
@@ -166,9 +152,9 @@ class SourceSearch(NamedTuple):
             tokens: the query, (1, B h, H, d), not scaled.
         """
         (query,) = tokens
-        groups = tuple(group.with_query(query, self.position) for group in self.groups)
-        results = [group.attend(query, dropout, need_weights) for group in groups]
-        out, weights = of_chosen_group(results, [group.chosen for group in groups], self.places.tokens)
+        results = [group.attend(query, self.position, dropout, need_weights) for group in self.groups]
+        chosen, groups = [group.chosen for group in self.groups], tuple(group for _, _, group in results)
+        out, weights = of_chosen_group([x[:2] for x in results], chosen, self.places.tokens)
         if weights is not None:
             weights = put_back(weights, self.places, query.size(1) // self.hypotheses)
         return out, weights, self._replace(groups=groups, position=self.position + 1)
@@ -182,26 +168,6 @@ class SourceSearch(NamedTuple):
         return self._replace(groups=tuple(x.reordered(order, sentences) for x in self.groups), places=places)
 
 
-def of_chosen_group(
-    results: list[tuple[Tensor, Tensor | None]], chosen: list[Tensor | None], n: int
-) -> tuple[Tensor, Tensor | None]:
-    """What each sentence has in the group that is chosen for it, with weights over n tokens.
-
-    Args:
-        results: of all sentences in each group, (B h, ...).
-        chosen: whether a group is chosen for a sentence, (B,); None where there is one group.
-    """
-    out, weights = results[0]
-    weights = None if weights is None else F.pad(weights, (0, n - weights.size(3)))
-    for (other, other_weights), rows in zip(results[1:], chosen[1:], strict=True):
-        assert rows is not None
-        rows = rows.repeat_interleave(len(out) // len(rows))[:, None, None, None]
-        out = torch.where(rows, other, out)
-        if weights is not None and other_weights is not None:
-            weights = torch.where(rows, F.pad(other_weights, (0, n - other_weights.size(3))), weights)
-    return out, weights
-
-
 def put_back(weights: Tensor, places: Places, sentences: int) -> Tensor:
     """Moves weights (B h, H, T, n) to the tokens as they came, for so many sentences."""
     rows = torch.arange(len(weights), device=weights.device) // max(1, len(weights) // max(1, sentences))
@@ -211,16 +177,11 @@ def put_back(weights: Tensor, places: Places, sentences: int) -> Tensor:
 class WindowStore(NamedTuple):
     """Whole windows of hypotheses."""
 
-    keys: Tensor
-    """(W, P, H, w, d)."""
-    values: Tensor
-    """(W, P, H, w, d)."""
-    mean_keys: Tensor
-    """(W, P, H, d)."""
-    mean_values: Tensor
-    """(W, P, H, d)."""
-    ranges: Tensor
-    """The lowest and the highest keys, (W, P, H, 2, d)."""
+    keys: Tensor  # (W, P, H, w, d)
+    values: Tensor  # (W, P, H, w, d)
+    mean_keys: Tensor  # (W, P, H, d)
+    mean_values: Tensor  # (W, P, H, d)
+    ranges: Tensor  # the lowest and the highest keys, (W, P, H, 2, d)
 
     @classmethod
     def of(cls, keys: Tensor, values: Tensor) -> "WindowStore":
@@ -250,20 +211,14 @@ class TargetSearch:
     """
 
     sizes: Sizes
-    exact: int
-    """How many first tokens get full attention."""
-    position: int
-    """The number of tokens."""
+    exact: int  # how many first tokens get full attention
+    position: int  # the number of tokens
     store: WindowStore
-    places: Tensor
-    """Where each hypothesis finds each of its windows among the P places, (B, W)."""
-    last_keys: Tensor
-    """Those of the tokens after the whole windows, (B, H, less than w, d)."""
+    places: Tensor  # where each hypothesis finds each of its windows among the P places, (B, W)
+    last_keys: Tensor  # those of the tokens after the whole windows, (B, H, less than w, d)
     last_values: Tensor
-    queries: Tensor
-    """Those of the block that the last token is in, (up to q, B, H, d)."""
-    ranked: Tensor
-    """The windows that are past for this block, those worth most first, (B, H, s)."""
+    queries: Tensor  # those of the block that the last token is in, (up to q, B, H, d)
+    ranked: Tensor  # the windows that are past for this block, those worth most first, (B, H, s)
 
     @classmethod
     def begin(cls, query: Tensor, key: Tensor, value: Tensor, sizes: Sizes, exact: int) -> "TargetSearch":

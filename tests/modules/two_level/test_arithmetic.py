@@ -18,7 +18,6 @@ from linformer_fairseq.modules.two_level.arithmetic import (
     window_table,
     with_windows_ahead,
     worth_of_windows,
-    worth_to_past_queries,
 )
 from linformer_fairseq.modules.two_level.sizes import Sizes
 
@@ -75,7 +74,7 @@ def test_blocks_choose_by_their_own_or_by_past_queries(length: int, block: int, 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(arithmetic, "SCORES_AT_A_TIME", at_a_time)
         own = worth_of_windows(query, summaries, block, padding)
-        past = worth_to_past_queries(query, summaries, block)
+        past = worth_of_windows(query, summaries, block, by_past=True)
     starts = range(0, length, block)
     assert own.shape == past.shape == (2, 3, len(starts), windows)
     for number, start in enumerate(starts):
@@ -113,7 +112,7 @@ def test_means_know_how_many_tokens_they_stand_for() -> None:
     query = torch.randn(10, 3, 1, 4, dtype=torch.float64)
     sizes = Sizes(width, 2, 5)
     table = window_table(keys, keys, sizes, window_counts(torch.tensor(lengths), 6, width))
-    worth = with_windows_ahead(worth_to_past_queries(query, table.summaries(), 5), sizes, table.counts)
+    worth = with_windows_ahead(worth_of_windows(query, table.summaries(), 5, by_past=True), sizes, table.counts)
     rows = rows_of_blocks(ranked(worth)[..., :2], table)
     out, weights = attend_to_rows(query, rows, 5, table, 0.0, need_weights=True)
     for sentence, n in enumerate(lengths):
