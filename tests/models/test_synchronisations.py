@@ -169,6 +169,6 @@ def waits_of_translation(kind: str | None, source: str, beam: int, steps: int) -
 @every_beam
 def test_search_with_a_translation_model(kind: str, source: str, beam: int) -> None:
     """No step looks at anything."""
-    for steps in (1, 20):
-        ours, theirs = (waits_of_translation(x, source, beam, steps) for x in (kind, None))
+    for length in (1, 20):
+        ours, theirs = (waits_of_translation(x, source, beam, length) for x in (kind, None))
         check(ours, theirs, looks(source))

@@ -27,7 +27,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from linformer_fairseq.modules.ops.causal_products import slots_to_tokens, tokens_to_slots
-from linformer_fairseq.modules.ops.precision import at_least_float32
 from linformer_fairseq.modules.ops.sliding_window import SlidingWindow, from_blocks, to_blocks
 
 SINGLE_CHUNK = 192
@@ -55,7 +54,9 @@ class CausalState(NamedTuple):
     @classmethod
     def empty(cls, query: Tensor, slots: int) -> "CausalState":
         """The state before any token, for queries (B, H, T, d)."""
-        sums = query.new_zeros(*query.shape[:2], query.size(3), slots, dtype=at_least_float32(query.dtype))
+        sums = query.new_zeros(
+            *query.shape[:2], query.size(3), slots, dtype=torch.promote_types(query.dtype, torch.float32)
+        )
         recent = sums.new_zeros(*query.shape[:2], 0, query.size(3))
         return cls(0, sums, sums.clone(), recent, recent)
 
@@ -114,7 +115,9 @@ def causal_attention(
     if not length:
         return query * 0.0, None, state
     of_values = dtype if state is None else state.key_sums.dtype
-    q, k, e = (x.to(at_least_float32(of_values)) for x in (query, key, key_matrix))  # of which scores are made
+    q, k, e = (
+        x.to(torch.promote_types(of_values, torch.float32)) for x in (query, key, key_matrix)
+    )  # of which scores are made
     v, f = value.to(of_values), value_matrix.to(of_values)
     hidden = _hidden_slots(length, len(e), (0 if state is None else state.position) - window, masks_empty_slots, q)
     with torch.autocast(query.device.type, enabled=False):  # the types are chosen already

@@ -23,7 +23,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from linformer_fairseq.modules.ops.beams import fold_beams, unfold_beams
+from linformer_fairseq.modules.base import fold_beams, unfold_beams
 from linformer_fairseq.modules.two_level.sizes import Sizes
 
 LARGEST_GROUP = 32

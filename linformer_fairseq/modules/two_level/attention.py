@@ -8,8 +8,8 @@ from torch import Tensor
 
 from linformer_fairseq.modules.base import BaseAttention, Call, IncrementalState
 from linformer_fairseq.modules.ops.memo import remembered
+from linformer_fairseq.modules.ops.padding import Places
 from linformer_fairseq.modules.registry import register_attention
-from linformer_fairseq.modules.source_attention import Places
 from linformer_fairseq.modules.two_level.arithmetic import (
     TokenTable,
     WindowTable,

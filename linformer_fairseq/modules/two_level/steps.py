@@ -12,8 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from linformer_fairseq.modules.ops.beams import kept_sentences
-from linformer_fairseq.modules.source_attention import Places
+from linformer_fairseq.modules.base import kept_sentences
+from linformer_fairseq.modules.ops.padding import Places
 from linformer_fairseq.modules.two_level.arithmetic import (
     BlockRows,
     TokenTable,
