@@ -180,7 +180,7 @@ class BaseAttention(MultiheadAttention):
         dropping = self.training or self.dropout_module.apply_during_inference
         return self.dropout_module.p if dropping else 0.0
 
-    def by_head(self, x: Tensor) -> Tensor:
+    def split_heads(self, x: Tensor) -> Tensor:
         """The features of each head, (n, B, C) to (B, H, n, d)."""
         return x.unflatten(2, (self.num_heads, self.head_dim)).permute(1, 2, 0, 3)
 
@@ -264,6 +264,34 @@ class BaseAttention(MultiheadAttention):
         if out.stride(2) >= out.stride(0):
             return self.out_proj(out.permute(2, 0, 1, 3).flatten(2))
         return self.out_proj(out.transpose(1, 2).flatten(2)).transpose(0, 1)
+
+
+def kept_sentences(new_order: Tensor, hypotheses: int) -> Tensor:
+    """The sentences that stay in a search, (B,), by the new order of its hypotheses, (B h,).
+
+    Nothing waits for the check that all hypotheses of a sentence stay together: on a GPU it ends the program with a
+    device-side assertion, as an index outside an embedding does.
+
+    Raises:
+        RuntimeError: hypotheses of several sentences in the places of one, on a processor.
+    """
+    beams = new_order.view(-1, hypotheses) // hypotheses
+    if hypotheses > 1:
+        together = (beams == beams[:, :1]).all()
+        torch._assert_async(together, "the hypotheses of a sentence must stand side by side, and come and go together")
+    return beams[:, 0]
+
+
+def fold_beams(query: Tensor, hypotheses: int) -> Tensor:
+    """Moves the hypotheses of a sentence into its queries: (T, B h, C) to (T h, B, C)."""
+    return query if hypotheses == 1 else query.unflatten(1, (-1, hypotheses)).transpose(1, 2).flatten(0, 1)
+
+
+def unfold_beams(out: Tensor, hypotheses: int) -> Tensor:
+    """Moves them back in what is computed of them, (B, H, T h, ...) to (B h, H, T, ...)."""
+    if hypotheses == 1:
+        return out
+    return out.unflatten(2, (-1, hypotheses)).movedim(3, 1).flatten(0, 1)
 
 
 def without_bias(linear: nn.Linear, x: Tensor) -> Tensor:

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from linformer_fairseq.modules.base import BaseAttention, Call, IncrementalState, without_bias
@@ -98,21 +99,22 @@ class CausalLinformerAttention(BaseAttention):
     def attend(self, call: Call) -> tuple[Tensor, Tensor | None]:
         assert call.key is not None
         assert call.value is not None
-        query, length = self.by_head(self.q_proj(call.query) * self.scaling), len(call.query)
-        slots, window = self.key_projection.num_slots(length), min(self.window, length)
+        query, length = self.split_heads(self.q_proj(call.query) * self.scaling), len(call.query)
         position, state, owned = 0, None, False
-        if call.incremental_state is not None:  # later calls need all slots
+        if call.incremental_state is None:
+            slots, window = self.key_projection.num_slots(length), min(self.window, length)
+        else:  # later calls need all slots
             slots, window = self.key_projection.projected_dim, self.window
             state, owned = self._state(call.incremental_state, query)
             position = state.position
         self.check_length(length, call.padding, position)
         matrices = (
-            projection.columns(position - window, length)[:slots]
+            columns(projection.weight[:slots], position - window, length)
             for projection in (self.key_projection, self.value_projection)
         )
         key, value = without_bias(self.k_proj, call.key), without_bias(self.v_proj, call.value)
         out, probabilities, state = causal_attention(
-            Tokens(query, self.by_head(key), self.by_head(value), *matrices),
+            Tokens(query, self.split_heads(key), self.split_heads(value), *matrices),
             window,
             self.key_projection.masks_empty_slots,
             self.dropout_module,
@@ -132,7 +134,7 @@ class CausalLinformerAttention(BaseAttention):
         of_slots, of_window = probabilities
         if not call.by_head:  # one product for all heads
             of_slots = of_slots.mean(1, keepdim=True)
-        matrix = self.value_projection.columns(0, position + length)[:slots]
+        matrix = columns(self.value_projection.weight[:slots], 0, position + length)
         weights = weights_of_growing_slots(of_slots, matrix, position - window)
         if of_window is not None:
             weights = weights + (of_window if call.by_head else of_window.mean(1, keepdim=True))
@@ -155,3 +157,12 @@ class CausalLinformerAttention(BaseAttention):
         order = cached.get("order")
         order = new_order if order is None else order.index_select(0, new_order)
         return self.cache(incremental_state, {**cached, "order": order})
+
+
+def columns(matrix: Tensor, start: int, length: int) -> Tensor:
+    """The columns of E or F (k, N) for `length` tokens from position `start` on, (k, length); zero before 0 and beyond
+    N."""
+    before = min(length, max(0, -start))
+    found = matrix[:, max(0, start) : max(0, start + length)]
+    beyond = length - before - found.size(1)
+    return F.pad(found, (before, beyond)) if before or beyond else found

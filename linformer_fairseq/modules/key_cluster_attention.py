@@ -68,7 +68,7 @@ class KeyClusterAttention(SourceAttention[ClusterMeans]):
         return f"k={self.projected_dim}, clusters={self.clusters}"
 
     def compress(self, source: Source) -> ClusterMeans:
-        keys, values = self.by_head(self.k_proj(source.key)), self.by_head(self.v_proj(source.value))
+        keys, values = self.split_heads(self.k_proj(source.key)), self.split_heads(self.v_proj(source.value))
         lengths = source.lengths
         if lengths is not None:
             lengths = lengths.clamp(min=1)
@@ -81,7 +81,7 @@ class KeyClusterAttention(SourceAttention[ClusterMeans]):
     def attend_to(
         self, query: Tensor, memory: ClusterMeans, need_weights: bool, by_head: bool
     ) -> tuple[Tensor, Tensor | None]:
-        queries = self.by_head(self.q_proj(query))
+        queries = self.split_heads(self.q_proj(query))
         out, probabilities = self.softmax_attention(queries, memory.keys, memory.values, memory.biases, need_weights)
         if probabilities is None:
             return out, None

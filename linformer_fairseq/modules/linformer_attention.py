@@ -116,6 +116,8 @@ class Slots(NamedTuple):
     """(B, H, s, d)."""
     values: Tensor
     """(B, H, s, d)."""
+    mask: Tensor | None
+    """True where a slot takes part in the softmax, (B, 1, 1, s); None where all do."""
     lengths: Tensor | None
     """Tokens of each sentence, (B,); None where all have n."""
     tokens: int
@@ -169,21 +171,21 @@ class LinformerMultiheadAttention(SourceAttention[Slots]):
     def compress(self, source: Source) -> Slots:
         keys = self._slots(source.key, source.lengths, self.key_projection, self.k_proj)
         values = self._slots(source.value, source.lengths, self.value_projection, self.v_proj)
-        return Slots(keys, values, source.lengths, len(source.key))
+        mask = self.key_projection.slot_mask(len(source.key), source.lengths)
+        return Slots(keys, values, mask, source.lengths, len(source.key))
 
     def _slots(self, x: Tensor, lengths: Tensor | None, projection: Projection, linear: nn.Linear) -> Tensor:
         """What a projection and a linear layer make of `x` (n, B, D), (B, H, s, d)."""
         if projection.num_slots(len(x)) <= len(x) or not projection.is_linear:
-            return self.by_head(linear(projection(x, lengths)))
+            return self.split_heads(linear(projection(x, lengths)))
         slots = projection(without_bias(linear, x), lengths)
-        return self.by_head(slots if linear.bias is None else slots + linear.bias)
+        return self.split_heads(slots if linear.bias is None else slots + linear.bias)
 
     def attend_to(
         self, query: Tensor, memory: Slots, need_weights: bool, by_head: bool
     ) -> tuple[Tensor, Tensor | None]:
-        keys, values, lengths, tokens = memory
-        mask = self.key_projection.slot_mask(tokens, lengths)
-        queries = self.by_head(self.q_proj(query))
+        keys, values, mask, lengths, tokens = memory
+        queries = self.split_heads(self.q_proj(query))
         out, probabilities = self.softmax_attention(queries, keys, values, mask, need_weights)
         if probabilities is None:
             return out, None

@@ -140,17 +140,6 @@ class LinearProjection(Projection):
     def matrix(self, n: int, lengths: Tensor | None, like: Tensor) -> Tensor:
         return self.weight[None, : self.num_slots(n), :n].to(like.dtype)
 
-    def columns(self, start: int, length: int) -> Tensor:
-        """The columns of `length` tokens from position `start` on, (k, length); zero before 0 and beyond N."""
-        before = min(length, max(0, -start))
-        columns = self.weight[:, max(0, start) : max(0, start + length)]
-        beyond = length - before - columns.size(1)
-        return F.pad(columns, (before, beyond)) if before or beyond else columns
-
-    def slots_to_fit(self, n: int) -> Tensor:
-        """The slot that stands for each of n tokens when E and F are fitted to attention maps, (n,)."""
-        return torch.arange(n) % self.projected_dim
-
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, empty_slots={'masked' if self.masks_empty_slots else 'kept'}"
 

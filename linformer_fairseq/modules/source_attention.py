@@ -7,9 +7,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from linformer_fairseq.modules.base import BaseAttention, Call, IncrementalState
-from linformer_fairseq.modules.ops.beams import fold_beams, kept_sentences, unfold_beams
-from linformer_fairseq.modules.ops.padding import Padding
+from linformer_fairseq.modules.base import (
+    BaseAttention,
+    Call,
+    IncrementalState,
+    fold_beams,
+    kept_sentences,
+    unfold_beams,
+)
+from linformer_fairseq.modules.ops.padding import Places
 from linformer_fairseq.modules.ops.precision import scores, softmax
 
 
@@ -34,37 +40,6 @@ class Memory(Protocol):
 
 
 MemoryT = TypeVar("MemoryT", bound=Memory)
-
-
-class Places(NamedTuple):
-    """Where attention weights belong."""
-
-    tokens: int
-    """n, those of the keys as they came."""
-    lengths: Tensor | None
-    """Tokens of each sentence, (B,); None where all have n."""
-    order: Tensor | None
-    """The order that moved padding to the right, (B, n); None where it was there."""
-
-    @classmethod
-    def of(cls, tokens: int, padding: Padding | None) -> "Places":
-        """The places of keys with their padding."""
-        return cls(tokens, *((None, None) if padding is None else (padding.lengths, padding.order)))
-
-    def rows(self, kept: Tensor) -> "Places":
-        """Those of some of the sentences."""
-        lengths, order = (None if x is None else x.index_select(0, kept) for x in self[1:])
-        return Places(self.tokens, lengths, order)
-
-    def put_back(self, weights: Tensor) -> Tensor:
-        """Moves weights (B, H, T, up to n) to the tokens as they came, and sets those of padding to zero."""
-        if self.lengths is not None:
-            padding = torch.arange(weights.size(3), device=weights.device) >= self.lengths[:, None]
-            weights = weights.masked_fill(padding[:, None, None], 0.0)
-        weights = F.pad(weights, (0, self.tokens - weights.size(3)))
-        if self.order is None:
-            return weights
-        return torch.zeros_like(weights).scatter(3, self.order[:, None, None].expand_as(weights), weights)
 
 
 class _Kept(NamedTuple):

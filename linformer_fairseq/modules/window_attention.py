@@ -8,10 +8,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from linformer_fairseq.modules.base import BaseAttention, Call, IncrementalState
+from linformer_fairseq.modules.ops.padding import Places
 from linformer_fairseq.modules.ops.sliding_window import SlidingWindow, window_attention
 from linformer_fairseq.modules.ops.token_weights import without_padding
 from linformer_fairseq.modules.registry import AttentionOptions, LayerShapes, register_attention
-from linformer_fairseq.modules.source_attention import Places
 
 WINDOW_SIZE = 64
 
@@ -87,7 +87,7 @@ class WindowAttention(BaseAttention):
         assert call.key is not None
         assert call.value is not None
         query, key, value = self.q_proj(call.query), self.k_proj(call.key), self.v_proj(call.value)
-        return self.by_head(query), self.by_head(key), self.by_head(value)
+        return self.split_heads(query), self.split_heads(key), self.split_heads(value)
 
 
 @register_attention("window", WindowOptions, "the last tokens alone, which needs no k", causal=True)

@@ -82,10 +82,10 @@ def missed(attention: BaseAttention, scores: Tensor) -> float:
         query = of_head * n**0.5
         if attention.causal:
             full = of_head.masked_fill(torch.ones(n, n).triu(1).bool(), -torch.inf).softmax(-1)
-            _, through = naive.causal_linformer_attention(query, keys, keys, *matrices, attention.window, True)
+            through, _ = naive.causal_linformer_attention(query, keys, keys, *matrices, attention.window, True)
         else:
             _, full = naive.full_attention(query, keys, keys)
-            _, through = naive.linformer_attention(query, keys, keys, *matrices)
+            through, _ = naive.linformer_attention(query, keys, keys, *matrices)
         total += (full - through).square().sum().item()
     return total
 

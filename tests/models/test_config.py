@@ -6,7 +6,6 @@ import pytest
 import torch
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 from fairseq.modules import MultiheadAttention
-from linformer_fairseq.modules.two_level.sizes import CROSS, ENCODER, EXACT_BELOW
 
 from linformer_fairseq import (
     CausalLinformerAttention,
@@ -22,6 +21,7 @@ from linformer_fairseq.modules import (
     CausalTwoLevelAttention,
     LinearProjection,
 )
+from linformer_fairseq.modules.two_level.sizes import CROSS, ENCODER, EXACT_BELOW
 from tests.models.toy import CROSS_KINDS, EVERYWHERE, SIZES, net_input, toy_model, toy_task
 
 TWO_LEVELS = {"linformer_projection": "two-level"}

@@ -138,7 +138,10 @@ def test_adaptive_inputs_and_softmax() -> None:
     ("flags", "sentence_start"),
     [
         ({"linformer_k": "65"}, "--linformer-k 65 is larger than --max-target-positions 64"),
-        ({"linformer_window_size": 5}, "--linformer-window-size 5 has no effect on linear attention: leave it out .*, or"),
+        (
+            {"linformer_window_size": 5},
+            "--linformer-window-size 5 has no effect on linear attention: leave it out",
+        ),
         ({"linformer_sharing": "some"}, "--linformer-sharing is one of headwise"),
     ],
 )

@@ -16,6 +16,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from linformer_fairseq.modules.two_level import steps
 from tests.models.toy import EVERYWHERE, net_input, toy_model, toy_task
 from tests.variants import variants
 
@@ -36,6 +37,11 @@ INDEXING = {aten.index.Tensor, aten.index_put.default, aten.index_put_.default, 
 """Operations that wait for an index of bools."""
 LEAVING = {Tensor.tolist, Tensor.cpu, Tensor.numpy, torch.tensor}
 """What brings numbers from the device or to it. A tensor on a processor shows it to no dispatcher."""
+
+
+@pytest.fixture(autouse=True)
+def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(steps, "finds_copies", lambda _: False)
 
 
 class Operations(TorchDispatchMode):
@@ -163,6 +169,6 @@ def waits_of_translation(kind: str | None, source: str, beam: int, steps: int) -
 @every_beam
 def test_search_with_a_translation_model(kind: str, source: str, beam: int) -> None:
     """No step looks at anything."""
-    for steps in (1, 20):
-        ours, theirs = (waits_of_translation(x, source, beam, steps) for x in (kind, None))
+    for length in (1, 20):
+        ours, theirs = (waits_of_translation(x, source, beam, length) for x in (kind, None))
         check(ours, theirs, looks(source))

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from linformer_fairseq import CausalLinformerAttention
+from linformer_fairseq.modules.causal_linformer import columns
 from linformer_fairseq.modules.linformer_attention import SHARINGS
 from tests.reference import PROJECTIONS, make_attention
 from tests.steps import check_steps_equal_one_pass, decode, steps_of
@@ -189,3 +190,10 @@ def test_refuses_keys_of_another_length_and_other_masks_than_the_future() -> Non
     for mask in (hidden.isneginf().tril(), hidden.triu(2), hidden.triu(1) + 1, hidden[:4, :4].triu(1)):
         with pytest.raises(ValueError, match="no attn_mask but the future mask"):
             attention(x, x, x, attn_mask=mask)
+
+
+@given(start=st.integers(-12, 12), length=st.integers(1, 12))
+def test_columns(start: int, length: int) -> None:
+    matrix = torch.randn(3, 10)
+    padded = torch.nn.functional.pad(matrix, (12, 20))
+    assert torch.equal(columns(matrix, start, length), padded[:, start + 12 : start + 12 + length])

@@ -60,13 +60,6 @@ def test_starts() -> None:
     assert torch.equal(PROJECTIONS["conv"](k, n).weight, torch.full((n // k,), k / n))
 
 
-@given(start=st.integers(-12, 12), length=st.integers(1, 12))
-def test_columns(start: int, length: int) -> None:
-    projection = LinearProjection(3, 10)
-    padded = torch.nn.functional.pad(projection.weight, (12, 20))
-    assert torch.equal(projection.columns(start, length), padded[:, start + 12 : start + 12 + length])
-
-
 @every_kind
 def test_refuses_an_impossible_k(kind: str) -> None:
     """Only learned E and F have no more slots than the longest sentence has tokens."""

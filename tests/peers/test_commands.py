@@ -45,9 +45,9 @@ def test_the_plugin_alone_has_kinds_of_its_own() -> None:
 
 @pytest.mark.parametrize("kind", variants(PEERS, default=["performer"]))
 def test_a_translation_model(kind: str, data: Path, tmp_path: Path) -> None:
-    """`--linformer-k` means nothing to it, not even one that is too large."""
+    """`--linformer-k` means nothing to it, and its default alone is let pass."""
     flags = [*PLUGIN, "--linformer-projection", kind, "--linformer-attention", "encoder", *FLAGS[kind]]
-    arguments = train_arguments(data, tmp_path, *flags, "--linformer-k", 1000, "--max-epoch", 9)
+    arguments = train_arguments(data, tmp_path, *flags, "--linformer-k", 64, "--max-epoch", 9)
     run("train", *arguments, "--max-update", 2).ok()
     checkpoint = tmp_path / "checkpoint_last.pt"
     said = run("train", *arguments, "--max-update", 4).ok()

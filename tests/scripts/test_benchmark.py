@@ -183,7 +183,7 @@ def test_a_missing_package_is_left_out(
 @pytest.mark.parametrize("place", ["self", "cross", "causal"])
 def test_what_is_timed(script: ModuleType, place: str) -> None:
     """A pass forward makes no graph; a backward gives the gradients of inputs and weights, and keeps none."""
-    args = settings(only=["fused", "fairseq", "two-level", "window"])
+    args = settings(only=["fused", "fairseq", "two-level", "linear"])
     contenders = script.attentions(place, 40, args)
     assert len(contenders) == 4
     contenders["fused"][0].load_state_dict(contenders["fairseq"][0].state_dict())

@@ -27,7 +27,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from linformer_fairseq.modules.ops.causal_products import slots_to_tokens, tokens_to_slots
-from linformer_fairseq.modules.ops.precision import at_least_float32
 from linformer_fairseq.modules.ops.sliding_window import SlidingWindow, from_blocks, to_blocks
 
 SINGLE_CHUNK = 192
@@ -70,7 +69,9 @@ class CausalState(NamedTuple):
     @classmethod
     def empty(cls, query: Tensor, slots: int) -> "CausalState":
         """The state before any token, for queries (B, H, T, d)."""
-        sums = query.new_zeros(*query.shape[:2], query.size(3), slots, dtype=at_least_float32(query.dtype))
+        sums = query.new_zeros(
+            *query.shape[:2], query.size(3), slots, dtype=torch.promote_types(query.dtype, torch.float32)
+        )
         recent = sums.new_zeros(*query.shape[:2], 0, query.size(3))
         return cls(0, sums, sums.clone(), recent, recent)
 
@@ -122,7 +123,8 @@ def causal_attention(
     if not length:
         return query * 0.0, None, state
     of_values = query.dtype if state is None else state.key_sums.dtype
-    q, k, e = (x.to(at_least_float32(of_values)) for x in (query, key, key_matrix))  # of which scores are made
+    of_scores = torch.promote_types(of_values, torch.float32)
+    q, k, e = (x.to(of_scores) for x in (query, key, key_matrix))
     tokens = Tokens(q, k, value.to(of_values), e, value_matrix.to(of_values))
     hidden = _hidden_slots(length, len(e), first, masks_empty_slots, query.device)
     with torch.autocast(query.device.type, enabled=False):  # the types are chosen already

@@ -6,6 +6,7 @@ Shapes: B sentences, padded to n tokens.
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from linformer_fairseq.modules.ops.memo import is_compiling, remembered
@@ -54,6 +55,37 @@ def padding_of(mask: Tensor) -> Padding | None:
     if not known or min(known) == mask.size(1):
         return None
     return Padding(beyond, lengths, tuple(known), right_padding_order(mask) if any(moved) else None)
+
+
+class Places(NamedTuple):
+    """Where attention weights belong."""
+
+    tokens: int
+    """n, those of the keys as they came."""
+    lengths: Tensor | None
+    """Tokens of each sentence, (B,); None where all have n."""
+    order: Tensor | None
+    """The order that moved padding to the right, (B, n); None where it was there."""
+
+    @classmethod
+    def of(cls, tokens: int, padding: Padding | None) -> "Places":
+        """The places of keys with their padding."""
+        return cls(tokens, *((None, None) if padding is None else (padding.lengths, padding.order)))
+
+    def rows(self, kept: Tensor) -> "Places":
+        """Those of some of the sentences."""
+        lengths, order = (None if x is None else x.index_select(0, kept) for x in self[1:])
+        return Places(self.tokens, lengths, order)
+
+    def put_back(self, weights: Tensor) -> Tensor:
+        """Moves weights (B, H, T, up to n) to the tokens as they came, and sets those of padding to zero."""
+        if self.lengths is not None:
+            padding = torch.arange(weights.size(3), device=weights.device) >= self.lengths[:, None]
+            weights = weights.masked_fill(padding[:, None, None], 0.0)
+        weights = F.pad(weights, (0, self.tokens - weights.size(3)))
+        if self.order is None:
+            return weights
+        return torch.zeros_like(weights).scatter(3, self.order[:, None, None].expand_as(weights), weights)
 
 
 def right_padding_order(mask: Tensor) -> Tensor:

@@ -1,30 +1,19 @@
 """The arithmetic of two levels: windows and their means, which of them blocks of queries open, and the attention.
 
-A text is cut into windows of w neighbouring tokens. To a query a window stands for its tokens by their mean, hence the
-log w. Blocks of q neighbouring queries open the same m windows, and attend to their tokens instead:
-
-    S̄ = Q K̄ᵀ / √d + log w         scores of the windows that stay closed
-    S = Q Kᵀ / √d                  scores of the tokens in opened windows
-    out = softmax([S̄, S]) [V̄; V]
-
 A block opens the windows that are worth most, by the sum over queries of the shares P̄ that they would give to windows.
-In an encoder these are all its own queries; in a decoder, as many up to its first one, all of them known when the block
-begins, as a later query would tell an earlier one what comes. As a translation moves on through its source, the windows
-that follow are worth something in cross-attention, too. The choice has no gradient.
-
 A query often asks for one token, which a mean hides among the others of its window. So P̄ is the sum of the shares by
 means and of those that follow from the largest score that a window's tokens can have, given its lowest and its highest
 key, feature by feature (Tang et al., 2024):
 
     P̄ = softmax(Q K̄ᵀ / √d + log w) + softmax((min(Q, 0) K_minᵀ + max(Q, 0) K_maxᵀ) / √d)
 
-Keys and values are tables: the means of all windows, and then the tokens. The rows that a block attends to are gathered
-in groups of neighbours, and one call of torch's fused attention does the rest, with a bias that hides the means of
-opened windows: nothing is sorted but the windows of a block, and autograd keeps the gathered rows, the output and a
-number per query. Every query attends to s + m w rows.
+The choice has no gradient. Keys and values are tables: the means of all windows, and then the tokens. The rows that a
+block attends to are gathered in groups of neighbours, and one call of torch's fused attention does the rest, with a
+bias that hides the means of opened windows. Every query attends to s + m w rows.
 
-Shapes: T queries, n tokens, B sentences, each with h hypotheses side by side, H heads, d features per head, s windows,
-Y blocks, L rows of a block, g rows of a group, and R = s' + s w rows of a table, with s' = s rounded up to whole groups.
+Shapes: T queries, n tokens, B sentences, each with h hypotheses side by side, H heads, d features per head, s windows
+of w tokens, Y blocks of q queries that open m windows, L rows of a block, X = B h H, g rows of a group, and
+R = s' + s w rows of a table, with s' = s rounded up to whole groups.
 """
 
 import math
@@ -34,7 +23,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from linformer_fairseq.modules.ops.beams import fold_beams, unfold_beams
+from linformer_fairseq.modules.base import fold_beams, unfold_beams
 from linformer_fairseq.modules.two_level.sizes import Sizes
 
 LARGEST_GROUP = 32
@@ -46,26 +35,19 @@ SCORES_AT_A_TIME = 1 << 20
 class WindowSummaries(NamedTuple):
     """What is known of the keys of windows when blocks choose among them."""
 
-    means: Tensor
-    """Their mean keys, (B, H, s, d)."""
-    ranges: Tensor
-    """Their lowest and their highest keys, feature by feature, (B, H, s, 2, d)."""
-    counts: Tensor | None
-    """The tokens of each, (B, s); None where every window has w."""
+    means: Tensor  # their mean keys, (B, H, s, d)
+    ranges: Tensor  # their lowest and their highest keys, feature by feature, (B, H, s, 2, d)
+    counts: Tensor | None  # the tokens of each, (B, s); None where every window has w
 
 
 class WindowTable(NamedTuple):
     """The keys and values of B sentences in two levels: the means of windows, and then their tokens."""
 
     sizes: Sizes
-    keys: Tensor
-    """(B, H, R, d)."""
-    values: Tensor
-    """(B, H, R, d)."""
-    ranges: Tensor
-    """As in `WindowSummaries`."""
-    counts: Tensor | None
-    """As in `WindowSummaries`."""
+    keys: Tensor  # (B, H, R, d)
+    values: Tensor  # (B, H, R, d)
+    ranges: Tensor  # as in `WindowSummaries`
+    counts: Tensor | None  # as in `WindowSummaries`
 
     def summaries(self) -> WindowSummaries:
         """What blocks choose by."""
@@ -75,38 +57,17 @@ class WindowTable(NamedTuple):
 class TokenTable(NamedTuple):
     """The keys and values of B sentences that are attended to in full."""
 
-    keys: Tensor
-    """(B, H, n, d)."""
-    values: Tensor
-    """(B, H, n, d)."""
-    bias: Tensor | None
-    """Added to scores, (B, 1, 1, n): -inf for padding; None where there is none."""
+    keys: Tensor  # (B, H, n, d)
+    values: Tensor  # (B, H, n, d)
+    bias: Tensor | None  # added to scores, (B, 1, 1, n): -inf for padding; None where there is none
 
 
 class BlockRows(NamedTuple):
     """The rows of a table that blocks attend to: means of all windows, and the tokens of those that they open."""
 
-    opened: Tensor
-    """The windows that each block opens, (B h, H, Y, m)."""
-    groups: Tensor
-    """The numbers of groups of rows within a sentence and head, (B h, H, Y, L / g)."""
-    bias: Tensor
-    """Added to scores, (B h, H, Y, L)."""
-
-    def of_hypotheses(self, order: Tensor) -> "BlockRows":
-        """Those of some hypotheses, in this order."""
-        return BlockRows(*(x.index_select(0, order) for x in self))
-
-
-class GatheredRows(NamedTuple):
-    """The keys and values that blocks attend to, with X = B h H."""
-
-    keys: Tensor
-    """(Y, X, L, d)."""
-    values: Tensor
-    """(Y, X, L, d)."""
-    bias: Tensor
-    """Added to scores, (Y, X, 1, L)."""
+    opened: Tensor  # the windows that each block opens, (B h, H, Y, m)
+    groups: Tensor  # the numbers of groups of rows within a sentence and head, (B h, H, Y, L / g)
+    bias: Tensor  # added to scores, (B h, H, Y, L)
 
 
 def scores(query: Tensor, key: Tensor) -> Tensor:
@@ -198,48 +159,51 @@ def shares_of_windows(query: Tensor, windows: WindowSummaries, hidden: Tensor | 
     del of_means  # of the size of all scores, as what follows
     sides = torch.cat([query.clamp(max=0), query.clamp(min=0)], 3)  # for the lowest and the highest keys
     total.add_(shares(scores(sides * 2**0.5, ranges.flatten(3))))  # divided by the root of 2 d
-    return total if hypotheses == 1 else unfold_beams(total, hypotheses)
-
-
-def blocks_at_a_time(query: Tensor, windows: WindowSummaries, block: int) -> int:
-    """For how many blocks of these queries (T, B h, H, d) the windows are judged at a time."""
-    blocks = max(1, -(-len(query) // block))
-    scores_of_block = query[0].size(0) * query.size(2) * windows.means.size(2) * block if len(query) else 0
-    return min(blocks, max(1, SCORES_AT_A_TIME // max(1, scores_of_block))) if query.device.type == "cpu" else blocks
+    return total if hypotheses <= 1 else unfold_beams(total, hypotheses)
 
 
 @torch.no_grad()
-def worth_to_own_queries(
-    query: Tensor, windows: WindowSummaries, block: int, padding: Tensor | None = None, begin: int = 0
+def worth_of_windows(
+    query: Tensor,
+    windows: WindowSummaries,
+    block: int,
+    padding: Tensor | None = None,
+    by_past: bool = False,
+    past: range | None = None,
 ) -> Tensor:
     """What each window is worth to the queries of each block, the sum of their P̄: (B h, H, Y, s).
 
     Args:
         query: (T, B h, H, d), not scaled.
         padding: true for queries that do not count, (B h, T).
-        begin: the first query that counts, one of the first block.
+        by_past: whether the first query of a block and the q - 1 before it judge, and not its own queries.
+        past: how many windows each block sees; all others are worth -1 to it. None where it sees all.
     """
-    size, worth = block * blocks_at_a_time(query, windows, block), []
+    worth, at_a_time, (means, ranges, counts) = [], -(-len(query) // block), windows
+    if by_past:
+        query = F.pad(query, (0, 0, 0, 0, 0, 0, block - 1, 0))[: at_a_time * block]
+    if query.device.type == "cpu":
+        scores_of_block = block * math.prod(query.shape[1:3]) * means.size(2)
+        at_a_time = max(1, min(at_a_time, SCORES_AT_A_TIME // max(1, scores_of_block)))
+    size = at_a_time * block
     for start in range(0, len(query), size):
-        shares = shares_of_windows(query[start : start + size], windows)
+        hidden, seen = None, means.size(2)
+        if past is not None:
+            those = past[start // block : start // block + at_a_time]
+            seen = those[-1]
+            ends = torch.arange(those.start, those.stop, those.step, device=query.device)
+            hidden = (torch.arange(seen, device=query.device) >= ends[:, None]).repeat_interleave(block, 0)
+        part = WindowSummaries(means[:, :, :seen], ranges[:, :, :seen], counts)
+        shares = shares_of_windows(query[start : start + size], part, hidden)
         if padding is not None:
             shares.masked_fill_(padding[:, None, start : start + size, None], 0.0)
-        if begin and not start:
-            shares[:, :, :begin] = 0.0
-        worth.append(_by_blocks(shares, block, 2).sum(3))
+        if by_past and not start:
+            shares[:, :, : block - 1] = 0.0
+        own = _by_blocks(shares, block, 2).sum(3)
+        if hidden is not None:
+            own = F.pad(own.masked_fill(hidden[::block], -1.0), (0, means.size(2) - seen), value=-1.0)
+        worth.append(own)
     return torch.cat(worth, 2)
-
-
-@torch.no_grad()
-def worth_to_past_queries(query: Tensor, windows: WindowSummaries, block: int) -> Tensor:
-    """What each window is worth to the first query of each block and to the q - 1 before it: (B h, H, Y, s).
-
-    Args:
-        query: (T, B h, H, d), not scaled.
-    """
-    before, end = block - 1, -(-len(query) // block) * block
-    choosing = F.pad(query, (0, 0, 0, 0, 0, 0, before, 0))[:end]
-    return worth_to_own_queries(choosing, windows, block, begin=before)
 
 
 def with_windows_ahead(worth: Tensor, sizes: Sizes, counts: Tensor | None) -> Tensor:
@@ -295,25 +259,6 @@ def _bias_of_blocks(opened: Tensor, table: WindowTable, rows_of_means: int) -> T
     return torch.cat([F.pad(of_means, (0, missing), value=-torch.inf), of_tokens], 3)
 
 
-def gather_rows(table: WindowTable, rows: BlockRows, sentences: Tensor | None) -> GatheredRows:
-    """Gathers what each block attends to.
-
-    Args:
-        sentences: those of the rows, (B h,); None where each sentence of the table has one hypothesis.
-    """
-    group = _rows_of_group(table.sizes.width)
-    batch, heads, every, features = table.keys.shape
-    firsts = torch.arange(0, batch * heads * every // group, every // group, device=rows.groups.device)
-    firsts = firsts.view(batch, heads, 1, 1)
-    firsts = firsts if sentences is None else firsts.index_select(0, sentences)
-    index = (rows.groups + firsts).flatten(0, 1).transpose(0, 1)
-    shape, index = (*index.shape[:2], -1, features), index.flatten()
-    keys, values = (
-        x.view(-1, group * features).index_select(0, index).view(shape) for x in (table.keys, table.values)
-    )
-    return GatheredRows(keys, values, rows.bias.flatten(0, 1).transpose(0, 1).unsqueeze(2))
-
-
 def attend_to_rows(
     query: Tensor,
     rows: BlockRows,
@@ -332,10 +277,18 @@ def attend_to_rows(
     """
     length, batch, heads = query.shape[:3]
     if sentences is None and batch != len(table.keys):
-        every = torch.arange(len(table.keys), device=query.device)
-        sentences = every.repeat_interleave(batch // len(every))
-    gathered, blocks = gather_rows(table, rows, sentences), _by_blocks(query, block, 0).flatten(2, 3).transpose(1, 2)
-    keys, values, bias = gathered
+        sentences = torch.arange(batch, device=query.device) // (batch // len(table.keys))
+    group, every = _rows_of_group(table.sizes.width), table.keys.size(2)
+    firsts = torch.arange(0, len(table.keys) * heads * every // group, every // group, device=query.device)
+    firsts = firsts.view(-1, heads, 1, 1)
+    index = rows.groups + (firsts if sentences is None else firsts.index_select(0, sentences))
+    index = index.flatten(0, 1).transpose(0, 1)  # (Y, X, L / g)
+    keys, values = (
+        x.view(-1, group * x.size(3)).index_select(0, index.flatten()).view(*index.shape[:2], -1, x.size(3))
+        for x in (table.keys, table.values)
+    )
+    bias = rows.bias.flatten(0, 1).transpose(0, 1).unsqueeze(2)
+    blocks = _by_blocks(query, block, 0).flatten(2, 3).transpose(1, 2)  # (Y, X, q, d)
     out = F.scaled_dot_product_attention(blocks, keys, values, attn_mask=bias, dropout_p=dropout)
     out = out.transpose(1, 2).flatten(0, 1)[:length].unflatten(1, (batch, heads)).permute(1, 2, 0, 3)
     if not need_weights:
@@ -344,9 +297,9 @@ def attend_to_rows(
     width, windows, counts = table.sizes.width, table.ranges.size(2), table.counts
     if counts is not None:
         counts = (counts if sentences is None else counts.index_select(0, sentences))[:, None, None, None]
-    every = torch.arange(windows, device=query.device).expand(*rows.opened.shape[:3], -1)  # opened ones have no share
+    all_windows = torch.arange(windows, device=query.device).expand(*rows.opened.shape[:3], -1)
     of_means, of_tokens = shares[..., :windows], shares[..., -rows.opened.size(3) * width :]
-    weights = weights_over_tokens(of_means, of_tokens, every, rows.opened, windows, width, counts)
+    weights = weights_over_tokens(of_means, of_tokens, all_windows, rows.opened, windows, width, counts)
     return out, weights.flatten(2, 3)[:, :, :length]
 
 
@@ -396,4 +349,24 @@ def attend_in_full(
         weights = torch.softmax(found if bias is None else found + bias, 3)
     if hypotheses > 1:
         out, weights = unfold_beams(out, hypotheses), None if weights is None else unfold_beams(weights, hypotheses)
+    return out, weights
+
+
+def of_chosen_group(
+    results: list[tuple[Tensor, Tensor | None]], chosen: list[Tensor | None], n: int
+) -> tuple[Tensor, Tensor | None]:
+    """What each sentence has in the group that is chosen for it, with weights over n tokens.
+
+    Args:
+        results: of all sentences in each group, (B h, ...).
+        chosen: whether a group is chosen for a sentence, (B,); None where there is one group.
+    """
+    out, weights = results[0]
+    weights = None if weights is None else F.pad(weights, (0, n - weights.size(3)))
+    for (other, other_weights), rows in zip(results[1:], chosen[1:], strict=True):
+        assert rows is not None
+        rows = rows.repeat_interleave(len(out) // len(rows))[:, None, None, None]
+        out = torch.where(rows, other, out)
+        if weights is not None and other_weights is not None:
+            weights = torch.where(rows, F.pad(other_weights, (0, n - other_weights.size(3))), weights)
     return out, weights

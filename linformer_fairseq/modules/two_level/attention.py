@@ -8,23 +8,28 @@ from torch import Tensor
 
 from linformer_fairseq.modules.base import BaseAttention, Call, IncrementalState
 from linformer_fairseq.modules.ops.memo import remembered
+from linformer_fairseq.modules.ops.padding import Places
 from linformer_fairseq.modules.registry import register_attention
-from linformer_fairseq.modules.source_attention import Places
 from linformer_fairseq.modules.two_level.arithmetic import (
     TokenTable,
     WindowTable,
     attend_in_full,
     attend_to_rows,
+    of_chosen_group,
     ranked,
     rows_of_blocks,
     window_counts,
     window_table,
     with_windows_ahead,
-    worth_to_own_queries,
-    worth_to_past_queries,
+    worth_of_windows,
 )
 from linformer_fairseq.modules.two_level.sizes import CROSS, ENCODER, EXACT_BELOW, SizeRule, Sizes, TwoLevelOptions
-from linformer_fairseq.modules.two_level.steps import SourceSearch, of_chosen_group, put_back
+from linformer_fairseq.modules.two_level.steps import (
+    GroupSearch,
+    SourceSearch,
+    attend_in_steps,
+    put_back,
+)
 
 Result = tuple[Tensor, Tensor | None]
 """What each head gives, (B h, H, T, d), and the weights over tokens if they are needed, (B h, H, T, n)."""
@@ -33,18 +38,12 @@ Result = tuple[Tensor, Tensor | None]
 class SentenceGroup(NamedTuple):
     """Sentences of a batch whose lengths ask for the same sizes."""
 
-    sizes: Sizes | None
-    """None for full attention."""
-    tokens: int
-    """Those of the longest sentence."""
-    padding: Tensor | None
-    """True at padded positions, (B, n); None where there are none."""
-    counts: Tensor | None
-    """The tokens of each window, (B, s); None in full attention, and where every window has w."""
-    rows: Tensor | None = None
-    """The numbers of the sentences; None where the group has tensors for all of the batch."""
-    chosen: Tensor | None = None
-    """Then, where there are several groups, whether a sentence belongs to this one, (B,)."""
+    sizes: Sizes | None  # none for full attention
+    tokens: int  # those of the longest sentence
+    padding: Tensor | None  # true at padded positions, (B, n); None where there are none
+    counts: Tensor | None  # the tokens of each window, (B, s); None in full attention, and where every window has w
+    rows: Tensor | None = None  # the numbers of the sentences; None where the group has tensors for all of the batch
+    chosen: Tensor | None = None  # then, where there are several groups, whether a sentence belongs to this one, (B,)
 
     def table(self, keys: Tensor, values: Tensor) -> TokenTable | WindowTable:
         """What the queries of these sentences attend to, of keys and values (n, B, H, d) of the batch."""
@@ -81,26 +80,26 @@ def batch_of(lengths: Tensor, known: tuple[int, ...] | None, n: int, rule: SizeR
         n: the length to which sentences are padded.
         separate: whether each group has tensors for its own sentences alone; otherwise it has some for all.
     """
-    ranges, lengths = list(rule.ranges(n)), lengths.clamp(min=1)
-    by_range = [[max(1, x) for x in known or () if r.first <= max(1, x) <= r.last] for r in ranges]
-    if known is not None:
-        ranges, by_range = [r for r, own in zip(ranges, by_range, strict=True) if own], [own for own in by_range if own]
+    at_least_one, lengths = [max(1, x) for x in known or ()], lengths.clamp(min=1)
+    found = [(*x, [length for length in at_least_one if x[0] <= length <= x[1]]) for x in rule.ranges(n)]
+    ranges = [x for x in found if x[3]] if known is not None else found
 
     def group(sizes: Sizes | None, lengths: Tensor, tokens: int, **which: Tensor) -> SentenceGroup:
         padding = torch.arange(n, device=lengths.device) >= lengths[:, None]
         return SentenceGroup(sizes, tokens, padding, _counts(sizes, lengths, tokens), **which)
 
+    longest = max(at_least_one, default=n)
     if len(ranges) == 1:
-        return Batch((group(ranges[0].sizes, lengths, max(by_range[0], default=n)),))
+        return Batch((group(ranges[0][2], lengths, longest),))
     if known is None or not separate:
-        chosen = [(r.first <= lengths) & (lengths <= r.last) for r in ranges]
-        longest = n if known is None else max(map(max, by_range))
-        return Batch(tuple(group(r.sizes, lengths, longest, chosen=x) for r, x in zip(ranges, chosen, strict=True)))
+        chosen = [(first <= lengths) & (lengths <= last) for first, last, _, _ in ranges]
+        groups = [group(x[2], lengths, longest, chosen=own) for x, own in zip(ranges, chosen, strict=True)]
+        return Batch(tuple(groups))
     order = lengths.argsort(stable=True)
-    rows = order.split([len(own) for own in by_range])
+    rows = order.split([len(own) for _, _, _, own in ranges])
     groups = [
-        group(r.sizes, lengths.index_select(0, own_rows), max(own), rows=own_rows)
-        for r, own, own_rows in zip(ranges, by_range, rows, strict=True)
+        group(sizes, lengths.index_select(0, own_rows), max(own), rows=own_rows)
+        for (_, _, sizes, own), own_rows in zip(ranges, rows, strict=True)
     ]
     return Batch(tuple(groups), order.argsort())
 
@@ -173,14 +172,18 @@ class TwoLevelAttention(BaseAttention):
             assert call.key is not None
             assert call.value is not None
             keys, values = self._heads(self.k_proj(call.key)), self._heads(self.v_proj(call.value))
-            batch, places = self._batch(call), Places.of(len(call.key), call.padding)
+            batch = self._batch(call)
             if state is None:
                 out, weights = self._attend(query, keys, values, batch, call.need_weights)
-                return out, None if weights is None else put_back(weights, places, call.key.size(1))
+                if weights is None:
+                    return out, None
+                return out, put_back(weights, Places.of(len(keys), call.padding), keys.size(1))
             tables = [group.table(keys, values) for group in batch.groups]
-            search = SourceSearch.begin(tables, [group.chosen for group in batch.groups], places, query.size(1))
+            tables = [x._replace(keys=x.keys.contiguous(), values=x.values.contiguous()) for x in tables]
+            groups = tuple(GroupSearch(x, group.chosen) for x, group in zip(tables, batch.groups, strict=True))
+            search = SourceSearch(groups, Places.of(len(keys), call.padding), query.size(1) // max(1, keys.size(1)))
         assert state is not None
-        out, weights, search = search.attend(query, self.dropout_probability, call.need_weights)
+        out, weights, search = attend_in_steps(search, (query,), self.dropout_probability, call.need_weights)
         self.cache(state, {"search": search})
         return out, weights
 
@@ -204,22 +207,21 @@ class TwoLevelAttention(BaseAttention):
 
     def _attend(self, query: Tensor, keys: Tensor, values: Tensor, batch: Batch, need_weights: bool) -> Result:
         """Attends from queries (T, B h, H, d) to keys and values (n, B, H, d)."""
-        hypotheses, outs, weights = query.size(1) // max(1, keys.size(1)), [], []
+        hypotheses, results = query.size(1) // max(1, keys.size(1)), []
         for group in batch.groups:
             own = query
             if group.rows is not None:
                 own = query.unflatten(1, (-1, hypotheses)).index_select(1, group.rows).flatten(1, 2)
-            out, own_weights = self._attend_to(own, group.table(keys, values), group.padding, need_weights)
-            outs.append(out)
-            weights.append(None if own_weights is None else F.pad(own_weights, (0, len(keys) - own_weights.size(3))))
+            results.append(self._attend_to(own, group.table(keys, values), group.padding, need_weights))
         if batch.places is None:
-            return of_chosen_group(outs, weights, [group.chosen for group in batch.groups])
+            return of_chosen_group(results, [group.chosen for group in batch.groups], len(keys))
+        places, outs, weights = batch.places, *zip(*results, strict=True)
         out = torch.cat([out.permute(2, 0, 1, 3) for out in outs], 1).unflatten(1, (-1, hypotheses))
-        out = out.index_select(1, batch.places).flatten(1, 2).permute(1, 2, 0, 3)
+        out = out.index_select(1, places).flatten(1, 2).permute(1, 2, 0, 3)
         if not need_weights:
             return out, None
-        every = torch.cat([x for x in weights if x is not None]).unflatten(0, (-1, hypotheses))
-        return out, every.index_select(0, batch.places).flatten(0, 1)
+        every = torch.cat([F.pad(x, (0, len(keys) - x.size(3))) for x in weights]).unflatten(0, (-1, hypotheses))
+        return out, every.index_select(0, places).flatten(0, 1)
 
     def _attend_to(
         self, query: Tensor, table: TokenTable | WindowTable, padding: Tensor | None, need_weights: bool
@@ -231,11 +233,9 @@ class TwoLevelAttention(BaseAttention):
         """
         if isinstance(table, TokenTable):
             return attend_in_full(query, table, self.dropout_probability, need_weights)
-        sizes, summaries = table.sizes, table.summaries()
-        if self.self_attention:
-            worth = worth_to_own_queries(query, summaries, sizes.block, padding)
-        else:
-            worth = worth_to_past_queries(query, summaries, sizes.block)
+        sizes, own = table.sizes, self.self_attention
+        worth = worth_of_windows(query, table.summaries(), sizes.block, padding if own else None, by_past=not own)
+        if not own:
             worth = with_windows_ahead(worth, sizes, table.counts)
         rows = rows_of_blocks(ranked(worth)[..., : sizes.opened], table)
         return attend_to_rows(query, rows, sizes.block, table, self.dropout_probability, need_weights)

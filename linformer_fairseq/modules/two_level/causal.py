@@ -1,7 +1,7 @@
 """Causal attention in two levels: to the last tokens one by one, and to all before them in two levels.
 
-Shapes: T queries and tokens, B sentences, H heads, d features per head, X = B H, Y blocks, s windows, c closed ones, l
-windows of which a block sees the tokens, and L = c + l w.
+Shapes: T queries and tokens, B sentences, H heads, X = B H, d features per head, Y blocks of q queries, s windows of w
+tokens. A block sees c windows by their means, and l by their tokens: L = c + l w rows.
 """
 
 import math
@@ -15,15 +15,14 @@ from linformer_fairseq.modules.base import BaseAttention, Call, IncrementalState
 from linformer_fairseq.modules.registry import register_attention
 from linformer_fairseq.modules.two_level.arithmetic import (
     WindowSummaries,
-    blocks_at_a_time,
     ranges_of,
     ranked,
     scores,
-    shares_of_windows,
     weights_over_tokens,
+    worth_of_windows,
 )
 from linformer_fairseq.modules.two_level.sizes import CAUSAL, EXACT_BELOW, SizeRule, Sizes, TwoLevelOptions
-from linformer_fairseq.modules.two_level.steps import TargetSearch
+from linformer_fairseq.modules.two_level.steps import TargetSearch, attend_in_steps
 
 
 @register_attention("two-level", TwoLevelOptions, causal=True)
@@ -90,21 +89,13 @@ class CausalTwoLevelAttention(BaseAttention):
             linear(x).unflatten(2, (self.num_heads, self.head_dim))
             for linear, x in ((self.q_proj, call.query), (self.k_proj, call.key), (self.v_proj, call.value))
         )
-        dropout, weights = self.dropout_probability, None
+        dropout = self.dropout_probability
         if search is None:
-            out = causal_two_level_attention(q, k, v, self.sizes, self.exact, dropout)
-            if call.need_weights:
-                weights = causal_two_level_weights(q, k, self.sizes, self.exact)
+            out, weights = causal_two_level_attention(q, k, v, self.sizes, self.exact, dropout, call.need_weights)
             if state is not None:
                 search = TargetSearch.begin(q, k, v, self.sizes, self.exact)
         else:
-            outs, rows = [], []
-            for token in zip(q.split(1), k.split(1), v.split(1), strict=True):
-                one, own_weights, search = search.attend(*token, dropout, call.need_weights)
-                outs.append(one)
-                if own_weights is not None:
-                    rows.append(F.pad(own_weights, (0, position + len(q) - own_weights.size(3))))
-            out, weights = torch.cat(outs, 2), torch.cat(rows, 2) if rows else None
+            out, weights, search = attend_in_steps(search, (q, k, v), dropout, call.need_weights)
         if state is not None:
             self.cache(state, {"search": search})
         if weights is not None and call.padding is not None:
@@ -126,9 +117,9 @@ def exact_tokens(sizes: Sizes, exact_below: int) -> int:
 
 
 def causal_two_level_attention(
-    query: Tensor, key: Tensor, value: Tensor, sizes: Sizes, exact: int, dropout: float
-) -> Tensor:
-    """What each head gives, (B, H, T, d).
+    query: Tensor, key: Tensor, value: Tensor, sizes: Sizes, exact: int, dropout: float, need_weights: bool
+) -> tuple[Tensor, Tensor | None]:
+    """What each head gives, (B, H, T, d), and the weights (B, H, T, T) in float32 or better if they are needed.
 
     Args:
         query, key, value: (T, B, H, d), the queries not scaled.
@@ -136,46 +127,45 @@ def causal_two_level_attention(
         exact: how many first tokens get full attention, by `exact_tokens`.
         dropout: the share of probabilities that are dropped.
     """
+    length, heads, width = len(query), query.shape[1:3], sizes.width
     q, k, v = (x[:exact].permute(1, 2, 0, 3) for x in (query, key, value))
-    out = F.scaled_dot_product_attention(q, k, v, is_causal=True, dropout_p=dropout)
-    if len(query) <= exact:
-        return out
-    blocks = blocks_after(query, key, sizes, exact)
-    keys, values = (_rows_of_blocks(x, blocks, sizes) for x in (key, value))
-    later = F.scaled_dot_product_attention(blocks.queries, keys, values, attn_mask=blocks.bias, dropout_p=dropout)
-    later = later.transpose(1, 2).flatten(0, 1)[: len(query) - exact].unflatten(1, query.shape[1:3])
-    return torch.cat([out.permute(2, 0, 1, 3), later]).permute(1, 2, 0, 3)
-
-
-def causal_two_level_weights(query: Tensor, key: Tensor, sizes: Sizes, exact: int) -> Tensor:
-    """The weights over tokens, (B, H, T, T), in float32 or better: those of a closed window share its weight evenly."""
-    length, heads = len(query), query.shape[1:3]
-    first = scores(*(x[:exact].permute(1, 2, 0, 3) for x in (query, key)))
-    future = torch.ones_like(first[0, 0], dtype=torch.bool).triu(1)
-    weights = F.pad(torch.softmax(first.masked_fill(future, -torch.inf), 3), (0, length - first.size(3)))
+    out, weights = F.scaled_dot_product_attention(q, k, v, is_causal=True, dropout_p=dropout), None
+    if need_weights:
+        found = scores(q, k)
+        future = torch.ones_like(found[0, 0], dtype=torch.bool).triu(1)
+        weights = torch.softmax(found.masked_fill(future, -torch.inf), 3)
     if length <= exact:
-        return weights
+        return out, weights
     blocks = blocks_after(query, key, sizes, exact)
-    shares = torch.softmax(scores(blocks.queries, _rows_of_blocks(key, blocks, sizes)) + blocks.bias, 3)
-    closed, windows = blocks.closed.size(2), -(-length // sizes.block) * sizes.block // sizes.width
-    later = weights_over_tokens(
-        shares[..., :closed], shares[..., closed:], blocks.closed, blocks.near, windows, sizes.width
-    )
-    later = later.transpose(0, 1).flatten(1, 2)[:, : length - exact, :length]
-    return torch.cat([weights, later.unflatten(0, heads)], 2)
+    keys, values = (blocks.rows(x, sizes) for x in (key, value))
+    later = F.scaled_dot_product_attention(blocks.queries, keys, values, attn_mask=blocks.bias, dropout_p=dropout)
+    later = later.transpose(1, 2).flatten(0, 1)[: length - exact].unflatten(1, heads)
+    out = torch.cat([out.permute(2, 0, 1, 3), later]).permute(1, 2, 0, 3)
+    if weights is not None:
+        shares = torch.softmax(scores(blocks.queries, keys) + blocks.bias, 3)
+        of_means, of_tokens = shares.split([blocks.closed.size(2), blocks.near.size(2) * width], 3)
+        windows = (exact + len(shares) * sizes.block) // width
+        of_later = weights_over_tokens(of_means, of_tokens, blocks.closed, blocks.near, windows, width)
+        of_later = of_later.transpose(0, 1).flatten(1, 2)[:, : length - exact, :length].unflatten(0, heads)
+        weights = torch.cat([F.pad(weights, (0, length - exact)), of_later], 2)
+    return out, weights
 
 
 class LaterBlocks(NamedTuple):
     """The blocks after the first tokens, and what they attend to."""
 
-    queries: Tensor
-    """(Y, X, q, d)."""
+    queries: Tensor  # (Y, X, q, d)
     closed: Tensor
     """The windows that each sees by their means, (Y, X, c), those worth most first; at the end some may not be past."""
-    near: Tensor
-    """The windows that each sees by their tokens, (Y, X, l): m opened ones, the one before it, and its own."""
-    bias: Tensor
-    """Added to scores, (Y, 1, q, L): log w for means, 0 for tokens, and -inf for what is not past."""
+    near: Tensor  # the windows that each sees by their tokens, (Y, X, l): m opened ones, the one before it, and its own
+    bias: Tensor  # added to scores, (Y, 1, q, L): log w for means, 0 for tokens, and -inf for what is not past
+
+    def rows(self, x: Tensor, sizes: Sizes) -> Tensor:
+        """The keys or values `x` (T, B, H, d) that blocks attend to, (Y, X, L, d)."""
+        windows = _in_blocks(x, sizes.block).unflatten(0, (-1, sizes.width))
+        means = windows[: self.closed.size(2) + sizes.opened].mean(1)
+        tokens = _gathered(windows.permute(2, 0, 1, 3), self.near).flatten(2, 3)
+        return torch.cat([_gathered(means.transpose(0, 1), self.closed), tokens], 2)
 
 
 def blocks_after(query: Tensor, key: Tensor, sizes: Sizes, exact: int) -> LaterBlocks:
@@ -185,62 +175,29 @@ def blocks_after(query: Tensor, key: Tensor, sizes: Sizes, exact: int) -> LaterB
     what is hidden is then alike for all heads and sentences.
     """
     (width, opened, block), device = sizes, query.device
-    query = _in_blocks(query, block)
-    starts = range(exact, len(query), block)
-    past = torch.arange(starts.start, starts.stop, starts.step, device=device) // width - 1
+    queries = _in_blocks(query, block)
+    past = range(exact // width - 1, len(queries) // width - 1, block // width)  # windows that end in time for a block
     with torch.no_grad():
-        windows = key[: (starts[-1] // width - 1) * width].flatten(1, 2).unflatten(0, (-1, width)).permute(2, 0, 1, 3)
-        summaries = WindowSummaries(*(x.unsqueeze(1) for x in (windows.mean(2), ranges_of(windows))), None)
-        best = _ranked(query[exact - block + 1 : len(query) - block + 1], summaries, starts, width)
-    near = (past[:, None] + torch.arange(1 + block // width, device=device))[:, None].expand(-1, best.size(1), -1)
+        windows = key[: past[-1] * width].unflatten(0, (-1, width)).permute(2, 3, 0, 1, 4)
+        summaries = WindowSummaries(windows.mean(3), ranges_of(windows), None)
+        choosing = queries[exact - block + 1 : len(queries) - block + 1].unflatten(1, query.shape[1:3])
+        best = ranked(worth_of_windows(choosing, summaries, block, past=past)).flatten(0, 1).transpose(0, 1)
+    ends = torch.arange(past.start, past.stop, past.step, device=device)[:, None]
+    near = (ends + torch.arange(1 + block // width, device=device))[:, None].expand(-1, best.size(1), -1)
     near, closed = torch.cat([best[..., :opened], near], 2), best[..., opened:]
-    ahead = torch.arange(closed.size(2), device=device) >= (past - opened)[:, None]
+    ahead = torch.arange(closed.size(2), device=device) >= ends - opened
     of_means = torch.full_like(ahead, math.log(width), dtype=query.dtype).masked_fill(ahead, -torch.inf)
     future = torch.ones(block, block, dtype=torch.bool, device=device).triu(1)
     of_tokens = torch.zeros_like(future, dtype=query.dtype).masked_fill(future, -torch.inf)
     of_tokens = F.pad(of_tokens, (near.size(2) * width - block, 0)).expand(len(past), -1, -1)
     bias = torch.cat([of_means[:, None].expand(-1, block, -1), of_tokens], 2)[:, None]
-    queries = query[exact:].unflatten(0, (-1, block)).transpose(1, 2)
-    return LaterBlocks(queries, closed, near, bias)
+    return LaterBlocks(queries[exact:].unflatten(0, (-1, block)).transpose(1, 2), closed, near, bias)
 
 
 def _in_blocks(x: Tensor, block: int) -> Tensor:
     """The tokens (T, B, H, d) of every head, (T, X, d), with zeros up to whole blocks."""
     missing = -len(x) % block
     return (F.pad(x, (0, 0, 0, 0, 0, 0, 0, missing)) if missing else x).flatten(1, 2)
-
-
-def _ranked(query: Tensor, windows: WindowSummaries, starts: range, width: int) -> Tensor:
-    """Each block's windows, those worth most to its first query and to the q - 1 before it first, then those that are
-    not past: (Y, X, s).
-
-    Args:
-        query: those that choose, q for each block, (Y q, X, d).
-        windows: of X sentences with one head each.
-        starts: the first token of each block.
-        width: tokens of a window, w.
-    """
-    query, block, worth = query.unsqueeze(2), starts.step, []
-    means, ranges, _ = windows
-    size = blocks_at_a_time(query, windows, block)
-    for begin in range(0, len(starts), size):
-        these = starts[begin : begin + size]
-        seen = these[-1] // width - 1
-        past = torch.arange(these.start, these.stop, block, device=query.device) // width - 1
-        ahead = torch.arange(seen, device=query.device) >= past[:, None]
-        choosing, hidden = query[begin * block : (begin + size) * block], ahead.repeat_interleave(block, 0)
-        shares = shares_of_windows(choosing, WindowSummaries(means[:, :, :seen], ranges[:, :, :seen], None), hidden)
-        of_seen = shares.squeeze(1).unflatten(1, (-1, block)).sum(2).masked_fill(ahead, -1.0)  # (X, Y, seen)
-        worth.append(F.pad(of_seen, (0, means.size(2) - seen), value=-1.0))
-    return ranked(torch.cat(worth, 1)).transpose(0, 1)
-
-
-def _rows_of_blocks(x: Tensor, blocks: LaterBlocks, sizes: Sizes) -> Tensor:
-    """The keys or values `x` (T, B, H, d) that blocks attend to, (Y, X, L, d)."""
-    windows = _in_blocks(x, sizes.block).unflatten(0, (-1, sizes.width))
-    means = windows[: blocks.closed.size(2) + sizes.opened].mean(1)
-    tokens = _gathered(windows.permute(2, 0, 1, 3), blocks.near).flatten(2, 3)
-    return torch.cat([_gathered(means.transpose(0, 1), blocks.closed), tokens], 2)
 
 
 def _gathered(x: Tensor, index: Tensor) -> Tensor:

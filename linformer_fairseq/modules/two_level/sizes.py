@@ -16,32 +16,17 @@ LEAST_OPENED = 2
 class Sizes(NamedTuple):
     """How a text is cut into windows of tokens and blocks of queries."""
 
-    width: int
-    """Tokens of a window, w."""
-    opened: int
-    """Windows that a block opens, m."""
-    block: int
-    """Queries of a block, q."""
-
-
-class LengthRange(NamedTuple):
-    """Neighbouring lengths for which a rule gives the same sizes."""
-
-    first: int
-    last: int
-    sizes: Sizes | None
-    """None for full attention."""
+    width: int  # tokens of a window, w
+    opened: int  # windows that a block opens, m
+    block: int  # queries of a block, q
 
 
 class DefaultSizes(NamedTuple):
     """What attention in one place does where it is not told its sizes."""
 
-    blocks: int
-    """Into how many blocks the queries are cut, about."""
-    opened: int
-    """A block opens k over this number of windows."""
-    most_queries: int = 256
-    """Queries of a block, at most."""
+    blocks: int  # into how many blocks the queries are cut, about
+    opened: int  # A block opens k over this number of windows
+    most_queries: int = 256  # queries of a block, at most
 
 
 ENCODER = DefaultSizes(blocks=16, opened=8)
@@ -101,8 +86,8 @@ class SizeRule:
         sizes = self.cut(n)
         return None if sizes.width == 1 or n <= sizes.opened * sizes.width else sizes
 
-    def ranges(self, longest: int) -> Iterator[LengthRange]:
-        """Yields the lengths up to `longest`, cut where the sizes change."""
+    def ranges(self, longest: int) -> Iterator[tuple[int, int, Sizes | None]]:
+        """Yields the lengths up to `longest` for which sizes are alike: the first, the last, and the sizes."""
         firsts = {1, self.exact_below, self.projected_dim + 1}
         power = 1
         while power <= longest:
@@ -114,7 +99,7 @@ class SizeRule:
             if i and sizes == starts[i - 1][1]:
                 continue
             last = next((later - 1 for later, other in starts[i + 1 :] if other != sizes), longest)
-            yield LengthRange(first, last, sizes)
+            yield first, last, sizes
 
 
 def _power_of_two(number: int) -> int:

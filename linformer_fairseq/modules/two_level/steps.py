@@ -6,14 +6,14 @@ of a window, and in causal attention W windows that there is room for, of P hypo
 
 import math
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from linformer_fairseq.modules.ops.beams import kept_sentences
-from linformer_fairseq.modules.source_attention import Places
+from linformer_fairseq.modules.base import kept_sentences
+from linformer_fairseq.modules.ops.padding import Places
 from linformer_fairseq.modules.two_level.arithmetic import (
     BlockRows,
     TokenTable,
@@ -21,6 +21,7 @@ from linformer_fairseq.modules.two_level.arithmetic import (
     WindowTable,
     attend_in_full,
     attend_to_rows,
+    of_chosen_group,
     ranges_of,
     ranked,
     rows_of_blocks,
@@ -41,14 +42,11 @@ class SharedRows(NamedTuple):
     Whatever their rows hold is read once for all of them, with the query of each as one of several of its row.
     """
 
-    rows: Tensor
-    """The row of each hypothesis, (B h,)."""
+    rows: Tensor  # the row of each hypothesis, (B h,)
     slots: Tensor
     """The place of each hypothesis among `most` times U, (B h,): the first of every row, then the second ones."""
-    number: int
-    """U."""
-    most: int
-    """The hypotheses of a row, at most."""
+    number: int  # U
+    most: int  # the hypotheses of a row, at most
 
     def folded(self, query: Tensor) -> Tensor:
         """The queries of each row, (1, B h, ...) to (most, U, ...); zeros where a row has fewer."""
@@ -80,39 +78,33 @@ def shared_rows(rows: Tensor) -> tuple[Tensor, SharedRows]:
 class GroupSearch(NamedTuple):
     """What a search keeps to attend with the sizes that some of the sentences ask for."""
 
-    table: TokenTable | WindowTable
-    """Of all sentences."""
-    chosen: Tensor | None
-    """Whether a sentence asks for these sizes, (B,); None where all do."""
+    table: TokenTable | WindowTable  # of all sentences
+    chosen: Tensor | None  # whether a sentence asks for these sizes, (B,); None where all do
     queries: Tensor | None = None
     """Those of the block that the last one is in, (up to q, B h, H, d); None in full attention."""
-    rows: BlockRows | None = None
-    """What this block attends to, (U, ...) where rows are shared."""
-    shared: SharedRows | None = None
-    """None while every hypothesis has a row of its own."""
+    rows: BlockRows | None = None  # what this block attends to, (U, ...) where rows are shared
+    shared: SharedRows | None = None  # none while every hypothesis has a row of its own
 
-    def with_query(self, query: Tensor, position: int) -> "GroupSearch":
-        """Takes one more query (1, B h, H, d), and opens windows where it begins a block."""
-        assert isinstance(self.table, WindowTable)
-        sizes = self.table.sizes
-        queries = query if self.queries is None else torch.cat([self.queries, query])
-        if position % sizes.block:
-            return self._replace(queries=queries)
-        shares = shares_of_windows(queries[-sizes.block :], self.table.summaries())
-        worth = with_windows_ahead(shares.sum(2, keepdim=True), sizes, self.table.counts)
-        rows = rows_of_blocks(ranked(worth)[..., : sizes.opened], self.table)
-        return self._replace(queries=query, rows=rows, shared=None)
-
-    def attend(self, query: Tensor, dropout: float, need_weights: bool) -> tuple[Tensor, Tensor | None]:
-        """What each head gives, (B h, H, 1, d), and the weights if they are needed, for the last query."""
-        assert isinstance(self.table, WindowTable)
-        assert self.rows is not None
-        if self.shared is None:
-            return attend_to_rows(query, self.rows, 1, self.table, dropout, need_weights)
-        sentences = self.shared.sentences(query.size(1) // len(self.table.keys))
-        folded, most = self.shared.folded(query), self.shared.most
-        out, weights = attend_to_rows(folded, self.rows, most, self.table, dropout, need_weights, sentences)
-        return self.shared.unfolded(out), None if weights is None else self.shared.unfolded(weights)
+    def attend(
+        self, query: Tensor, position: int, dropout: float, need_weights: bool
+    ) -> tuple[Tensor, Tensor | None, "GroupSearch"]:
+        """What each head gives for the next query (1, B h, H, d), (B h, H, 1, d), the weights if they are needed, and
+        the search with that query, which opens windows where it begins a block."""
+        table, _, queries, rows, shared = self
+        if isinstance(table, TokenTable):
+            return *attend_in_full(query, table, dropout, need_weights), self
+        queries = query if queries is None else torch.cat([queries, query])
+        if rows is None or position % table.sizes.block == 0:
+            shares = shares_of_windows(queries[-table.sizes.block :], table.summaries())
+            worth = with_windows_ahead(shares.sum(2, keepdim=True), table.sizes, table.counts)
+            rows = rows_of_blocks(ranked(worth)[..., : table.sizes.opened], table)
+            queries, shared = query, None
+        search = self._replace(queries=queries, rows=rows, shared=shared)
+        if shared is None:
+            return *attend_to_rows(query, rows, 1, table, dropout, need_weights), search
+        sentences, folded = shared.sentences(query.size(1) // len(table.keys)), shared.folded(query)
+        out, weights = attend_to_rows(folded, rows, shared.most, table, dropout, need_weights, sentences)
+        return shared.unfolded(out), None if weights is None else shared.unfolded(weights), search
 
     def reordered(self, order: Tensor, sentences: Tensor | None) -> "GroupSearch":
         """Keeps some hypotheses, in their new order.
@@ -123,63 +115,49 @@ class GroupSearch(NamedTuple):
         Args:
             sentences: those that stay; None where all do.
         """
-        group = self
+        table, chosen, queries, rows, shared = self
         if sentences is not None:
-            chosen = None if self.chosen is None else self.chosen.index_select(0, sentences)
-            tensors = (x.index_select(0, sentences) if isinstance(x, Tensor) else x for x in self.table)
-            group = self._replace(table=type(self.table)(*tensors), chosen=chosen)
-        if self.rows is None or self.queries is None:
-            return group
-        queries, rows, shared = self.queries.index_select(1, order), self.rows, None
-        if order.device.type == "cpu":
-            order, shared = shared_rows(order if self.shared is None else self.shared.rows.index_select(0, order))
-        rows = rows if len(order) == len(rows.opened) and shared is not None else rows.of_hypotheses(order)
-        return group._replace(queries=queries, rows=rows, shared=shared)
+            chosen = None if chosen is None else chosen.index_select(0, sentences)
+            tensors = {name: x for name, x in table._asdict().items() if isinstance(x, Tensor)}
+            kept: dict[str, Any] = {name: x.index_select(0, sentences) for name, x in tensors.items()}
+            table = table._replace(**kept)
+        if queries is not None and rows is not None:
+            queries = queries.index_select(1, order)
+            if finds_copies(order.device):
+                order, shared = shared_rows(order if shared is None else shared.rows.index_select(0, order))
+            rows = BlockRows(*(x.index_select(0, order) for x in rows))
+        return GroupSearch(table, chosen, queries, rows, shared)
+
+
+def finds_copies(device: torch.device) -> bool:
+    """Whether a search looks for hypotheses that descend from the same one, which a GPU would have to be waited for."""
+    return device.type == "cpu"
 
 
 class SourceSearch(NamedTuple):
     """What cross-attention keeps of its sources, and of the queries so far."""
 
-    groups: tuple[GroupSearch, ...]
-    """One for each of the sizes that the sentences ask for."""
-    places: Places
-    """Of the weights."""
-    hypotheses: int
-    """h."""
-    position: int
-    """The number of queries so far."""
+    groups: tuple[GroupSearch, ...]  # one for each of the sizes that the sentences ask for
+    places: Places  # of the weights
+    hypotheses: int  # h
+    position: int = 0  # the number of queries so far
 
-    @classmethod
-    def begin(
-        cls, tables: list[TokenTable | WindowTable], chosen: list[Tensor | None], places: Places, queries: int
-    ) -> "SourceSearch":
-        """Begins with B h queries and the tables of all sizes, which every step reads."""
-        hypotheses, groups = queries // max(1, len(tables[0].keys)), []
-        for table, own in zip(tables, chosen, strict=True):
-            stored = type(table)(*(x.contiguous() if isinstance(x, Tensor) else x for x in table))
-            groups.append(GroupSearch(stored, own))
-        return cls(tuple(groups), places, hypotheses, 0)
+    def attend(
+        self, tokens: tuple[Tensor, ...], dropout: float, need_weights: bool
+    ) -> tuple[Tensor, Tensor | None, "SourceSearch"]:
+        """What each head gives for one more query of each hypothesis, (B h, H, 1, d), the weights over tokens if they
+        are needed, (B h, H, 1, n), and the search with that query.
 
-    def attend(self, query: Tensor, dropout: float, need_weights: bool) -> tuple[Tensor, Tensor | None, "SourceSearch"]:
-        """What each head gives, (B h, H, T, d), the weights over tokens (B h, H, T, n) if they are needed, and the search
-        with these queries, (T, B h, H, d)."""
-        outs, weights, groups = [], [], []
-        for group in self.groups:
-            if isinstance(group.table, TokenTable):
-                results = [attend_in_full(query, group.table, dropout, need_weights)]
-            else:
-                results = []
-                for number, one in enumerate(query.split(1)):
-                    group = group.with_query(one, self.position + number)
-                    results.append(group.attend(one, dropout, need_weights))
-            groups.append(group)
-            outs.append(torch.cat([out for out, _ in results], 2) if len(results) > 1 else results[0][0])
-            own = [F.pad(x, (0, self.places.tokens - x.size(3))) for _, x in results if x is not None]
-            weights.append(torch.cat(own, 2) if own else None)
-        out, chosen_weights = of_chosen_group(outs, weights, [group.chosen for group in groups])
-        if chosen_weights is not None:
-            chosen_weights = put_back(chosen_weights, self.places, query.size(1) // self.hypotheses)
-        return out, chosen_weights, self._replace(groups=tuple(groups), position=self.position + len(query))
+        Args:
+            tokens: the query, (1, B h, H, d), not scaled.
+        """
+        (query,) = tokens
+        results = [group.attend(query, self.position, dropout, need_weights) for group in self.groups]
+        chosen, groups = [group.chosen for group in self.groups], tuple(group for _, _, group in results)
+        out, weights = of_chosen_group([x[:2] for x in results], chosen, self.places.tokens)
+        if weights is not None:
+            weights = put_back(weights, self.places, query.size(1) // self.hypotheses)
+        return out, weights, self._replace(groups=groups, position=self.position + 1)
 
     def reordered(self, order: Tensor) -> "SourceSearch":
         """Keeps some hypotheses, in their new order; those of a sentence stay side by side, or go together."""
@@ -190,44 +168,20 @@ class SourceSearch(NamedTuple):
         return self._replace(groups=tuple(x.reordered(order, sentences) for x in self.groups), places=places)
 
 
-def of_chosen_group(
-    outs: list[Tensor], weights: list[Tensor | None], chosen: list[Tensor | None]
-) -> tuple[Tensor, Tensor | None]:
-    """What each sentence has in the group that is chosen for it.
-
-    Args:
-        outs, weights: of all sentences in each group, (B h, ...).
-        chosen: whether a group is chosen for a sentence, (B,); None where there is one group.
-    """
-    out, own_weights = outs[0], weights[0]
-    for other, other_weights, rows in zip(outs[1:], weights[1:], chosen[1:], strict=True):
-        assert rows is not None
-        rows = rows.repeat_interleave(len(out) // len(rows))[:, None, None, None]
-        out = torch.where(rows, other, out)
-        if own_weights is not None and other_weights is not None:
-            own_weights = torch.where(rows, other_weights, own_weights)
-    return out, own_weights
-
-
 def put_back(weights: Tensor, places: Places, sentences: int) -> Tensor:
     """Moves weights (B h, H, T, n) to the tokens as they came, for so many sentences."""
-    every = torch.arange(sentences, device=weights.device)
-    return places.rows(every.repeat_interleave(len(weights) // max(1, sentences))).put_back(weights)
+    rows = torch.arange(len(weights), device=weights.device) // max(1, len(weights) // max(1, sentences))
+    return places.rows(rows).put_back(weights)
 
 
 class WindowStore(NamedTuple):
     """Whole windows of hypotheses."""
 
-    keys: Tensor
-    """(W, P, H, w, d)."""
-    values: Tensor
-    """(W, P, H, w, d)."""
-    mean_keys: Tensor
-    """(W, P, H, d)."""
-    mean_values: Tensor
-    """(W, P, H, d)."""
-    ranges: Tensor
-    """The lowest and the highest keys, (W, P, H, 2, d)."""
+    keys: Tensor  # (W, P, H, w, d)
+    values: Tensor  # (W, P, H, w, d)
+    mean_keys: Tensor  # (W, P, H, d)
+    mean_values: Tensor  # (W, P, H, d)
+    ranges: Tensor  # the lowest and the highest keys, (W, P, H, 2, d)
 
     @classmethod
     def of(cls, keys: Tensor, values: Tensor) -> "WindowStore":
@@ -257,20 +211,14 @@ class TargetSearch:
     """
 
     sizes: Sizes
-    exact: int
-    """How many first tokens get full attention."""
-    position: int
-    """The number of tokens."""
+    exact: int  # how many first tokens get full attention
+    position: int  # the number of tokens
     store: WindowStore
-    places: Tensor
-    """Where each hypothesis finds each of its windows among the P places, (B, W)."""
-    last_keys: Tensor
-    """Those of the tokens after the whole windows, (B, H, less than w, d)."""
+    places: Tensor  # where each hypothesis finds each of its windows among the P places, (B, W)
+    last_keys: Tensor  # those of the tokens after the whole windows, (B, H, less than w, d)
     last_values: Tensor
-    queries: Tensor
-    """Those of the block that the last token is in, (up to q, B, H, d)."""
-    ranked: Tensor
-    """The windows that are past for this block, those worth most first, (B, H, s)."""
+    queries: Tensor  # those of the block that the last token is in, (up to q, B, H, d)
+    ranked: Tensor  # the windows that are past for this block, those worth most first, (B, H, s)
 
     @classmethod
     def begin(cls, query: Tensor, key: Tensor, value: Tensor, sizes: Sizes, exact: int) -> "TargetSearch":
@@ -302,15 +250,15 @@ class TargetSearch:
         return replace(self, places=places, last_keys=keys, last_values=values, queries=queries, ranked=best)
 
     def attend(
-        self, query: Tensor, key: Tensor, value: Tensor, dropout: float, need_weights: bool
+        self, tokens: tuple[Tensor, ...], dropout: float, need_weights: bool
     ) -> tuple[Tensor, Tensor | None, "TargetSearch"]:
         """What each head gives for one more token, (B, H, 1, d), the weights over all tokens so far if they are needed,
         (B, H, 1, n), and the search with that token.
 
         Args:
-            query, key, value: (1, B, H, d), the queries not scaled.
-            dropout: the share of probabilities that are dropped.
+            tokens: its query, not scaled, its key and its value, (1, B, H, d).
         """
+        query, key, value = tokens
         width, position, best, opened = self.sizes.width, self.position, self.ranked, self.sizes.opened
         whole, begins = position // width, position % self.sizes.block == 0
         queries = torch.cat([self.queries, query])
@@ -368,3 +316,32 @@ class TargetSearch:
         places = F.pad(self.places, (0, len(store.keys) - self.places.size(1)))
         places[:, whole] = torch.arange(len(keys), device=places.device)
         return replace(self, store=store, places=places, last_keys=keys[:, :, :0], last_values=values[:, :, :0])
+
+
+SearchT = TypeVar("SearchT", SourceSearch, TargetSearch)
+
+
+def attend_in_steps(
+    search: SearchT, tokens: tuple[Tensor, ...], dropout: float, need_weights: bool
+) -> tuple[Tensor, Tensor | None, SearchT]:
+    """What each head gives for some more tokens, (B h, H, T, d), the weights over n tokens if they are needed,
+    (B h, H, T, n), and the search with these tokens.
+
+    Args:
+        tokens: what the search takes of each, (T, B h, H, d).
+        dropout: the share of probabilities that are dropped.
+    """
+    outs, weights = [], []
+    for token in zip(*(x.split(1) for x in tokens), strict=True):
+        out, own_weights, search = search.attend(token, dropout, need_weights)
+        outs.append(out)
+        if own_weights is not None:
+            weights.append(own_weights)
+    if len(outs) == 1:
+        return outs[0], weights[0] if weights else None, search
+    n = max((x.size(3) for x in weights), default=0)
+    return (
+        torch.cat(outs, 2),
+        torch.cat([F.pad(x, (0, n - x.size(3))) for x in weights], 2) if weights else None,
+        search,
+    )

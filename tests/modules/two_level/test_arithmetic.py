@@ -17,8 +17,7 @@ from linformer_fairseq.modules.two_level.arithmetic import (
     window_counts,
     window_table,
     with_windows_ahead,
-    worth_to_own_queries,
-    worth_to_past_queries,
+    worth_of_windows,
 )
 from linformer_fairseq.modules.two_level.sizes import Sizes
 
@@ -60,7 +59,10 @@ def test_shares_of_windows_of_one_token_are_those_of_full_attention() -> None:
 
 
 @given(
-    length=st.integers(1, 30), block=st.integers(1, 8), windows=st.integers(1, 6), at_a_time=st.sampled_from([1, 100, 999])
+    length=st.integers(1, 30),
+    block=st.integers(1, 8),
+    windows=st.integers(1, 6),
+    at_a_time=st.sampled_from([1, 100, 999]),
 )
 def test_blocks_choose_by_their_own_or_by_past_queries(length: int, block: int, windows: int, at_a_time: int) -> None:
     """Whether the windows are judged for all blocks at once or for some at a time."""
@@ -71,8 +73,8 @@ def test_blocks_choose_by_their_own_or_by_past_queries(length: int, block: int, 
     counted = shares.masked_fill(padding[:, None, :, None], 0.0)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(arithmetic, "SCORES_AT_A_TIME", at_a_time)
-        own = worth_to_own_queries(query, summaries, block, padding)
-        past = worth_to_past_queries(query, summaries, block)
+        own = worth_of_windows(query, summaries, block, padding)
+        past = worth_of_windows(query, summaries, block, by_past=True)
     starts = range(0, length, block)
     assert own.shape == past.shape == (2, 3, len(starts), windows)
     for number, start in enumerate(starts):
@@ -110,7 +112,7 @@ def test_means_know_how_many_tokens_they_stand_for() -> None:
     query = torch.randn(10, 3, 1, 4, dtype=torch.float64)
     sizes = Sizes(width, 2, 5)
     table = window_table(keys, keys, sizes, window_counts(torch.tensor(lengths), 6, width))
-    worth = with_windows_ahead(worth_to_past_queries(query, table.summaries(), 5), sizes, table.counts)
+    worth = with_windows_ahead(worth_of_windows(query, table.summaries(), 5, by_past=True), sizes, table.counts)
     rows = rows_of_blocks(ranked(worth)[..., :2], table)
     out, weights = attend_to_rows(query, rows, 5, table, 0.0, need_weights=True)
     for sentence, n in enumerate(lengths):

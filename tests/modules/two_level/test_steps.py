@@ -14,7 +14,9 @@ CROSS = {"encoder_decoder_attention": True}
 
 @given(sizes=SIZES, steps=st.lists(st.integers(1, 9), min_size=1, max_size=4), hypotheses=st.sampled_from([1, 2, 3]))
 @example(
-    sizes={"k": 8, "open_slots": 1, "slot_width": 3, "block_size": 40, "exact_below": 0}, steps=[1, 2, 1, 3], hypotheses=3
+    sizes={"k": 8, "open_slots": 1, "slot_width": 3, "block_size": 40, "exact_below": 0},
+    steps=[1, 2, 1, 3],
+    hypotheses=3,
 )
 def test_steps_of_cross_attention_equal_one_pass(sizes: dict, steps: list[int], hypotheses: int) -> None:
     """Hypotheses share their sentence, change places, and end with it; every query stays in the history it was in."""
