@@ -9,7 +9,7 @@ from torch import Tensor
 
 from linformer_fairseq.modules.base import BaseAttention, Call, IncrementalState, without_bias
 from linformer_fairseq.modules.linformer_attention import LinearOptions, check_projections
-from linformer_fairseq.modules.ops.causal_linformer import CausalState, causal_attention
+from linformer_fairseq.modules.ops.causal_linformer import CausalState, Tokens, causal_attention
 from linformer_fairseq.modules.ops.token_weights import weights_of_growing_slots, without_padding
 from linformer_fairseq.modules.projections import LinearProjection
 from linformer_fairseq.modules.registry import LayerShapes, register_attention
@@ -108,16 +108,13 @@ class CausalLinformerAttention(BaseAttention):
             state, owned = self._state(call.incremental_state, query)
             position = state.position
         self.check_length(length, call.padding, position)
-        key_matrix, value_matrix = (
+        matrices = (
             columns(projection.weight[:slots], position - window, length)
             for projection in (self.key_projection, self.value_projection)
         )
+        key, value = without_bias(self.k_proj, call.key), without_bias(self.v_proj, call.value)
         out, probabilities, state = causal_attention(
-            query,
-            self.split_heads(without_bias(self.k_proj, call.key)),
-            self.split_heads(without_bias(self.v_proj, call.value)),
-            key_matrix,
-            value_matrix,
+            Tokens(query, self.split_heads(key), self.split_heads(value), *matrices),
             window,
             self.key_projection.masks_empty_slots,
             self.dropout_module,

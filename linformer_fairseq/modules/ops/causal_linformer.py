@@ -37,6 +37,21 @@ CHUNK = 64
 Dropout = Callable[[Tensor], Tensor]
 
 
+class Tokens(NamedTuple):
+    """T tokens that attend to themselves and to those before them."""
+
+    query: Tensor
+    """(B, H, T, d), scaled."""
+    key: Tensor
+    """(B, H, T, d), without bias and zero at padded positions."""
+    value: Tensor
+    """(B, H, T, d), without bias and zero at padded positions."""
+    key_matrix: Tensor
+    """(s, T), the columns of E for the tokens w places before these; zeros where there are none."""
+    value_matrix: Tensor
+    """(s, T), those of F."""
+
+
 class CausalState(NamedTuple):
     """What decoding keeps of the tokens so far, however many they are."""
 
@@ -77,11 +92,7 @@ class Probabilities(NamedTuple):
 
 
 def causal_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    key_matrix: Tensor,
-    value_matrix: Tensor,
+    tokens: Tokens,
     window: int = 0,
     masks_empty_slots: bool = False,
     dropout: Dropout | None = None,
@@ -95,10 +106,6 @@ def causal_attention(
     In one pass this takes time O(T (k + c) d) and memory O(T (k + c) + T/c k d) a head.
 
     Args:
-        query: (B, H, T, d), scaled.
-        key, value: (B, H, T, d), without bias and zero at padded positions.
-        key_matrix, value_matrix: (s, T), the columns of E and F for the tokens w places before these; zeros where there
-            are none.
         window: w, 0 for none.
         masks_empty_slots: whether slot c takes part only once c + 1 tokens have entered the slots.
         dropout: falls on the probabilities.
@@ -111,46 +118,40 @@ def causal_attention(
         The output (B, H, T, d), the probabilities where they are needed, and the state after these tokens where one was
         given.
     """
-    dtype, length = query.dtype, query.size(2)
+    query, key, value, key_matrix, value_matrix = tokens
+    length, first = query.size(2), (0 if state is None else state.position) - window
     if not length:
         return query * 0.0, None, state
-    of_values = dtype if state is None else state.key_sums.dtype
-    q, k, e = (
-        x.to(torch.promote_types(of_values, torch.float32)) for x in (query, key, key_matrix)
-    )  # of which scores are made
-    v, f = value.to(of_values), value_matrix.to(of_values)
-    hidden = _hidden_slots(length, len(e), (0 if state is None else state.position) - window, masks_empty_slots, q)
+    of_values = query.dtype if state is None else state.key_sums.dtype
+    of_scores = torch.promote_types(of_values, torch.float32)
+    q, k, e = (x.to(of_scores) for x in (query, key, key_matrix))
+    tokens = Tokens(q, k, value.to(of_values), e, value_matrix.to(of_values))
+    hidden = _hidden_slots(length, len(e), first, masks_empty_slots, query.device)
     with torch.autocast(query.device.type, enabled=False):  # the types are chosen already
         if state is not None and length == 1:
             out, probabilities, state = _next_token(
-                q, k, v, e, f, window, hidden, dropout, state, overwrites_state, need_probabilities
+                tokens, window, hidden, dropout, state, overwrites_state, need_probabilities
             )
         else:
             chunk = chunk or (SINGLE_CHUNK if length <= SINGLE_CHUNK else CHUNK)
-            out, probabilities, state = _in_chunks(
-                q, k, v, e, f, window, hidden, dropout, state, chunk, need_probabilities
-            )
-    return out.to(dtype), probabilities, state
+            out, probabilities, state = _in_chunks(tokens, window, hidden, dropout, state, chunk, need_probabilities)
+    return out.to(query.dtype), probabilities, state
 
 
-def _hidden_slots(length: int, slots: int, first: int, masks_empty_slots: bool, like: Tensor) -> Tensor | None:
+def _hidden_slots(length: int, slots: int, first: int, masks_empty: bool, device: torch.device) -> Tensor | None:
     """The slots that take no part in the softmax of a query, (T, s) or (T, 1); None where all do for every query.
 
     Args:
         first: the last token in the slots of the first query; none where it is below 0.
     """
-    if first >= (slots - 1 if masks_empty_slots else 0):
+    if first >= (slots - 1 if masks_empty else 0):
         return None
-    last = torch.arange(first, first + length, device=like.device)[:, None]
-    return last < (torch.arange(slots, device=like.device) if masks_empty_slots else 0)
+    last = torch.arange(first, first + length, device=device)[:, None]
+    return last < (torch.arange(slots, device=device) if masks_empty else 0)
 
 
 def _in_chunks(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    key_matrix: Tensor,
-    value_matrix: Tensor,
+    tokens: Tokens,
     window: int,
     hidden: Tensor | None,
     dropout: Dropout | None,
@@ -159,6 +160,7 @@ def _in_chunks(
     need_probabilities: bool,
 ) -> tuple[Tensor, Probabilities | None, CausalState | None]:
     """Attends from any number of tokens."""
+    query, key, value, key_matrix, value_matrix = tokens
     heads, length, slots = query.shape[:2], query.size(2), len(key_matrix)
     chunks = -(-length // chunk)
     chunk = -(-length // chunks)  # all of one size, as far as that goes
@@ -203,17 +205,13 @@ def _in_chunks(
         return join(out), None, state
     of_window = None
     if window:
-        tokens = length if state is None else state.position
-        of_window = near.over_tokens(probabilities[..., slots:].unflatten(1, heads), tokens, length)
+        n = length if state is None else state.position
+        of_window = near.over_tokens(probabilities[..., slots:].unflatten(1, heads), n, length)
     return join(out), Probabilities(join(probabilities[..., :slots]), of_window), state
 
 
 def _next_token(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    key_matrix: Tensor,
-    value_matrix: Tensor,
+    tokens: Tokens,
     window: int,
     hidden: Tensor | None,
     dropout: Dropout | None,
@@ -222,6 +220,7 @@ def _next_token(
     need_probabilities: bool,
 ) -> tuple[Tensor, Probabilities | None, CausalState]:
     """Attends from one new token, which enters the window; the one that leaves it enters the sums."""
+    query, key, value, key_matrix, value_matrix = tokens
     position, key_sums, value_sums, recent_keys, recent_values = state
     if window:
         recent_keys, recent_values = torch.cat([recent_keys, key], 2), torch.cat([recent_values, value], 2)

@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from linformer_fairseq.modules.ops.causal_linformer import CausalState, causal_attention
+from linformer_fairseq.modules.ops.causal_linformer import CausalState, Tokens, causal_attention
 from linformer_fairseq.modules.ops.naive import causal_linformer_attention
 from tests.reference import assert_same_gradients
 
@@ -26,9 +26,9 @@ def naive(query: Tensor, *others: Tensor, window: int = 0, masked: bool = False)
     return torch.stack(outs).unflatten(0, query.shape[:2])
 
 
-def delayed(tensors: list[Tensor], window: int) -> list[Tensor]:
-    """Returns the tensors as `causal_attention` takes them, E and F w places later."""
-    return [*tensors[:3], *(F.pad(matrix, (window, 0))[:, : matrix.size(1)] for matrix in tensors[3:])]
+def delayed(tensors: list[Tensor], window: int = 0) -> Tokens:
+    """Returns the tensors with E and F w places later."""
+    return Tokens(*tensors[:3], *(F.pad(matrix, (window, 0))[:, : matrix.size(1)] for matrix in tensors[3:]))
 
 
 @given(
@@ -43,7 +43,7 @@ def delayed(tensors: list[Tensor], window: int) -> list[Tensor]:
 def test_chunks_equal_the_naive_reference(length: int, chunk: int | None, masked: bool, window: int) -> None:
     """The output and the gradients of query, key, value, E and F are equal."""
     tensors = inputs(length)
-    out, _, state = causal_attention(*delayed(tensors, window), window, masked, chunk=chunk)
+    out, _, state = causal_attention(delayed(tensors, window), window, masked, chunk=chunk)
     expected = naive(*tensors, window=window, masked=masked)
     assert state is None
     torch.testing.assert_close(out, expected, rtol=1e-10, atol=1e-10)
@@ -58,7 +58,7 @@ def test_gradients_through_a_state(window: int) -> None:
     parts = []
     for now in (slice(1), slice(1, 6), slice(6, 7), slice(7, 9)):
         part = [x[:, :, now] if x.dim() == 4 else x[:, now] for x in delayed(tensors, window)]
-        out, _, state = causal_attention(*part, window, chunk=2, state=state)
+        out, _, state = causal_attention(Tokens(*part), window, chunk=2, state=state)
         parts.append(out)
     expected = naive(*tensors, window=window)
     torch.testing.assert_close(torch.cat(parts, 2), expected)
@@ -67,7 +67,7 @@ def test_gradients_through_a_state(window: int) -> None:
 
 def test_second_derivatives_are_refused() -> None:
     tensors = inputs(9)
-    out = causal_attention(*tensors)[0].square().sum()
+    out = causal_attention(delayed(tensors))[0].square().sum()
     gradient = torch.autograd.grad(out, tensors, create_graph=True)[2]
     with pytest.raises(RuntimeError, match="once_differentiable"):
         gradient.sum().backward()
@@ -83,12 +83,12 @@ def test_scores_beyond_half_precision(dtype: torch.dtype, window: int) -> None:
     assert (exact[0][0, 0] @ exact[1][0, 0].t()).abs().max() > 65504
     for chunk in (7, 24):
         options = {"chunk": chunk, "window": window, "need_probabilities": True}
-        out, probabilities, _ = causal_attention(*half, **options)
-        expected, expected_probabilities, _ = causal_attention(*exact, **options)
+        out, probabilities, _ = causal_attention(half, **options)
+        expected, expected_probabilities, _ = causal_attention(exact, **options)
         assert out.dtype is dtype
         assert (out - expected).norm() < 0.01 * expected.norm()
         for own, wanted in zip(probabilities, expected_probabilities, strict=True):
             assert own is None or (own - wanted).norm() < 0.01 * wanted.norm()
     leaves = [x.requires_grad_() for x in half]
-    causal_attention(*leaves, window=window, chunk=7)[0].float().sum().backward()
+    causal_attention(Tokens(*leaves), window=window, chunk=7)[0].float().sum().backward()
     assert all(x.grad.isfinite().all() for x in leaves)
