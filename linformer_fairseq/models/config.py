@@ -158,7 +158,7 @@ class AttentionConfig(FairseqDataclass):
             if any(self.kind_of(place).name in users[place] for place in places):
                 continue
             given = flag_of(flag.name) if value is True else f"{flag_of(flag.name)} {_listed(value)}"
-            leave = f"leave it out (out of a checkpoint with --model-overrides \"{{'{flag.name}': None}}\")"
+            leave = f"leave it out (out of a checkpoint with --model-overrides \"{{'{flag.name}': {flag.default!r}}}\")"
             if not places:
                 needed = _either(users)
                 raise ValueError(
