@@ -78,3 +78,5 @@ def test_refuses_impossible_sizes(name: str) -> None:
         SizeRule(4, ENCODER, **{name: "3"})
     with pytest.raises(ValueError, match="--linformer-exact-below must be at least 0, not -1"):
         SizeRule(4, ENCODER, exact_below=-1)
+    with pytest.raises(ValueError, match="k must be at least 1, not 0"):
+        SizeRule(0, ENCODER)
