@@ -79,8 +79,8 @@ class PeerAttention(BaseAttention):
             raise ValueError(f"{self.name} keeps no incremental_state: leave it out")
         assert call.key is not None
         if call.query.numel():
-            return self.by_head(self.mix(call.key, None if call.padding is None else call.padding.mask)), None
-        return self.by_head(call.query), None
+            return self.split_heads(self.mix(call.key, None if call.padding is None else call.padding.mask)), None
+        return self.split_heads(call.query), None
 
     def mix(self, x: Tensor, mask: Tensor | None) -> Tensor:
         """What comes between the linear layers.
