@@ -87,9 +87,9 @@ class SourceAttention(BaseAttention, Generic[MemoryT]):
         assert call.key is not None
         assert call.value is not None
         self.check_length(len(call.key), call.padding)
-        first = slice(self.max_positions)  # what is beyond is padding
-        key = call.key[first]
-        value = key if call.value is call.key else call.value[first]
+        key, value, longest = call.key, call.value, self.max_positions
+        if longest is not None and len(key) > longest:  # what is beyond is padding
+            key, value = (key[:longest],) * 2 if value is key else (key[:longest], value[:longest])
         memory = self.compress(Source(key, value, None if call.padding is None else call.padding.lengths))
         hypotheses = max(1, call.query.size(1) // max(1, key.size(1)))
         kept = _Kept(memory, Places.of(len(call.key), call.padding), hypotheses)
