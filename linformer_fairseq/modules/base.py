@@ -159,7 +159,8 @@ class BaseAttention(MultiheadAttention):
         else:
             query, key, value, padding = self._in_order(query, key, value, key_padding_mask)
         out, weights = self.attend(Call(query, key, value, padding, incremental_state, need_weights, need_head_weights))
-        out = self._output(out, None if value is None else self._convolved(value))
+        if out.dim() == 4:
+            out = self._output(out, None if value is None else self._convolved(value))
         if padding is not None and padding.order is not None and self.self_attention:  # the queries were moved too
             out = padding.put_back(out)
             if weights is not None:
@@ -170,8 +171,9 @@ class BaseAttention(MultiheadAttention):
         return out, weights.transpose(0, 1) if need_head_weights else weights.mean(1)
 
     def attend(self, call: Call) -> tuple[Tensor, Tensor | None]:
-        """What each head gives, (B h, H, T, d), and the weights over tokens if they are needed, (B h, H, T, n); where
-        those of each head are not, they may be their mean, (B h, 1, T, n)."""
+        """What each head gives, (B h, H, T, d), or the output itself, (T, B h, C), where there is no convolution; and
+        the weights over tokens if they are needed, (B h, H, T, n), or (B h, 1, T, n) where those of each head are not.
+        """
         raise NotImplementedError
 
     @property
@@ -294,15 +296,18 @@ def unfold_beams(out: Tensor, hypotheses: int) -> Tensor:
     return out.unflatten(2, (-1, hypotheses)).movedim(3, 1).flatten(0, 1)
 
 
+def is_plain(linear: nn.Module) -> bool:
+    """Whether calling a layer is nothing but the product with its weight and the sum with its bias."""
+    hooks = (f"_{way}{when}_hooks" for way in ("forward", "backward") for when in ("", "_pre"))
+    return type(linear) is nn.Linear and not any(getattr(linear, name) for name in hooks)
+
+
 def without_bias(linear: nn.Linear, x: Tensor) -> Tensor:
     """What a linear layer makes of `x` (n, B, D), less its bias.
 
     A layer that may be quantised or has hooks is called, and what it makes of zeros is taken off.
     """
-    plain = type(linear) is nn.Linear and not any(
-        getattr(linear, f"_{way}{when}_hooks") for way in ("forward", "backward") for when in ("", "_pre")
-    )
-    if plain:
+    if is_plain(linear):
         return F.linear(x, linear.weight)
     out: Tensor = linear(x) - linear(x.new_zeros(1, 1, x.size(2)))
     return out

@@ -3,9 +3,10 @@
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
+import torch
 from torch import Tensor, nn
 
-from linformer_fairseq.modules.base import without_bias
+from linformer_fairseq.modules.base import Call, is_plain, without_bias
 from linformer_fairseq.modules.ops.token_weights import weights_of_slots
 from linformer_fairseq.modules.projections import (
     ConvProjection,
@@ -137,9 +138,9 @@ class LinformerMultiheadAttention(SourceAttention[Slots]):
         out = softmax(Q K̄ᵀ / √d) V̄
 
     It costs O(T k) for T queries instead of O(T n). The biases come after the projection, so that the key bias drops
-    out of the softmax as it does in full attention. Which of E X and X W_K comes first makes no difference but to the
-    cost: slots do for s <= n, and tokens where there are fewer of them. In a search the slots of a sentence are
-    computed once, and kept.
+    out of the softmax as it does in full attention. Products are made in an order that costs little: E X before W_K for
+    s <= n, and on a processor W_Q K̄ᵀ and V̄ W_O before anything of the queries where slots are few. In a search the
+    slots of a sentence are computed once, and kept.
 
     What a slot gets of the attention weights is spread over its tokens by |F|, which need not add up to 1, normalised:
     the weights tell how much a token is looked at, and not what it adds to the output.
@@ -181,6 +182,13 @@ class LinformerMultiheadAttention(SourceAttention[Slots]):
         slots = projection(without_bias(linear, x), lengths)
         return self.split_heads(slots if linear.bias is None else slots + linear.bias)
 
+    def attend(self, call: Call) -> tuple[Tensor, Tensor | None]:
+        slots = 0 if call.key is None else self.key_projection.num_slots(len(call.key))
+        shared = call.key is None or call.key.size(1) != call.query.size(1)
+        if shared or call.need_weights or not self._folding_pays(call.query, slots):
+            return super().attend(call)
+        return self._folded(call.query, self.kept_of(call).memory), None
+
     def attend_to(
         self, query: Tensor, memory: Slots, need_weights: bool, by_head: bool
     ) -> tuple[Tensor, Tensor | None]:
@@ -192,6 +200,41 @@ class LinformerMultiheadAttention(SourceAttention[Slots]):
         return out, weights_of_slots(
             probabilities, self.value_projection.matrix(tokens, lengths, probabilities), lengths, by_head
         )
+
+    def _folding_pays(self, query: Tensor, slots: int) -> bool:
+        """Whether a processor takes less time with W_Q and W_O multiplied into the slots of each sentence.
+
+        Each query then costs H s multiplications of all features instead of d; the matrices of a sentence count twice,
+        as they are written and read again. Torch's kernels for half precision are faster.
+        """
+        full = query.dtype == torch.promote_types(query.dtype, torch.float32)
+        if query.device.type != "cpu" or not full or self.value_convolution is not None:
+            return False
+        queries, width = len(query), self.embed_dim
+        pays = slots * (2 * width + queries * self.num_heads) < queries * (width + slots)
+        return pays and is_plain(self.q_proj) and is_plain(self.out_proj)
+
+    def _folded(self, query: Tensor, memory: Slots) -> Tensor:
+        """The output (T, B, C) in another order of products, with scores in float32 or better:
+
+        S = (X W_Q + b_Q) K̄ᵀ = X (W_Q K̄ᵀ) + b_Q K̄ᵀ        O = (P V̄) W_O + b_O = P (V̄ W_O) + b_O
+        """
+        keys, values, mask = memory.keys * self.scaling, memory.values, memory.mask
+        heads, slots, _ = keys.shape[1:]
+        with torch.autocast("cpu", enabled=False):  # scores would be rounded, or be infinite
+            keys, x = keys.to(query.dtype), query.transpose(0, 1)
+            matrix = torch.einsum("bhsd,hdc->bchs", keys, self.q_proj.weight.unflatten(0, (heads, -1))).flatten(2)
+            scores = x @ matrix
+            if self.q_proj.bias is not None:
+                scores = scores + (keys * self.q_proj.bias.view(heads, 1, -1)).sum(3).flatten(1)[:, None]
+        scores = scores.unflatten(2, (heads, slots))  # (B, T, H, s)
+        if mask is not None:
+            scores = scores.masked_fill(~mask, -torch.inf)
+        probabilities = self.dropout_module(torch.softmax(scores, 3)).to(values.dtype).flatten(2)
+        matrix = torch.einsum("bhsd,chd->bhsc", values, self.out_proj.weight.unflatten(1, (heads, -1))).flatten(1, 2)
+        bias = self.out_proj.bias
+        out = probabilities @ matrix if bias is None else torch.baddbmm(bias, probabilities, matrix)
+        return out.transpose(0, 1)
 
 
 def check_projections(key: Projection, value: Projection) -> None:

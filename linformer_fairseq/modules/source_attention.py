@@ -76,13 +76,13 @@ class SourceAttention(BaseAttention, Generic[MemoryT]):
     def attend(self, call: Call) -> tuple[Tensor, Tensor | None]:
         kept: _Kept | None = self.cached(call.incremental_state).get("kept")
         if kept is None:
-            kept = self._kept(call)
+            kept = self.kept_of(call)
         query = fold_beams(call.query, kept.hypotheses)
         out, weights = self.attend_to(query, kept.memory, call.need_weights, call.by_head)
         weights = None if weights is None else unfold_beams(kept.places.put_back(weights), kept.hypotheses)
         return unfold_beams(out, kept.hypotheses), weights
 
-    def _kept(self, call: Call) -> _Kept:
+    def kept_of(self, call: Call) -> _Kept:
         """Makes the memory of the sources of a call, and keeps it for the next steps of a search."""
         assert call.key is not None
         assert call.value is not None

@@ -6,7 +6,7 @@ import torch
 from linformer_fairseq import LinformerMultiheadAttention
 from linformer_fairseq.modules import LinearProjection, MeanPool
 from tests.memory import peak_bytes
-from tests.reference import make_attention, padding_mask
+from tests.reference import assert_same_gradients, make_attention, naive_attention, padding_mask
 
 
 def test_refuses_projections_that_do_not_fit() -> None:
@@ -26,6 +26,33 @@ def test_layers_that_do_more_are_called(k: int) -> None:
             getattr(other, name).weight.mul_(2)
     x = torch.randn(9, 2, 8, dtype=torch.float64)
     torch.testing.assert_close(attention(x, x, x)[0], other(x, x, x)[0])
+
+
+@pytest.mark.parametrize("k", [1, 4, 24])
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("bias", [False, True])
+def test_both_orders_of_products_are_one_attention(k: int, masked: bool, bias: bool) -> None:
+    """Values and gradients equal those of the formula, whichever pays for these sizes."""
+    attention = make_attention(k=k, n=40, embed_dim=16, mask_empty_slots=masked, bias=bias)
+    mask = padding_mask(lengths := [40, 9, 3])
+    x = torch.randn(40, 3, 16, dtype=torch.float64, requires_grad=True)
+    expected, _ = naive_attention(attention, x, x, lengths)
+    for pays in (False, True):
+        attention._folding_pays = lambda query, slots, pays=pays: pays
+        out, _ = attention(x, x, x, mask, need_weights=False)
+        torch.testing.assert_close(out, expected, rtol=1e-9, atol=1e-9)
+        assert_same_gradients(out, expected, [x, *attention.parameters()], rtol=1e-8, atol=1e-8)
+
+
+def test_folding_pays_for_few_slots_in_full_precision_alone() -> None:
+    attention = make_attention(k=2, n=64, embed_dim=16)
+    query = torch.ones(64, 2, 16)
+    assert attention._folding_pays(query, 2)
+    assert not attention._folding_pays(query, 16)
+    assert not attention._folding_pays(query[:1], 2)
+    assert not attention._folding_pays(query.half(), 2)
+    attention.out_proj.register_forward_hook(lambda *_: None)
+    assert not attention._folding_pays(query, 2)
 
 
 @torch.no_grad()
