@@ -103,7 +103,6 @@ class BaseAttention(MultiheadAttention):
             raise ValueError("value_convolution is for the self-attention of an encoder: leave it out")
         self.value_convolution = ValueConvolution(num_heads, value_convolution) if value_convolution else None
         self.max_positions = max_positions
-        self.q_noise = q_noise
 
     def forward(
         self,
@@ -297,15 +296,16 @@ def unfold_beams(out: Tensor, hypotheses: int) -> Tensor:
 def without_bias(linear: nn.Linear, x: Tensor) -> Tensor:
     """What a linear layer makes of `x` (n, B, D), less its bias.
 
-    A layer that may be quantised or has hooks is called, and what it makes of zeros is taken off.
+    A layer that may be quantised or has hooks is called once, as every call draws noise, and what it makes of zeros is
+    taken off.
     """
     plain = type(linear) is nn.Linear and not any(
         getattr(linear, f"_{way}{when}_hooks") for way in ("forward", "backward") for when in ("", "_pre")
     )
     if plain:
         return F.linear(x, linear.weight)
-    out: Tensor = linear(x) - linear(x.new_zeros(1, 1, x.size(2)))
-    return out
+    out: Tensor = linear(F.pad(x, (0, 0, 0, 0, 0, 1)))
+    return out[:-1] - out[-1:]
 
 
 @remembered

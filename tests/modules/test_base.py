@@ -295,10 +295,17 @@ def test_dropout_falls_on_the_weights(kind: str, causal: bool, n: int, k: int) -
 
 
 @every_kind
-def test_quantisation_noise(kind: str, causal: bool) -> None:
-    attention = make_attention(kind, causal=causal, q_noise=0.5, qn_block_size=4).train()
+@pytest.mark.parametrize("k", [4, 20])
+def test_quantisation_noise_is_drawn_once_a_pass(kind: str, causal: bool, k: int) -> None:
+    """Fairseq draws it, and changes the weights, whenever a layer is called."""
+    attention = make_attention(kind, k=k, causal=causal, q_noise=0.5, qn_block_size=4).train()
+    calls = []
+    for name in ("q_proj", "k_proj", "v_proj", "out_proj"):
+        getattr(attention, name).register_forward_hook(lambda *_, name=name: calls.append(name))
     x = torch.randn(9, 2, 8, dtype=torch.float64)
-    assert not torch.equal(attention(x, x, x)[0], attention(x, x, x)[0])
+    out = attention(x, x, x)[0]
+    assert sorted(calls) == ["k_proj", "out_proj", "q_proj", "v_proj"]
+    assert not torch.equal(out, attention(x, x, x)[0])
 
 
 @every_kind
