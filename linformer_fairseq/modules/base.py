@@ -157,6 +157,10 @@ class BaseAttention(MultiheadAttention):
             key = value = None
         else:
             query, key, value, padding = self._in_order(query, key, value, key_padding_mask)
+        if not query.numel():  # no tokens, or no sentences
+            heads = (self.num_heads,) if need_head_weights else ()
+            weights = query.new_zeros(*heads, query.size(1), len(query), 0 if key is None else len(key))
+            return self.out_proj(query), weights if need_weights else None
         out, weights = self.attend(Call(query, key, value, padding, incremental_state, need_weights, need_head_weights))
         out = self._output(out, None if value is None else self._convolved(value))
         if padding is not None and padding.order is not None and self.self_attention:  # the queries were moved too
@@ -206,10 +210,9 @@ class BaseAttention(MultiheadAttention):
         value = key if value is None else value
         if len(key) != len(query) and self.self_attention:
             raise ValueError(f"{name} is self-attention: pass a key for every query, not {len(key)} for {len(query)}")
-        if query.size(1) != key.size(1) and (self.self_attention or query.size(1) % max(1, key.size(1))):
-            raise ValueError(
-                f"{name} needs keys for every sentence of the queries, not for {key.size(1)} of {query.size(1)}"
-            )
+        sentences, rows = key.size(1), query.size(1)
+        if rows != sentences and (self.self_attention or not sentences or rows % sentences):
+            raise ValueError(f"{name} needs keys for every sentence of the queries, not for {sentences} of {rows}")
         padding = None if mask is None else padding_of(mask)
         if padding is None:
             return query, key, value, None
@@ -291,6 +294,16 @@ def unfold_beams(out: Tensor, hypotheses: int) -> Tensor:
     if hypotheses == 1:
         return out
     return out.unflatten(2, (-1, hypotheses)).movedim(3, 1).flatten(0, 1)
+
+
+def scores(query: Tensor, key: Tensor) -> Tensor:
+    """The scores Q Kᵀ / √d (..., T, n) of queries (..., T, d) and keys (..., n, d) in at least float32.
+
+    Half precision ends at 65,504, which scores may exceed.
+    """
+    wide = torch.promote_types(query.dtype, torch.float32)
+    with torch.autocast(query.device.type, enabled=False):
+        return (query.to(wide) * query.size(-1) ** -0.5) @ key.to(wide).transpose(-2, -1)
 
 
 def without_bias(linear: nn.Linear, x: Tensor) -> Tensor:

@@ -13,10 +13,11 @@ from linformer_fairseq.modules.base import (
     IncrementalState,
     fold_beams,
     kept_sentences,
+    scores,
     unfold_beams,
 )
 from linformer_fairseq.modules.ops.padding import Places
-from linformer_fairseq.modules.ops.precision import scores, softmax
+from linformer_fairseq.modules.ops.precision import softmax
 
 
 class Source(NamedTuple):
@@ -91,7 +92,7 @@ class SourceAttention(BaseAttention, Generic[MemoryT]):
         if longest is not None and len(key) > longest:  # what is beyond is padding
             key, value = (key[:longest],) * 2 if value is key else (key[:longest], value[:longest])
         memory = self.compress(Source(key, value, None if call.padding is None else call.padding.lengths))
-        hypotheses = max(1, call.query.size(1) // max(1, key.size(1)))
+        hypotheses = call.query.size(1) // key.size(1)
         kept = _Kept(memory, Places.of(len(call.key), call.padding), hypotheses)
         if call.incremental_state is not None:
             kept = kept._replace(memory=_each(memory, Tensor.contiguous))  # as every step reads all of it

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from linformer_fairseq import LinformerMultiheadAttention
 from linformer_fairseq.modules import CAUSAL_KINDS, KINDS, LinearProjection
-from linformer_fairseq.modules.base import fold_beams, kept_sentences, unfold_beams
+from linformer_fairseq.modules.base import fold_beams, kept_sentences, scores, unfold_beams
 from linformer_fairseq.modules.linformer_attention import SHARINGS
 from tests.reference import (
     CROSS_KINDS,
@@ -223,6 +223,21 @@ def test_an_empty_sentence_harms_no_other(kind: str, causal: bool) -> None:
         assert out.isfinite().all()
         out[:, 0].sum().backward()
         assert all(parameter.grad.isfinite().all() for parameter in attention.parameters())
+
+
+@every_kind
+@pytest.mark.parametrize("need_weights", [False, True])
+def test_there_may_be_no_tokens_or_no_sentences(kind: str, causal: bool, need_weights: bool) -> None:
+    attention = make_attention(kind, causal=causal, exact_below=0)
+    for shape in ((0, 2, 8), (5, 0, 8), (1, 0, 8)):
+        x = torch.zeros(shape, dtype=torch.float64)
+        out, weights = attention(x, x, x, x.new_zeros(shape[1], shape[0]), need_weights=need_weights)
+        assert out.shape == shape
+        assert (weights is not None) == need_weights
+    if causal:
+        x, state = torch.randn(20, 2, 8, dtype=torch.float64), {}
+        outs = [attention(part, part, part, None, state, need_weights)[0] for part in x.split([3, 0, 1, 0, 16])]
+        torch.testing.assert_close(torch.cat(outs), attention(x, x, x)[0])
 
 
 @every_kind
@@ -440,3 +455,11 @@ def test_hypotheses_are_queries_of_their_sentence_and_come_apart_again(sentences
         assert torch.equal(rows[:, sentence].sort(0).values, own.flatten(0, 1).sort(0).values)
     by_head = rows.transpose(0, 1)[:, None].expand(-1, 4, -1, -1)  # (B, H, T h, d)
     assert torch.equal(unfold_beams(by_head, hypotheses), query.transpose(0, 1)[:, None].expand(-1, 4, -1, -1))
+
+
+@pytest.mark.parametrize("autocast", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_scores_may_exceed_half_precision(dtype: torch.dtype, autocast: bool) -> None:
+    query, key = (1000 * torch.ones(1, size, 4, dtype=dtype) for size in (2, 3))
+    with torch.autocast("cpu", dtype, enabled=autocast):
+        torch.testing.assert_close(scores(query, key), torch.full((1, 2, 3), 2.0 * 1000.0**2))

@@ -181,7 +181,7 @@ class TwoLevelAttention(BaseAttention):
             tables = [group.table(keys, values) for group in batch.groups]
             tables = [x._replace(keys=x.keys.contiguous(), values=x.values.contiguous()) for x in tables]
             groups = tuple(GroupSearch(x, group.chosen) for x, group in zip(tables, batch.groups, strict=True))
-            search = SourceSearch(groups, Places.of(len(keys), call.padding), query.size(1) // max(1, keys.size(1)))
+            search = SourceSearch(groups, Places.of(len(keys), call.padding), query.size(1) // keys.size(1))
         assert state is not None
         out, weights, search = attend_in_steps(search, (query,), self.dropout_probability, call.need_weights)
         self.cache(state, {"search": search})
@@ -207,7 +207,7 @@ class TwoLevelAttention(BaseAttention):
 
     def _attend(self, query: Tensor, keys: Tensor, values: Tensor, batch: Batch, need_weights: bool) -> Result:
         """Attends from queries (T, B h, H, d) to keys and values (n, B, H, d)."""
-        hypotheses, results = query.size(1) // max(1, keys.size(1)), []
+        hypotheses, results = query.size(1) // keys.size(1), []
         for group in batch.groups:
             own = query
             if group.rows is not None:

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from linformer_fairseq.modules.base import kept_sentences
+from linformer_fairseq.modules.base import kept_sentences, scores
 from linformer_fairseq.modules.ops.padding import Places
 from linformer_fairseq.modules.two_level.arithmetic import (
     BlockRows,
@@ -25,7 +25,6 @@ from linformer_fairseq.modules.two_level.arithmetic import (
     ranges_of,
     ranked,
     rows_of_blocks,
-    scores,
     shares_of_windows,
     weights_over_tokens,
     with_windows_ahead,
@@ -170,7 +169,7 @@ class SourceSearch(NamedTuple):
 
 def put_back(weights: Tensor, places: Places, sentences: int) -> Tensor:
     """Moves weights (B h, H, T, n) to the tokens as they came, for so many sentences."""
-    rows = torch.arange(len(weights), device=weights.device) // max(1, len(weights) // max(1, sentences))
+    rows = torch.arange(len(weights), device=weights.device) // (len(weights) // sentences)
     return places.rows(rows).put_back(weights)
 
 
