@@ -306,6 +306,12 @@ def scores(query: Tensor, key: Tensor) -> Tensor:
         return (query.to(wide) * query.size(-1) ** -0.5) @ key.to(wide).transpose(-2, -1)
 
 
+def bias_of(linear: nn.Linear) -> Tensor | None:
+    """The bias of a linear layer, which in torch's dynamically quantised ones is a method."""
+    bias: Any = linear.bias
+    return bias() if callable(bias) else bias
+
+
 def without_bias(linear: nn.Linear, x: Tensor) -> Tensor:
     """What a linear layer makes of `x` (n, B, D), less its bias.
 

@@ -5,7 +5,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from torch import Tensor, nn
 
-from linformer_fairseq.modules.base import without_bias
+from linformer_fairseq.modules.base import bias_of, without_bias
 from linformer_fairseq.modules.ops.token_weights import weights_of_slots
 from linformer_fairseq.modules.projections import (
     ConvProjection,
@@ -178,8 +178,8 @@ class LinformerMultiheadAttention(SourceAttention[Slots]):
         """What a projection and a linear layer make of `x` (n, B, D), (B, H, s, d)."""
         if projection.num_slots(len(x)) <= len(x) or not projection.is_linear:
             return self.split_heads(linear(projection(x, lengths)))
-        slots = projection(without_bias(linear, x), lengths)
-        return self.split_heads(slots if linear.bias is None else slots + linear.bias)
+        slots, bias = projection(without_bias(linear, x), lengths), bias_of(linear)
+        return self.split_heads(slots if bias is None else slots + bias)
 
     def attend_to(
         self, query: Tensor, memory: Slots, need_weights: bool, by_head: bool

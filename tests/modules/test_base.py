@@ -324,6 +324,15 @@ def test_quantisation_noise_is_drawn_once_a_pass(kind: str, causal: bool, k: int
 
 
 @every_kind
+@pytest.mark.parametrize("k", [4, 20])
+def test_linear_layers_may_be_quantised(kind: str, causal: bool, k: int) -> None:
+    attention = make_attention(kind, k=k, causal=causal, dtype=torch.float32, random=False)
+    quantised = torch.ao.quantization.quantize_dynamic(attention, {torch.nn.Linear})
+    x = torch.randn(9, 2, 8)
+    torch.testing.assert_close(quantised(x, x, x)[0], attention(x, x, x)[0], rtol=0, atol=0.1)
+
+
+@every_kind
 @pytest.mark.parametrize(("n", "k"), [(10, 4), (5, 20)])
 def test_activations_may_be_checkpointed(kind: str, causal: bool, n: int, k: int) -> None:
     assert_checkpointing_changes_nothing(make_attention(kind, k=k, causal=causal).train(), [n, n - 4])
