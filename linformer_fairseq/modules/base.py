@@ -159,8 +159,8 @@ class BaseAttention(MultiheadAttention):
             query, key, value, padding = self._in_order(query, key, value, key_padding_mask)
         if not query.numel():  # no tokens, or no sentences
             heads = (self.num_heads,) if need_head_weights else ()
-            weights = query.new_zeros(*heads, query.size(1), len(query), 0 if key is None else len(key))
-            return self.out_proj(query), weights if need_weights else None
+            none = query.new_zeros(*heads, query.size(1), len(query), 0 if key is None else len(key))
+            return self.out_proj(query), none if need_weights else None
         out, weights = self.attend(Call(query, key, value, padding, incremental_state, need_weights, need_head_weights))
         out = self._output(out, None if value is None else self._convolved(value))
         if padding is not None and padding.order is not None and self.self_attention:  # the queries were moved too

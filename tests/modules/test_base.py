@@ -329,7 +329,8 @@ def test_linear_layers_may_be_quantised(kind: str, causal: bool, k: int) -> None
     attention = make_attention(kind, k=k, causal=causal, dtype=torch.float32, random=False)
     quantised = torch.ao.quantization.quantize_dynamic(attention, {torch.nn.Linear})
     x = torch.randn(9, 2, 8)
-    torch.testing.assert_close(quantised(x, x, x)[0], attention(x, x, x)[0], rtol=0, atol=0.1)
+    expected = attention(x, x, x)[0]
+    assert (quantised(x, x, x)[0] - expected).norm() < 0.5 * expected.norm()  # there may be other clusters of keys
 
 
 @every_kind
