@@ -1,4 +1,4 @@
-"""fairseq's Transformer decoder with projected attention."""
+"""fairseq's Transformer decoder with any kind of self- and cross-attention."""
 
 from typing import Any
 
@@ -17,9 +17,11 @@ NO_WEIGHTS = "no weights"
 
 
 class LinformerTransformerDecoder(TransformerDecoderBase):
-    """fairseq's decoder with projected self- and cross-attention; the weights of the latter follow the task's source
-    layout. Without `alignment_layer` they are left out in training unless `trains_alignments`, and in a search after
-    `make_generation_fast_(need_attn=False)` or where `NO_WEIGHTS` is in its incremental state.
+    """fairseq's decoder, whose self- and cross-attention may be of any kind.
+
+    It returns the weights of cross-attention over the source as the task padded it. Without `alignment_layer` they are
+    left out in training unless `trains_alignments`, and in a search after `make_generation_fast_(need_attn=False)` or
+    where `NO_WEIGHTS` is in its incremental state.
 
     Args:
         cross: builds the cross-attention of each layer; None for full attention.

@@ -41,8 +41,8 @@ logger = logging.getLogger(__name__)
 
 @register_model("linformer_transformer")
 class LinformerTransformerModel(TellsExactLength, ChecksProjections, TransformerModel):
-    """fairseq's `transformer` with projected attention in any of the encoder's self-attention, the decoder's
-    cross-attention and its causal self-attention.
+    """fairseq's `transformer` with another attention in any of three places: the encoder's self-attention, the
+    decoder's cross-attention and its causal self-attention.
 
     All flags of `transformer` keep their meaning; `--linformer-...` choose the attention. The architectures
     `linformer_transformer*` are Linformer as published (Wang et al., 2020), `two_level_transformer*` attend in two

@@ -44,7 +44,7 @@ class LinformerLanguageModelConfig(_Attention, TransformerLanguageModelConfig): 
 
 @register_model("linformer_transformer_lm", dataclass=LinformerLanguageModelConfig)
 class LinformerTransformerLanguageModel(TellsExactLength, ChecksProjections, TransformerLanguageModel):
-    """fairseq's `transformer_lm` with projected causal self-attention.
+    """fairseq's `transformer_lm` with another causal self-attention.
 
     The architectures `linformer_transformer_lm*` have Linformer's with a state of constant size, and
     `two_level_transformer_lm*` that of two levels, unless `--linformer-projection` says otherwise. N is

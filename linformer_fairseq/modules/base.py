@@ -24,9 +24,9 @@ class Call(NamedTuple):
     key: Tensor | None
     """(n, B, kdim), zero at padded positions; None once static keys are cached."""
     value: Tensor | None
-    """(n, B, vdim), likewise; the key itself where it serves as the values too."""
+    """(n, B, vdim), zero at padded positions; the very tensor of the keys where these are the values too."""
     padding: Padding | None
-    """Of the keys; None where there is none."""
+    """Where the keys are padded; None where they are not."""
     incremental_state: IncrementalState | None
     need_weights: bool
     by_head: bool
@@ -41,7 +41,7 @@ class BaseAttention(MultiheadAttention):
 
     Args:
         embed_dim, num_heads, kdim, vdim, dropout, bias, self_attention, encoder_decoder_attention, dictionary,
-            q_noise, qn_block_size: as in fairseq. Quantisation noise falls on the four linear layers, as there.
+            q_noise, qn_block_size: as in fairseq, whose quantisation noise falls on the four linear layers.
         max_positions: N, the most tokens that keys may have; None where any number may.
         value_convolution: the width in tokens of a `ValueConvolution` in an encoder's self-attention; 0 for none.
 
@@ -125,10 +125,10 @@ class BaseAttention(MultiheadAttention):
             key_padding_mask: (B, n), true at padded positions, whose contents never matter: on either side and between
                 tokens, or on the right for causal attention.
             incremental_state: fairseq's cache. It keeps what `static_kv` keys were made into, and for causal attention
-                the state after the tokens so far, which those of this call, one or many, come after.
+                the state after the tokens so far, which the tokens of this call, one or many, come after.
             need_weights: return the attention weights, averaged over heads.
-            need_head_weights: return those of each head.
-            static_kv: key and value are the same at every step (cross-attention).
+            need_head_weights: return the weights of each head.
+            static_kv: key and value do not change from step to step (cross-attention).
             attn_mask: none; for causal attention also fairseq's future mask, (T, T), which says what it does anyway.
 
         Returns:
@@ -174,7 +174,7 @@ class BaseAttention(MultiheadAttention):
 
     def attend(self, call: Call) -> tuple[Tensor, Tensor | None]:
         """What each head gives, (B h, H, T, d), and the weights over tokens if they are needed, (B h, H, T, n); where
-        those of each head are not, they may be their mean, (B h, 1, T, n)."""
+        the weights of each head are not, they may be the mean over heads, (B h, 1, T, n)."""
         raise NotImplementedError
 
     @property
@@ -196,7 +196,7 @@ class BaseAttention(MultiheadAttention):
         return self._set_input_buffer(incremental_state, dict(kept))
 
     def reorder_incremental_state(self, incremental_state: IncrementalState, new_order: Tensor) -> IncrementalState:
-        """Puts what is kept between steps into a new order of hypotheses; most encoders keep nothing."""
+        """Puts what is kept between steps into a new order of hypotheses; an encoder keeps nothing."""
         return incremental_state
 
     def _in_order(
@@ -239,7 +239,7 @@ class BaseAttention(MultiheadAttention):
         if longest is None or position + tokens <= longest:
             return
         if padding is not None:
-            if padding.known_lengths is None:  # a compiler looks on
+            if padding.known_lengths is None:  # torch.compile is tracing
                 return
             tokens = max(padding.known_lengths)
         if position + tokens > longest:
@@ -290,7 +290,7 @@ def fold_beams(query: Tensor, hypotheses: int) -> Tensor:
 
 
 def unfold_beams(out: Tensor, hypotheses: int) -> Tensor:
-    """Moves them back in what is computed of them, (B, H, T h, ...) to (B h, H, T, ...)."""
+    """Undoes `fold_beams` in what is computed from its queries: (B, H, T h, ...) to (B h, H, T, ...)."""
     if hypotheses == 1:
         return out
     return out.unflatten(2, (-1, hypotheses)).movedim(3, 1).flatten(0, 1)

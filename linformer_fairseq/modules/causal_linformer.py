@@ -17,7 +17,7 @@ from linformer_fairseq.modules.registry import LayerShapes, register_attention
 
 @dataclass
 class CausalOptions(LinearOptions):
-    """How many of the k are the last tokens, and the options of E and F."""
+    """The options of E and F, and how many of the k are not slots but the last tokens."""
 
     linformer_window: int | None = field(
         default=None,

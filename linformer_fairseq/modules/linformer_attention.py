@@ -22,7 +22,7 @@ SHARINGS = ("headwise", "key-value", "layerwise")
 
 @dataclass
 class SlotOptions(AttentionOptions):
-    """A projection without parameters, which does the work of E and F."""
+    """The options of attention whose projection has no parameters, and stands for both E and F."""
 
     projection: ClassVar[type[Projection]]
 
@@ -36,7 +36,7 @@ class SlotOptions(AttentionOptions):
 
 @dataclass
 class LearnedSlotOptions(SlotOptions):
-    """What shares E and F, and whether they learn."""
+    """The options of learned E and F: what shares them, and whether they are trained."""
 
     linformer_sharing: str = field(
         default="headwise",
@@ -77,7 +77,7 @@ class LearnedSlotOptions(SlotOptions):
 
 @dataclass
 class LinearOptions(LearnedSlotOptions):
-    """Also which slots take part in the softmax."""
+    """The options of E and F that are matrices: also which slots take part in the softmax."""
 
     projection = LinearProjection
     k_within_length = True

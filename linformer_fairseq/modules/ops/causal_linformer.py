@@ -49,7 +49,7 @@ class Tokens(NamedTuple):
     key_matrix: Tensor
     """(s, T), the columns of E for the tokens w places before these; zeros where there are none."""
     value_matrix: Tensor
-    """(s, T), those of F."""
+    """(s, T), the columns of F for these tokens."""
 
 
 class CausalState(NamedTuple):

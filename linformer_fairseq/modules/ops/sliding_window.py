@@ -96,7 +96,7 @@ def window_attention(
 
     Args:
         query: (B, H, T, d).
-        key, value: (B, H, n, d), n >= T; the queries are those of the last tokens.
+        key, value: (B, H, n, d), n >= T; the queries are of the last T tokens.
         padding: (B, n), true at tokens that no other token sees; None where there are none of these.
         dropout: the share of probabilities that are dropped.
         need_weights: return the weights, (B, H, T, n), in at least float32.

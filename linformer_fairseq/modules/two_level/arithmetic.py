@@ -219,7 +219,7 @@ def with_windows_ahead(worth: Tensor, sizes: Sizes, counts: Tensor | None) -> Te
 
 
 def ranked(worth: Tensor) -> Tensor:
-    """The windows, those that are worth most first, and of those worth the same the first: (..., s), like `worth`."""
+    """The windows in descending order of their worth (..., s), equals from left to right: (..., s)."""
     return worth.sort(dim=-1, descending=True, stable=True).indices
 
 
@@ -266,7 +266,7 @@ def attend_to_rows(
     Args:
         query: (T, B h, H, d), not scaled.
         block: the queries that share what is opened.
-        sentences: those of the queries and their rows, (B h,), where they are not the table's, each h times.
+        sentences: the sentence of each row of queries, (B h,); None where each of the table's has h rows.
     """
     length, batch, heads = query.shape[:3]
     if sentences is None and batch != len(table.keys):

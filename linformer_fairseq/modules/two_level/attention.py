@@ -39,7 +39,7 @@ class SentenceGroup(NamedTuple):
     """Sentences of a batch whose lengths ask for the same sizes."""
 
     sizes: Sizes | None  # None for full attention
-    tokens: int  # those of the longest sentence
+    tokens: int  # n of the longest sentence
     padding: Tensor | None  # true at padded positions, (B, n); None where there are none
     counts: Tensor | None  # the tokens of each window, (B, s); None in full attention, and where every window has w
     rows: Tensor | None = None  # the numbers of the sentences; None where the group has tensors for all of the batch
@@ -67,7 +67,7 @@ class Batch(NamedTuple):
 
     groups: tuple[SentenceGroup, ...]
     places: Tensor | None = None
-    """Where to find each sentence among those of all groups, one group after the other; None if each has all."""
+    """The place of each sentence where groups follow one another, (B,); None if every group has all sentences."""
 
 
 @remembered
@@ -76,7 +76,7 @@ def batch_of(lengths: Tensor, known: tuple[int, ...] | None, n: int, rule: SizeR
 
     Args:
         lengths: the tokens of each sentence, (B,).
-        known: the lengths for the processor; None while a compiler looks on, which takes groups for all lengths.
+        known: the lengths as Python numbers; None while torch.compile is tracing, which takes groups for all lengths.
         n: the length to which sentences are padded.
         separate: whether each group has tensors for its own sentences alone; otherwise it has some for all.
     """

@@ -80,7 +80,7 @@ class GroupSearch(NamedTuple):
     table: TokenTable | WindowTable  # of all sentences
     chosen: Tensor | None  # whether a sentence asks for these sizes, (B,); None where all do
     queries: Tensor | None = None
-    """Those of the block that the last one is in, (up to q, B h, H, d); None in full attention."""
+    """The queries of the current block so far, (up to q, B h, H, d); None in full attention."""
     rows: BlockRows | None = None  # what this block attends to, (U, ...) where rows are shared
     shared: SharedRows | None = None  # None while every hypothesis has a row of its own
 
@@ -108,8 +108,8 @@ class GroupSearch(NamedTuple):
     def reordered(self, order: Tensor, sentences: Tensor | None) -> "GroupSearch":
         """Keeps some hypotheses, in their new order.
 
-        Those that descend from the same one share its rows from now on, so that what they open is read once for all of
-        them; on a GPU, which would have to be waited for, each keeps a copy.
+        Copies of one hypothesis share its rows from now on, so that what they open is read once for all of them; on a
+        GPU, which would have to be waited for, each keeps a copy.
 
         Args:
             sentences: those that stay; None where all do.
@@ -129,7 +129,7 @@ class GroupSearch(NamedTuple):
 
 
 def finds_copies(device: torch.device) -> bool:
-    """Whether a search looks for hypotheses that descend from the same one, which a GPU would have to be waited for."""
+    """Whether a search looks for copies of a hypothesis, for which a GPU would have to be waited for."""
     return device.type == "cpu"
 
 
@@ -214,9 +214,9 @@ class TargetSearch:
     position: int  # the number of tokens
     store: WindowStore
     places: Tensor  # where each hypothesis finds each of its windows among the P places, (B, W)
-    last_keys: Tensor  # those of the tokens after the whole windows, (B, H, less than w, d)
+    last_keys: Tensor  # of the tokens after the whole windows, (B, H, less than w, d)
     last_values: Tensor
-    queries: Tensor  # those of the block that the last token is in, (up to q, B, H, d)
+    queries: Tensor  # of the block that the last token is in, (up to q, B, H, d)
     ranked: Tensor  # the windows that are past for this block, those worth most first, (B, H, s)
 
     @classmethod
