@@ -174,7 +174,7 @@ class TwoLevelAttention(BaseAttention):
             keys, values = self._heads(self.k_proj(call.key)), self._heads(self.v_proj(call.value))
             batch = self._batch(call)
             if state is None:
-                out, weights = self._attend(query, keys, values, batch, call.need_weights)
+                out, weights = self._attend_in_groups(query, keys, values, batch, call.need_weights)
                 if weights is None:
                     return out, None
                 return out, put_back(weights, Places.of(len(keys), call.padding), keys.size(1))
@@ -205,14 +205,14 @@ class TwoLevelAttention(BaseAttention):
         lengths = None if whole else torch.full(call.key.shape[1:2], n, device=call.key.device)
         return Batch((SentenceGroup(sizes, n, None, None if lengths is None else _counts(sizes, lengths, n)),))
 
-    def _attend(self, query: Tensor, keys: Tensor, values: Tensor, batch: Batch, need_weights: bool) -> Result:
+    def _attend_in_groups(self, query: Tensor, keys: Tensor, values: Tensor, batch: Batch, need_weights: bool) -> Result:
         """Attends from queries (T, B h, H, d) to keys and values (n, B, H, d)."""
         hypotheses, results = query.size(1) // keys.size(1), []
         for group in batch.groups:
             own = query
             if group.rows is not None:
                 own = query.unflatten(1, (-1, hypotheses)).index_select(1, group.rows).flatten(1, 2)
-            results.append(self._attend_to(own, group.table(keys, values), group.padding, need_weights))
+            results.append(self._attend_to_table(own, group.table(keys, values), group.padding, need_weights))
         if batch.places is None:
             return of_chosen_group(results, [group.chosen for group in batch.groups], len(keys))
         places, outs, weights = batch.places, *zip(*results, strict=True)
@@ -223,7 +223,7 @@ class TwoLevelAttention(BaseAttention):
         every = torch.cat([F.pad(x, (0, len(keys) - x.size(3))) for x in weights]).unflatten(0, (-1, hypotheses))
         return out, every.index_select(0, places).flatten(0, 1)
 
-    def _attend_to(
+    def _attend_to_table(
         self, query: Tensor, table: TokenTable | WindowTable, padding: Tensor | None, need_weights: bool
     ) -> Result:
         """Attends from queries (T, B h, H, d) to a table.
