@@ -174,7 +174,7 @@ class TwoLevelAttention(BaseAttention):
             keys, values = self._heads(self.k_proj(call.key)), self._heads(self.v_proj(call.value))
             batch = self._batch(call)
             if state is None:
-                out, weights = self._attend_in_groups(query, keys, values, batch, call.need_weights)
+                out, weights = self._attend_by_group(query, keys, values, batch, call.need_weights)
                 if weights is None:
                     return out, None
                 return out, put_back(weights, Places.of(len(keys), call.padding), keys.size(1))
@@ -205,7 +205,7 @@ class TwoLevelAttention(BaseAttention):
         lengths = None if whole else torch.full(call.key.shape[1:2], n, device=call.key.device)
         return Batch((SentenceGroup(sizes, n, None, None if lengths is None else _counts(sizes, lengths, n)),))
 
-    def _attend_in_groups(self, query: Tensor, keys: Tensor, values: Tensor, batch: Batch, need_weights: bool) -> Result:
+    def _attend_by_group(self, query: Tensor, keys: Tensor, values: Tensor, batch: Batch, need_weights: bool) -> Result:
         """Attends from queries (T, B h, H, d) to keys and values (n, B, H, d)."""
         hypotheses, results = query.size(1) // keys.size(1), []
         for group in batch.groups:
