@@ -1,5 +1,6 @@
 """fairseq's Transformer decoder with any kind of self- and cross-attention."""
 
+from contextlib import nullcontext
 from typing import Any
 
 from fairseq.data import Dictionary
@@ -7,6 +8,7 @@ from fairseq.models.transformer import TransformerConfig, TransformerDecoderBase
 from torch import Tensor, nn
 
 from linformer_fairseq.models.config import AttentionBuilder
+from linformer_fairseq.models.errors import one_sentence
 from linformer_fairseq.models.layers import LinformerDecoderLayer, keep_dropout_names, wrap_layer
 
 NO_LAYER = -1
@@ -46,7 +48,13 @@ class LinformerTransformerDecoder(TransformerDecoderBase):
         """Whether the criterion may read the last layer's weights."""
         self.needs_weights = True
         """Whether whoever calls the decoder in a search may."""
+        self.ends_in_one_sentence = False
+        """Whether a refusal ends the program, as `one_sentence` does: in fairseq's commands."""
         keep_dropout_names(self, "TransformerDecoder")
+
+    def forward(self, *arguments: Any, **options: Any) -> Any:
+        with one_sentence() if self.ends_in_one_sentence else nullcontext():
+            return super().forward(*arguments, **options)
 
     def build_decoder_layer(self, cfg: TransformerConfig, no_encoder_attn: bool = False) -> nn.Module:
         return wrap_layer(LinformerDecoderLayer(cfg, *next(self.layer_attention), no_encoder_attn), cfg)
