@@ -78,9 +78,7 @@ class PeerAttention(BaseAttention):
         if call.incremental_state is not None:
             raise ValueError(f"{self.name} keeps no incremental_state: leave it out")
         assert call.key is not None
-        if call.query.numel():
-            return self.split_heads(self.mix(call.key, None if call.padding is None else call.padding.mask)), None
-        return self.split_heads(call.query), None
+        return self.split_heads(self.mix(call.key, None if call.padding is None else call.padding.mask)), None
 
     def mix(self, x: Tensor, mask: Tensor | None) -> Tensor:
         """What comes between the linear layers.

@@ -1,5 +1,6 @@
 """Longformer's attention, by the package transformers."""
 
+from copy import copy
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -65,7 +66,7 @@ class LongformerAttention(PeerAttention):
         window = min(self.window_size, max(2 * (n - 1), LEAST_WINDOW))  # more would be padding
         more = -n % window
         padded = F.pad(x.new_zeros(x.size(1), n).bool() if mask is None else mask, (0, more), value=True)
-        core = self.core
+        core = copy(self.core)  # of this call, as another thread may have a text of another length
         core.one_sided_attn_window_size = window // 2
         # callables and no modules, whose weights would be in checkpoints twice
         linears = (self.q_proj, self.k_proj, self.v_proj)

@@ -1,5 +1,6 @@
-"""fairseq's Transformer decoder with projected attention."""
+"""fairseq's Transformer decoder with any kind of self- and cross-attention."""
 
+from contextlib import nullcontext
 from typing import Any
 
 from fairseq.data import Dictionary
@@ -7,6 +8,7 @@ from fairseq.models.transformer import TransformerConfig, TransformerDecoderBase
 from torch import Tensor, nn
 
 from linformer_fairseq.models.config import AttentionBuilder
+from linformer_fairseq.models.errors import one_sentence
 from linformer_fairseq.models.layers import LinformerDecoderLayer, keep_dropout_names, wrap_layer
 
 NO_LAYER = -1
@@ -17,9 +19,11 @@ NO_WEIGHTS = "no weights"
 
 
 class LinformerTransformerDecoder(TransformerDecoderBase):
-    """fairseq's decoder with projected self- and cross-attention; the weights of the latter follow the task's source
-    layout. Without `alignment_layer` they are left out in training unless `trains_alignments`, and in a search after
-    `make_generation_fast_(need_attn=False)` or where `NO_WEIGHTS` is in its incremental state.
+    """fairseq's decoder, whose self- and cross-attention may be of any kind.
+
+    It returns the weights of cross-attention over the source as the task padded it. Without `alignment_layer` they are
+    left out in training unless `trains_alignments`, and in a search after `make_generation_fast_(need_attn=False)` or
+    where `NO_WEIGHTS` is in its incremental state.
 
     Args:
         cross: builds the cross-attention of each layer; None for full attention.
@@ -44,7 +48,13 @@ class LinformerTransformerDecoder(TransformerDecoderBase):
         """Whether the criterion may read the last layer's weights."""
         self.needs_weights = True
         """Whether whoever calls the decoder in a search may."""
+        self.ends_in_one_sentence = False
+        """Whether a refusal ends the program, as `one_sentence` does: in fairseq's commands."""
         keep_dropout_names(self, "TransformerDecoder")
+
+    def forward(self, *arguments: Any, **options: Any) -> Any:
+        with one_sentence() if self.ends_in_one_sentence else nullcontext():
+            return super().forward(*arguments, **options)
 
     def build_decoder_layer(self, cfg: TransformerConfig, no_encoder_attn: bool = False) -> nn.Module:
         return wrap_layer(LinformerDecoderLayer(cfg, *next(self.layer_attention), no_encoder_attn), cfg)

@@ -1,12 +1,8 @@
 """What is looked at before fairseq's commands and its hub translate or evaluate with a model."""
 
-from typing import Any
-
 import numpy as np
 from fairseq.data import data_utils
 from omegaconf import DictConfig
-
-from linformer_fairseq.models.errors import one_sentence
 
 
 def is_command(cfg: DictConfig) -> bool:
@@ -25,14 +21,3 @@ def drops_ragged_batches() -> bool:
     one = np.ones(1, dtype=np.int64)
     batches = data_utils.batch_by_size(np.arange(1), None, num_tokens_vec=one, required_batch_size_multiple=2)
     return not len(batches)
-
-
-def end_in_one_sentence(part: Any) -> None:
-    """Lets a refusal in an encoder or decoder end the command as `one_sentence` does."""
-    forward = part.forward
-
-    def one_sentence_forward(*arguments: Any, **options: Any) -> Any:
-        with one_sentence():
-            return forward(*arguments, **options)
-
-    part.forward = one_sentence_forward

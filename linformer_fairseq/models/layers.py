@@ -63,8 +63,12 @@ class LinformerDecoderLayer(TransformerDecoderLayerBase):
         self.attention = {"cross": cross, "self": self_attention}
         super().__init__(cfg, no_encoder_attn)
         del self.attention
-        self.need_attn = False  # the decoder asks the one layer whose weights it returns; fairseq's layers compute all
+        self.need_attn = False
         keep_dropout_names(self, "TransformerDecoderLayerBase")
+
+    def make_generation_fast_(self, need_attn: bool = False, **options: Any) -> None:
+        """Leaves it to the decoder to ask for the weights of the one layer that it returns: for `--print-alignment`,
+        fairseq's layers compute those of all."""
 
     def build_self_attention(
         self, embed_dim: int, cfg: TransformerConfig, add_bias_kv: bool = False, add_zero_attn: bool = False

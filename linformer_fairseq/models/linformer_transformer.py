@@ -32,7 +32,7 @@ from linformer_fairseq.models.decoder import LinformerTransformerDecoder
 from linformer_fairseq.models.encoder import LinformerTransformerEncoder
 from linformer_fairseq.models.errors import one_sentence
 from linformer_fairseq.models.exact_length import TellsExactLength
-from linformer_fairseq.models.inference import drops_ragged_batches, end_in_one_sentence, is_command, is_interactive
+from linformer_fairseq.models.inference import drops_ragged_batches, is_command, is_interactive
 from linformer_fairseq.models.loading import ChecksProjections
 from linformer_fairseq.tasks.hub import DOCUMENT_FLAGS, DocumentHubInterface
 
@@ -41,8 +41,8 @@ logger = logging.getLogger(__name__)
 
 @register_model("linformer_transformer")
 class LinformerTransformerModel(TellsExactLength, ChecksProjections, TransformerModel):
-    """fairseq's `transformer` with projected attention in any of the encoder's self-attention, the decoder's
-    cross-attention and its causal self-attention.
+    """fairseq's `transformer` with another attention in any of three places: the encoder's self-attention, the
+    decoder's cross-attention and its causal self-attention.
 
     All flags of `transformer` keep their meaning; `--linformer-...` choose the attention. The architectures
     `linformer_transformer*` are Linformer as published (Wang et al., 2020), `two_level_transformer*` attend in two
@@ -95,7 +95,7 @@ class LinformerTransformerModel(TellsExactLength, ChecksProjections, Transformer
         if not is_command(cfg):
             self.decoder.needs_weights = True
             return
-        end_in_one_sentence(self.decoder)  # `--match-source-len` goes beyond the longest target
+        self.decoder.ends_in_one_sentence = True  # `--match-source-len` goes beyond the longest target
         multiple = cfg.dataset.required_batch_size_multiple
         keeps_all = is_interactive(cfg) or cfg.task._name == "document_translation"
         if multiple > 1 and not keeps_all and drops_ragged_batches():

@@ -24,7 +24,7 @@ from linformer_fairseq.models.config import LanguageModelAttentionConfig
 from linformer_fairseq.models.decoder import LinformerTransformerDecoder
 from linformer_fairseq.models.errors import one_sentence
 from linformer_fairseq.models.exact_length import TellsExactLength
-from linformer_fairseq.models.inference import end_in_one_sentence, is_command, is_interactive
+from linformer_fairseq.models.inference import is_command, is_interactive
 from linformer_fairseq.models.loading import ChecksProjections
 from linformer_fairseq.modules.projections import LinearProjection
 
@@ -44,7 +44,7 @@ class LinformerLanguageModelConfig(_Attention, TransformerLanguageModelConfig): 
 
 @register_model("linformer_transformer_lm", dataclass=LinformerLanguageModelConfig)
 class LinformerTransformerLanguageModel(TellsExactLength, ChecksProjections, TransformerLanguageModel):
-    """fairseq's `transformer_lm` with projected causal self-attention.
+    """fairseq's `transformer_lm` with another causal self-attention.
 
     The architectures `linformer_transformer_lm*` have Linformer's with a state of constant size, and
     `two_level_transformer_lm*` that of two levels, unless `--linformer-projection` says otherwise. N is
@@ -105,7 +105,7 @@ class LinformerTransformerLanguageModel(TellsExactLength, ChecksProjections, Tra
                     self._check_translations(cfg)
                 elif not is_interactive(cfg):  # which makes no blocks
                     self._check_blocks(cfg)
-            end_in_one_sentence(self.decoder)
+            self.decoder.ends_in_one_sentence = True
         super().prepare_for_inference_(cfg)
 
     def _check_translations(self, cfg: DictConfig) -> None:

@@ -24,9 +24,9 @@ class Call(NamedTuple):
     key: Tensor | None
     """(n, B, kdim), zero at padded positions; None once static keys are cached."""
     value: Tensor | None
-    """(n, B, vdim), likewise; the key itself where it serves as the values too."""
+    """(n, B, vdim), zero at padded positions; the very tensor of the keys where these are the values too."""
     padding: Padding | None
-    """Of the keys; None where there is none."""
+    """Where the keys are padded; None where they are not."""
     incremental_state: IncrementalState | None
     need_weights: bool
     by_head: bool
@@ -41,7 +41,7 @@ class BaseAttention(MultiheadAttention):
 
     Args:
         embed_dim, num_heads, kdim, vdim, dropout, bias, self_attention, encoder_decoder_attention, dictionary,
-            q_noise, qn_block_size: as in fairseq. Quantisation noise falls on the four linear layers, as there.
+            q_noise, qn_block_size: as in fairseq, whose quantisation noise falls on the four linear layers.
         max_positions: N, the most tokens that keys may have; None where any number may.
         value_convolution: the width in tokens of a `ValueConvolution` in an encoder's self-attention; 0 for none.
 
@@ -103,7 +103,6 @@ class BaseAttention(MultiheadAttention):
             raise ValueError("value_convolution is for the self-attention of an encoder: leave it out")
         self.value_convolution = ValueConvolution(num_heads, value_convolution) if value_convolution else None
         self.max_positions = max_positions
-        self.q_noise = q_noise
 
     def forward(
         self,
@@ -126,10 +125,10 @@ class BaseAttention(MultiheadAttention):
             key_padding_mask: (B, n), true at padded positions, whose contents never matter: on either side and between
                 tokens, or on the right for causal attention.
             incremental_state: fairseq's cache. It keeps what `static_kv` keys were made into, and for causal attention
-                the state after the tokens so far, which those of this call, one or many, come after.
+                the state after the tokens so far, which the tokens of this call, one or many, come after.
             need_weights: return the attention weights, averaged over heads.
-            need_head_weights: return those of each head.
-            static_kv: key and value are the same at every step (cross-attention).
+            need_head_weights: return the weights of each head.
+            static_kv: key and value do not change from step to step (cross-attention).
             attn_mask: none; for causal attention also fairseq's future mask, (T, T), which says what it does anyway.
 
         Returns:
@@ -158,6 +157,10 @@ class BaseAttention(MultiheadAttention):
             key = value = None
         else:
             query, key, value, padding = self._in_order(query, key, value, key_padding_mask)
+        if not query.numel():  # no tokens, or no sentences
+            heads = (self.num_heads,) if need_head_weights else ()
+            none = query.new_zeros(*heads, query.size(1), len(query), 0 if key is None else len(key))
+            return self.out_proj(query), none if need_weights else None
         out, weights = self.attend(Call(query, key, value, padding, incremental_state, need_weights, need_head_weights))
         if out.dim() == 4:
             out = self._output(out, None if value is None else self._convolved(value))
@@ -195,7 +198,7 @@ class BaseAttention(MultiheadAttention):
         return self._set_input_buffer(incremental_state, dict(kept))
 
     def reorder_incremental_state(self, incremental_state: IncrementalState, new_order: Tensor) -> IncrementalState:
-        """Puts what is kept between steps into a new order of hypotheses; most encoders keep nothing."""
+        """Puts what is kept between steps into a new order of hypotheses; an encoder keeps nothing."""
         return incremental_state
 
     def _in_order(
@@ -209,10 +212,9 @@ class BaseAttention(MultiheadAttention):
         value = key if value is None else value
         if len(key) != len(query) and self.self_attention:
             raise ValueError(f"{name} is self-attention: pass a key for every query, not {len(key)} for {len(query)}")
-        if query.size(1) != key.size(1) and (self.self_attention or query.size(1) % max(1, key.size(1))):
-            raise ValueError(
-                f"{name} needs keys for every sentence of the queries, not for {key.size(1)} of {query.size(1)}"
-            )
+        sentences, rows = key.size(1), query.size(1)
+        if rows != sentences and (self.self_attention or not sentences or rows % sentences):
+            raise ValueError(f"{name} needs keys for every sentence of the queries, not for {sentences} of {rows}")
         padding = None if mask is None else padding_of(mask)
         if padding is None:
             return query, key, value, None
@@ -239,7 +241,7 @@ class BaseAttention(MultiheadAttention):
         if longest is None or position + tokens <= longest:
             return
         if padding is not None:
-            if padding.known_lengths is None:  # a compiler looks on
+            if padding.known_lengths is None:  # torch.compile is tracing
                 return
             tokens = max(padding.known_lengths)
         if position + tokens > longest:
@@ -290,7 +292,7 @@ def fold_beams(query: Tensor, hypotheses: int) -> Tensor:
 
 
 def unfold_beams(out: Tensor, hypotheses: int) -> Tensor:
-    """Moves them back in what is computed of them, (B, H, T h, ...) to (B h, H, T, ...)."""
+    """Undoes `fold_beams` in what is computed from its queries: (B, H, T h, ...) to (B h, H, T, ...)."""
     if hypotheses == 1:
         return out
     return out.unflatten(2, (-1, hypotheses)).movedim(3, 1).flatten(0, 1)
@@ -302,15 +304,32 @@ def is_plain(linear: nn.Module) -> bool:
     return type(linear) is nn.Linear and not any(getattr(linear, name) for name in hooks)
 
 
+def scores(query: Tensor, key: Tensor) -> Tensor:
+    """The scores Q Kᵀ / √d (..., T, n) of queries (..., T, d) and keys (..., n, d) in at least float32.
+
+    Half precision ends at 65,504, which scores may exceed.
+    """
+    wide = torch.promote_types(query.dtype, torch.float32)
+    with torch.autocast(query.device.type, enabled=False):
+        return (query.to(wide) * query.size(-1) ** -0.5) @ key.to(wide).transpose(-2, -1)
+
+
+def bias_of(linear: nn.Linear) -> Tensor | None:
+    """The bias of a linear layer, which in torch's dynamically quantised ones is a method."""
+    bias: Any = linear.bias
+    return bias() if callable(bias) else bias
+
+
 def without_bias(linear: nn.Linear, x: Tensor) -> Tensor:
     """What a linear layer makes of `x` (n, B, D), less its bias.
 
-    A layer that may be quantised or has hooks is called, and what it makes of zeros is taken off.
+    A layer that may be quantised or has hooks is called once, as every call draws noise, and what it makes of zeros is
+    taken off.
     """
     if is_plain(linear):
         return F.linear(x, linear.weight)
-    out: Tensor = linear(x) - linear(x.new_zeros(1, 1, x.size(2)))
-    return out
+    out: Tensor = linear(F.pad(x, (0, 0, 0, 0, 0, 1)))
+    return out[:-1] - out[-1:]
 
 
 @remembered

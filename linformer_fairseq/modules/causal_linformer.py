@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from linformer_fairseq.modules.base import BaseAttention, Call, IncrementalState, without_bias
+from linformer_fairseq.modules.base import BaseAttention, Call, IncrementalState, bias_of, without_bias
 from linformer_fairseq.modules.linformer_attention import LinearOptions, check_projections
 from linformer_fairseq.modules.ops.causal_linformer import CausalState, Tokens, causal_attention
 from linformer_fairseq.modules.ops.token_weights import weights_of_growing_slots, without_padding
@@ -17,7 +17,7 @@ from linformer_fairseq.modules.registry import LayerShapes, register_attention
 
 @dataclass
 class CausalOptions(LinearOptions):
-    """How many of the k are the last tokens, and the options of E and F."""
+    """The options of E and F, and how many of the k are not slots but the last tokens."""
 
     linformer_window: int | None = field(
         default=None,
@@ -124,10 +124,10 @@ class CausalLinformerAttention(BaseAttention):
         )
         if call.incremental_state is not None:
             self.cache(call.incremental_state, {"state": state})
-        if self.v_proj.bias is not None:  # whole under dropout too, whose probabilities add up to one on average
-            bias = self.v_proj.bias
-            if torch.is_grad_enabled():  # that of the keys drops out, and torch's DDP waits for a gradient of it
-                bias = bias + 0.0 * self.k_proj.bias
+        bias, key_bias = bias_of(self.v_proj), bias_of(self.k_proj)
+        if bias is not None:  # whole under dropout too, whose probabilities add up to one on average
+            if torch.is_grad_enabled() and key_bias is not None:
+                bias = bias + 0.0 * key_bias  # which drops out, and of which torch's DDP waits for a gradient
             out = out + bias.view(self.num_heads, 1, self.head_dim)
         if probabilities is None:
             return out, None

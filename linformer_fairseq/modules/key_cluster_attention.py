@@ -11,7 +11,7 @@ from linformer_fairseq.modules.source_attention import Source, SourceAttention
 
 
 class ClusterOptions(AttentionOptions):
-    """There are none but k."""
+    """The options of attention to key clusters: none but k."""
 
     def arguments(self, layers: LayerShapes) -> list[dict[str, Any]]:
         return [{"projected_dim": k} for k in layers.projected_dims]
@@ -25,7 +25,7 @@ class ClusterMeans(NamedTuple):
     values: Tensor
     """(B, H, s, d)."""
     biases: Tensor | None
-    """Added to scores, (B, 1, 1, s); None where they are the same for all."""
+    """Added to scores, (B, 1, 1, s); None where they are 0."""
     order: Tensor
     """As in `Clusters`, (B, H, s w)."""
     sizes: Tensor | None

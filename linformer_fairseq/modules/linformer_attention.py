@@ -6,7 +6,7 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from linformer_fairseq.modules.base import Call, is_plain, without_bias
+from linformer_fairseq.modules.base import Call, bias_of, is_plain, without_bias
 from linformer_fairseq.modules.ops.token_weights import weights_of_slots
 from linformer_fairseq.modules.projections import (
     ConvProjection,
@@ -23,7 +23,7 @@ SHARINGS = ("headwise", "key-value", "layerwise")
 
 @dataclass
 class SlotOptions(AttentionOptions):
-    """A projection without parameters, which does the work of E and F."""
+    """The options of attention whose projection has no parameters, and stands for both E and F."""
 
     projection: ClassVar[type[Projection]]
 
@@ -37,7 +37,7 @@ class SlotOptions(AttentionOptions):
 
 @dataclass
 class LearnedSlotOptions(SlotOptions):
-    """What shares E and F, and whether they learn."""
+    """The options of learned E and F: what shares them, and whether they are trained."""
 
     linformer_sharing: str = field(
         default="headwise",
@@ -78,7 +78,7 @@ class LearnedSlotOptions(SlotOptions):
 
 @dataclass
 class LinearOptions(LearnedSlotOptions):
-    """Also which slots take part in the softmax."""
+    """The options of E and F that are matrices: also which slots take part in the softmax."""
 
     projection = LinearProjection
     k_within_length = True
@@ -179,8 +179,8 @@ class LinformerMultiheadAttention(SourceAttention[Slots]):
         """What a projection and a linear layer make of `x` (n, B, D), (B, H, s, d)."""
         if projection.num_slots(len(x)) <= len(x) or not projection.is_linear:
             return self.split_heads(linear(projection(x, lengths)))
-        slots = projection(without_bias(linear, x), lengths)
-        return self.split_heads(slots if linear.bias is None else slots + linear.bias)
+        slots, bias = projection(without_bias(linear, x), lengths), bias_of(linear)
+        return self.split_heads(slots if bias is None else slots + bias)
 
     def attend(self, call: Call) -> tuple[Tensor, Tensor | None]:
         slots = 0 if call.key is None else self.key_projection.num_slots(len(call.key))

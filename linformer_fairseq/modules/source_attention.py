@@ -13,10 +13,11 @@ from linformer_fairseq.modules.base import (
     IncrementalState,
     fold_beams,
     kept_sentences,
+    scores,
     unfold_beams,
 )
 from linformer_fairseq.modules.ops.padding import Places
-from linformer_fairseq.modules.ops.precision import scores, softmax
+from linformer_fairseq.modules.ops.precision import softmax
 
 
 class Source(NamedTuple):
@@ -25,7 +26,7 @@ class Source(NamedTuple):
     key: Tensor
     """(n, B, kdim), with zeros for padding, which is on the right."""
     value: Tensor
-    """(n, B, vdim), likewise; the same tensor where the keys are the values."""
+    """(n, B, vdim), with zeros for padding; the very tensor of the keys where these are the values too."""
     lengths: Tensor | None
     """Tokens of each sentence, (B,); None where all have n."""
 
@@ -50,7 +51,7 @@ class _Kept(NamedTuple):
     hypotheses: int
 
 
-def _each(memory: MemoryT, function: Callable[[Tensor], Tensor]) -> MemoryT:
+def _map_tensors(memory: MemoryT, function: Callable[[Tensor], Tensor]) -> MemoryT:
     """Applies a function to every tensor of a memory."""
     fields = memory._asdict().items()
     return type(memory)(**{name: function(x) if isinstance(x, Tensor) else x for name, x in fields})
@@ -91,10 +92,10 @@ class SourceAttention(BaseAttention, Generic[MemoryT]):
         if longest is not None and len(key) > longest:  # what is beyond is padding
             key, value = (key[:longest],) * 2 if value is key else (key[:longest], value[:longest])
         memory = self.compress(Source(key, value, None if call.padding is None else call.padding.lengths))
-        hypotheses = max(1, call.query.size(1) // max(1, key.size(1)))
+        hypotheses = call.query.size(1) // key.size(1)
         kept = _Kept(memory, Places.of(len(call.key), call.padding), hypotheses)
         if call.incremental_state is not None:
-            kept = kept._replace(memory=_each(memory, Tensor.contiguous))  # as every step reads all of it
+            kept = kept._replace(memory=_map_tensors(memory, Tensor.contiguous))  # as every step reads all of it
             self.cache(call.incremental_state, {"kept": kept})
         return kept
 
@@ -104,7 +105,7 @@ class SourceAttention(BaseAttention, Generic[MemoryT]):
         if kept is None or len(new_order) == len(kept.memory.keys) * kept.hypotheses:
             return incremental_state
         rows = kept_sentences(new_order, kept.hypotheses)
-        memory = _each(kept.memory, lambda x: x.index_select(0, rows))
+        memory = _map_tensors(kept.memory, lambda x: x.index_select(0, rows))
         return self.cache(incremental_state, {"kept": _Kept(memory, kept.places.rows(rows), kept.hypotheses)})
 
     def softmax_attention(

@@ -18,7 +18,7 @@ WINDOW_SIZE = 64
 
 @dataclass
 class WindowOptions(AttentionOptions):
-    """How many tokens a window has."""
+    """The options of attention to a window: how many tokens it has."""
 
     uses_k = False
 

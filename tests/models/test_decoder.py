@@ -182,9 +182,11 @@ def test_only_the_layer_whose_weights_are_read_computes_them() -> None:
     model.eval()
     assert layers_asked(incremental_state={}) == [False, True]
     assert layers_asked(incremental_state={NO_WEIGHTS: {}}) == [False, False]
-    model.make_generation_fast_(need_attn=False)  # as fairseq-generate does where it prints no alignments
-    assert layers_asked() == [False, True]
-    assert layers_asked(incremental_state={}) == [False, False]
+    for need_attn in ("hard", False):  # as fairseq-generate does where it prints alignments, and where it does not
+        for module in (model.decoder, *model.decoder.layers):
+            module.make_generation_fast_(need_attn=need_attn)
+        assert layers_asked() == [False, True]
+        assert layers_asked(incremental_state={}) == [False, bool(need_attn)]
 
 
 CROSS_ATTENTION: dict[str, dict[str, object]] = {

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from linformer_fairseq import LinformerMultiheadAttention
 from linformer_fairseq.modules import CAUSAL_KINDS, KINDS, LinearProjection
-from linformer_fairseq.modules.base import fold_beams, kept_sentences, unfold_beams
+from linformer_fairseq.modules.base import fold_beams, kept_sentences, scores, unfold_beams
 from linformer_fairseq.modules.linformer_attention import SHARINGS
 from tests.reference import (
     CROSS_KINDS,
@@ -226,6 +226,21 @@ def test_an_empty_sentence_harms_no_other(kind: str, causal: bool) -> None:
 
 
 @every_kind
+@pytest.mark.parametrize("need_weights", [False, True])
+def test_there_may_be_no_tokens_or_no_sentences(kind: str, causal: bool, need_weights: bool) -> None:
+    attention = make_attention(kind, causal=causal, exact_below=0)
+    for shape in ((0, 2, 8), (5, 0, 8), (1, 0, 8)):
+        x = torch.zeros(shape, dtype=torch.float64)
+        out, weights = attention(x, x, x, x.new_zeros(shape[1], shape[0]), need_weights=need_weights)
+        assert out.shape == shape
+        assert (weights is not None) == need_weights
+    if causal:
+        x, state = torch.randn(20, 2, 8, dtype=torch.float64), {}
+        outs = [attention(part, part, part, None, state, need_weights)[0] for part in x.split([3, 0, 1, 0, 16])]
+        torch.testing.assert_close(torch.cat(outs), attention(x, x, x)[0])
+
+
+@every_kind
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize(("sharing", "n", "k"), [("headwise", 600, 16), ("key-value", 5, 20)])
 def test_half_precision(kind: str, causal: bool, dtype: torch.dtype, sharing: str, n: int, k: int) -> None:
@@ -295,10 +310,27 @@ def test_dropout_falls_on_the_weights(kind: str, causal: bool, n: int, k: int) -
 
 
 @every_kind
-def test_quantisation_noise(kind: str, causal: bool) -> None:
-    attention = make_attention(kind, causal=causal, q_noise=0.5, qn_block_size=4).train()
+@pytest.mark.parametrize("k", [4, 20])
+def test_quantisation_noise_is_drawn_once_a_pass(kind: str, causal: bool, k: int) -> None:
+    """Fairseq draws it, and changes the weights, whenever a layer is called."""
+    attention = make_attention(kind, k=k, causal=causal, q_noise=0.5, qn_block_size=4).train()
+    calls = []
+    for name in ("q_proj", "k_proj", "v_proj", "out_proj"):
+        getattr(attention, name).register_forward_hook(lambda *_, name=name: calls.append(name))
     x = torch.randn(9, 2, 8, dtype=torch.float64)
-    assert not torch.equal(attention(x, x, x)[0], attention(x, x, x)[0])
+    out = attention(x, x, x)[0]
+    assert sorted(calls) == ["k_proj", "out_proj", "q_proj", "v_proj"]
+    assert not torch.equal(out, attention(x, x, x)[0])
+
+
+@every_kind
+@pytest.mark.parametrize("k", [4, 20])
+def test_linear_layers_may_be_quantised(kind: str, causal: bool, k: int) -> None:
+    attention = make_attention(kind, k=k, causal=causal, dtype=torch.float32, random=False)
+    quantised = torch.ao.quantization.quantize_dynamic(attention, {torch.nn.Linear})
+    x = torch.randn(9, 2, 8)
+    expected = attention(x, x, x)[0]
+    assert (quantised(x, x, x)[0] - expected).norm() < 0.5 * expected.norm()  # there may be other clusters of keys
 
 
 @every_kind
@@ -433,3 +465,11 @@ def test_hypotheses_are_queries_of_their_sentence_and_come_apart_again(sentences
         assert torch.equal(rows[:, sentence].sort(0).values, own.flatten(0, 1).sort(0).values)
     by_head = rows.transpose(0, 1)[:, None].expand(-1, 4, -1, -1)  # (B, H, T h, d)
     assert torch.equal(unfold_beams(by_head, hypotheses), query.transpose(0, 1)[:, None].expand(-1, 4, -1, -1))
+
+
+@pytest.mark.parametrize("autocast", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_scores_may_exceed_half_precision(dtype: torch.dtype, autocast: bool) -> None:
+    query, key = (1000 * torch.ones(1, size, 4, dtype=dtype) for size in (2, 3))
+    with torch.autocast("cpu", dtype, enabled=autocast):
+        torch.testing.assert_close(scores(query, key), torch.full((1, 2, 3), 2.0 * 1000.0**2))

@@ -151,13 +151,6 @@ def test_sums_keep_their_precision() -> None:
     assert (rounded(x, x, x)[0] - expected).norm() < 2e-2 * expected.norm()
 
 
-def test_empty_inputs() -> None:
-    for shape in ((0, 2, 8), (5, 0, 8), (1, 0, 8)):
-        x = torch.zeros(shape, dtype=torch.float64)
-        for state in (None, {}):
-            assert make_causal()(x, x, x, incremental_state=state, need_weights=False)[0].shape == shape
-
-
 def test_the_bias_of_the_keys_has_a_gradient_of_zero() -> None:
     attention = make_causal().train()
     x = torch.randn(9, 2, 8, dtype=torch.float64)

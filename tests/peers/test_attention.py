@@ -87,6 +87,15 @@ def test_neither_a_mask_without_padding_nor_the_batch_matters(kind: str, n: int)
 
 
 @every_peer
+def test_a_call_leaves_nothing_in_the_package(kind: str) -> None:
+    """Another thread may be in the middle of a call with a text of another length."""
+    attention = make(kind)
+    before = dict(vars(attention.core))
+    attend(attention, sentences(3))
+    assert vars(attention.core) == before
+
+
+@every_peer
 def test_an_empty_sentence_harms_no_other(kind: str) -> None:
     attention, x = make(kind), sentences(20, 2).requires_grad_()
     out = attend(attention, x, padding_mask([20, 0]))

@@ -49,7 +49,7 @@ class Tokens(NamedTuple):
     key_matrix: Tensor
     """(s, T), the columns of E for the tokens w places before these; zeros where there are none."""
     value_matrix: Tensor
-    """(s, T), those of F."""
+    """(s, T), the columns of F for these tokens."""
 
 
 class CausalState(NamedTuple):
@@ -120,8 +120,6 @@ def causal_attention(
     """
     query, key, value, key_matrix, value_matrix = tokens
     length, first = query.size(2), (0 if state is None else state.position) - window
-    if not length:
-        return query * 0.0, None, state
     of_values = query.dtype if state is None else state.key_sums.dtype
     of_scores = torch.promote_types(of_values, torch.float32)
     q, k, e = (x.to(of_scores) for x in (query, key, key_matrix))

@@ -36,7 +36,8 @@ def slots_to_tokens(
 ) -> tuple[Tensor, Tensor | None]:
     """tril(Y Mᵀ) T of `rows` (m, X, c, k), `tokens` (m, X, d, c) and `matrix` (m, c, k).
 
-    `start` as above. Gives (m, X, c, d), and with a start the sum after these tokens.
+    `start`, (X, d, k), is the sum A of tokens before these, or None. Gives (m, X, c, d), and with a start the sum after
+    these tokens.
     """
     return _MaskedProduct.apply(rows, tokens, matrix, start, False)  # type: ignore[no-untyped-call]
 

@@ -59,8 +59,8 @@ class Clusters(NamedTuple):
         return (rows.sum(3, dtype=at_least_float32(x.dtype)) / sizes).to(x.dtype)
 
     def biases(self, dtype: torch.dtype) -> Tensor | None:
-        """What is added to the scores of clusters, (B, 1, 1, s): log m, but for what is the same for all clusters of a
-        sentence, which changes no softmax, so that half precision has small numbers to hold; None where it is 0."""
+        """What is added to the scores of clusters, (B, 1, 1, s): log m less its largest in the sentence, which
+        changes no softmax and leaves half precision small numbers to hold; None where it is 0."""
         if self.sizes is None:
             return None
         sizes = self.sizes.to(at_least_float32(dtype))
@@ -116,7 +116,7 @@ def _halved(x: Tensor, lengths: Tensor | None, count: int) -> tuple[Tensor, Tens
         x = x.unflatten(2, (groups, -1))
         value = x.gather(4, _widest(x, sizes).expand(-1, -1, -1, x.size(3), -1)).squeeze(4)
         if sizes is None:
-            halves = value.argsort(dim=3, stable=True)  # which of equal tokens comes first is the same with padding
+            halves = value.argsort(dim=3, stable=True)  # padding must not change which of equal tokens comes first
         else:
             own = torch.arange(x.size(3), device=x.device)
             value = value.masked_fill((own >= sizes[:, :, None])[:, None], torch.inf)

@@ -29,10 +29,11 @@ class _Entry(NamedTuple):
 
 
 def remembered(function: Callable[..., Result]) -> Callable[..., Result]:
-    """Decorates a function of a tensor that needs no gradient, so that it is computed once for the same tensor.
+    """Decorates a function of a tensor that needs no gradient, so that its result is computed once for each tensor.
 
-    The same is the very same object, not changed in place since; other arguments have to be equal. A result is
-    forgotten with its tensor. All threads share the memo, each with tensors of its own.
+    A tensor is known by identity, as long as it is not changed in place; changes that torch does not count, through
+    `.data` or NumPy, are not seen. Other arguments have to be equal. A result is forgotten with its tensor. All threads
+    share the memo, each with tensors of its own.
     """
     entries: tuple[_Entry, ...] = ()
 

@@ -38,7 +38,7 @@ def linformer_attention(query: Tensor, key: Tensor, value: Tensor, key_matrix: T
 
 
 def _token_shares(matrix: Tensor) -> Tensor:
-    """The share that each token has in each slot of F (k, n), by |F|; all the same in a slot of nothing."""
+    """The share that each token has in each slot of F (k, n), by |F|; equal shares in a slot of nothing."""
     matrix = matrix.abs()
     matrix = torch.where(matrix.sum(1, keepdim=True) == 0, 1.0, matrix)
     return matrix / matrix.sum(1, keepdim=True)
@@ -108,7 +108,7 @@ def causal_two_level_attention(
     """Attends to the last tokens one by one, and to the windows before them as `two_level_attention` does.
 
     Args:
-        width, opened, block: the sizes as there.
+        width, opened, block: w tokens of a window, m windows that a block opens, and q queries of a block.
         exact: how many first tokens attend to all tokens up to their own one by one.
     """
     rows = []
@@ -151,7 +151,7 @@ def _shares_by_ranges(query: Tensor, key: Tensor, windows: Sequence[Tensor]) -> 
 
 
 def _best(worth: Tensor, opened: int) -> set[int]:
-    """The windows worth most, of (s,); the first ones of several worth the same."""
+    """The windows worth most, of (s,); among equals the first."""
     return {*worth.sort(descending=True, stable=True).indices[:opened].tolist()}
 
 
@@ -229,7 +229,7 @@ def convolution_matrix(n: int, kernel: Tensor) -> Tensor:
 
 
 def max_pool(x: Tensor, projected_dim: int) -> Tensor:
-    """The maxima of every feature of `x` (n, D) over the same windows, (min(k, n), D)."""
+    """The maxima of every feature of `x` (n, D) over the windows of `pooling_matrix`, (min(k, n), D)."""
     return torch.stack([x[row > 0].amax(0) for row in pooling_matrix(len(x), projected_dim)])
 
 

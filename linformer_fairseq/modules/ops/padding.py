@@ -20,9 +20,9 @@ class Padding(NamedTuple):
     lengths: Tensor
     """Tokens of each sentence, (B,)."""
     known_lengths: tuple[int, ...] | None
-    """The same numbers for the processor; None while a compiler looks on."""
+    """The lengths as Python numbers; None while torch.compile is tracing, which cannot wait for the device."""
     order: Tensor | None
-    """The order that moved padding to the right, (B, n); None where it was there."""
+    """The order that moved padding to the right, (B, n); None where all padding was there already."""
 
     def put_right(self, x: Tensor) -> Tensor:
         """Moves the padding of `x` (n, B, D) to the right, and sets it to zero."""
@@ -41,8 +41,8 @@ class Padding(NamedTuple):
 def padding_of(mask: Tensor) -> Padding | None:
     """The padding that a mask (B, n), true at padded positions, stands for; None where it masks nothing.
 
-    All layers get the same mask, so that a forward pass waits for the device here once. While a compiler looks on,
-    padding that is not on the right ends the program.
+    All layers get the same mask, so that a forward pass waits for the device here once. While torch.compile is
+    tracing, padding that is not on the right ends the program.
     """
     mask = mask.bool()
     lengths = mask.size(1) - mask.sum(1)
@@ -58,14 +58,14 @@ def padding_of(mask: Tensor) -> Padding | None:
 
 
 class Places(NamedTuple):
-    """Where attention weights belong."""
+    """Where the keys of a call stood before their padding was moved, so that attention weights can be put back."""
 
     tokens: int
-    """n, those of the keys as they came."""
+    """n, the padded length of the keys."""
     lengths: Tensor | None
     """Tokens of each sentence, (B,); None where all have n."""
     order: Tensor | None
-    """The order that moved padding to the right, (B, n); None where it was there."""
+    """The order that moved padding to the right, (B, n); None where all padding was there already."""
 
     @classmethod
     def of(cls, tokens: int, padding: Padding | None) -> "Places":
@@ -73,12 +73,12 @@ class Places(NamedTuple):
         return cls(tokens, *((None, None) if padding is None else (padding.lengths, padding.order)))
 
     def rows(self, kept: Tensor) -> "Places":
-        """Those of some of the sentences."""
+        """The places of some of the sentences, by their numbers."""
         lengths, order = (None if x is None else x.index_select(0, kept) for x in self[1:])
         return Places(self.tokens, lengths, order)
 
     def put_back(self, weights: Tensor) -> Tensor:
-        """Moves weights (B, H, T, up to n) to the tokens as they came, and sets those of padding to zero."""
+        """Moves weights (B, H, T, up to n) to where their tokens stood, and sets the weights of padding to zero."""
         if self.lengths is not None:
             padding = torch.arange(weights.size(3), device=weights.device) >= self.lengths[:, None]
             weights = weights.masked_fill(padding[:, None, None], 0.0)

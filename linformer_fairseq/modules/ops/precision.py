@@ -1,4 +1,4 @@
-"""Sums over many tokens, scores and softmaxes in at least float32: half precision is not enough for them."""
+"""Sums over many tokens and softmaxes in at least float32: half precision is not enough for them."""
 
 import torch
 from torch import Tensor
@@ -12,13 +12,3 @@ def at_least_float32(dtype: torch.dtype) -> torch.dtype:
 def softmax(scores: Tensor) -> Tensor:
     """The softmax over the last dimension, computed and returned in at least float32, as fairseq's is."""
     return torch.softmax(scores, -1, dtype=at_least_float32(scores.dtype))
-
-
-def scores(query: Tensor, key: Tensor) -> Tensor:
-    """The scores Q Kᵀ / √d (..., T, n) of queries (..., T, d) and keys (..., n, d) in at least float32.
-
-    Half precision ends at 65,504, which scores may exceed.
-    """
-    wide = at_least_float32(query.dtype)
-    with torch.autocast(query.device.type, enabled=False):
-        return (query.to(wide) * query.size(-1) ** -0.5) @ key.to(wide).transpose(-2, -1)

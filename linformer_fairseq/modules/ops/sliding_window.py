@@ -14,7 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from linformer_fairseq.modules.ops.precision import scores, softmax
+from linformer_fairseq.modules.base import scores
+from linformer_fairseq.modules.ops.precision import softmax
 
 _LEAST_BLOCK = 16
 """The fewest queries of a block, where there are as many."""
@@ -95,14 +96,12 @@ def window_attention(
 
     Args:
         query: (B, H, T, d).
-        key, value: (B, H, n, d), n >= T; the queries are those of the last tokens.
+        key, value: (B, H, n, d), n >= T; the queries are of the last T tokens.
         padding: (B, n), true at tokens that no other token sees; None where there are none of these.
         dropout: the share of probabilities that are dropped.
         need_weights: return the weights, (B, H, T, n), in at least float32.
     """
     queries, tokens = query.size(2), key.size(2)
-    if not query.numel():
-        return query * 0.0, query.new_zeros(*query.shape[:3], tokens) if need_weights else None
     if queries == 1 and not (window.after or need_weights):  # a step of a search
         near = slice(-window.before - 1, None)
         return F.scaled_dot_product_attention(query, key[:, :, near], value[:, :, near], dropout_p=dropout), None

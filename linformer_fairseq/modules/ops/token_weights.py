@@ -46,7 +46,7 @@ def weights_of_growing_slots(probabilities: Tensor, matrix: Tensor, first: int) 
 
 
 def without_padding(weights: Tensor, padding: Padding | None) -> Tensor:
-    """Weights (B, H, T, n) less those of padding, that of the last tokens."""
+    """Sets the weights (B, H, T, n) of padded tokens, which are among the last, to zero."""
     if padding is None:
         return weights
     hidden = F.pad(padding.mask, (weights.size(3) - padding.mask.size(1), 0))

@@ -23,7 +23,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from linformer_fairseq.modules.base import fold_beams, unfold_beams
+from linformer_fairseq.modules.base import fold_beams, scores, unfold_beams
 from linformer_fairseq.modules.two_level.sizes import Sizes
 
 LARGEST_GROUP = 32
@@ -68,13 +68,6 @@ class BlockRows(NamedTuple):
     opened: Tensor  # the windows that each block opens, (B h, H, Y, m)
     groups: Tensor  # the numbers of groups of rows within a sentence and head, (B h, H, Y, L / g)
     bias: Tensor  # added to scores, (B h, H, Y, L)
-
-
-def scores(query: Tensor, key: Tensor) -> Tensor:
-    """The scores Q Kᵀ / √d in at least float32: half precision ends at 65,504, which they may exceed."""
-    wide = torch.promote_types(query.dtype, torch.float32)
-    with torch.autocast(query.device.type, enabled=False):
-        return (query.to(wide) * query.size(-1) ** -0.5) @ key.to(wide).transpose(-2, -1)
 
 
 def window_counts(lengths: Tensor, windows: int, width: int) -> Tensor:
@@ -141,7 +134,7 @@ def shares_of_windows(query: Tensor, windows: WindowSummaries, hidden: Tensor | 
         hidden: true for windows that a query does not see, (T, s).
     """
     means, ranges, counts = windows
-    hypotheses = query.size(1) // max(1, len(means))
+    hypotheses = query.size(1) // len(means)
     if hypotheses > 1:
         query = fold_beams(query, hypotheses)
     query = query.permute(1, 2, 0, 3)
@@ -184,7 +177,7 @@ def worth_of_windows(
         query = F.pad(query, (0, 0, 0, 0, 0, 0, block - 1, 0))[: at_a_time * block]
     if query.device.type == "cpu":
         scores_of_block = block * math.prod(query.shape[1:3]) * means.size(2)
-        at_a_time = max(1, min(at_a_time, SCORES_AT_A_TIME // max(1, scores_of_block)))
+        at_a_time = max(1, min(at_a_time, SCORES_AT_A_TIME // scores_of_block))
     size = at_a_time * block
     for start in range(0, len(query), size):
         hidden, seen = None, means.size(2)
@@ -221,12 +214,12 @@ def with_windows_ahead(worth: Tensor, sizes: Sizes, counts: Tensor | None) -> Te
     worth = torch.add(worth, before, alpha=0.5)
     if counts is None:
         return worth
-    empty = (counts == 0).repeat_interleave(len(worth) // max(1, len(counts)), 0)
+    empty = (counts == 0).repeat_interleave(len(worth) // len(counts), 0)
     return worth.masked_fill(empty[:, None, None], 0.0)
 
 
 def ranked(worth: Tensor) -> Tensor:
-    """The windows, those that are worth most first, and of those worth the same the first: (..., s), like `worth`."""
+    """The windows in descending order of their worth (..., s), equals from left to right: (..., s)."""
     return worth.sort(dim=-1, descending=True, stable=True).indices
 
 
@@ -252,7 +245,7 @@ def _bias_of_blocks(opened: Tensor, table: WindowTable, rows_of_means: int) -> T
         of_means = torch.full(shape, math.log(width), dtype=dtype, device=device).scatter(3, opened, -torch.inf)
         of_means = F.pad(of_means, (0, missing), value=-torch.inf) if missing else of_means
         return F.pad(of_means, (0, opened.size(3) * width))
-    counts = table.counts.repeat_interleave(len(opened) // max(1, len(table.counts)), 0)[:, None, None].expand(shape)
+    counts = table.counts.repeat_interleave(len(opened) // len(table.counts), 0)[:, None, None].expand(shape)
     of_means = counts.to(dtype).log().scatter(3, opened, -torch.inf)
     beyond = torch.arange(width, device=device) >= counts.gather(3, opened)[..., None]
     of_tokens = torch.zeros_like(beyond, dtype=dtype).masked_fill(beyond, -torch.inf).flatten(3)
@@ -273,7 +266,7 @@ def attend_to_rows(
     Args:
         query: (T, B h, H, d), not scaled.
         block: the queries that share what is opened.
-        sentences: those of the queries and their rows, (B h,), where they are not the table's, each h times.
+        sentences: the sentence of each row of queries, (B h,); None where each of the table's has h rows.
     """
     length, batch, heads = query.shape[:3]
     if sentences is None and batch != len(table.keys):
@@ -339,7 +332,7 @@ def attend_in_full(
         query: (T, B h, H, d), not scaled.
     """
     keys, values, bias = table
-    hypotheses = query.size(1) // max(1, len(keys))
+    hypotheses = query.size(1) // len(keys)
     if hypotheses > 1:
         query = fold_beams(query, hypotheses)
     query, weights = query.permute(1, 2, 0, 3), None

@@ -39,7 +39,7 @@ class SentenceGroup(NamedTuple):
     """Sentences of a batch whose lengths ask for the same sizes."""
 
     sizes: Sizes | None  # None for full attention
-    tokens: int  # those of the longest sentence
+    tokens: int  # n of the longest sentence
     padding: Tensor | None  # true at padded positions, (B, n); None where there are none
     counts: Tensor | None  # the tokens of each window, (B, s); None in full attention, and where every window has w
     rows: Tensor | None = None  # the numbers of the sentences; None where the group has tensors for all of the batch
@@ -67,7 +67,7 @@ class Batch(NamedTuple):
 
     groups: tuple[SentenceGroup, ...]
     places: Tensor | None = None
-    """Where to find each sentence among those of all groups, one group after the other; None if each has all."""
+    """The place of each sentence where groups follow one another, (B,); None if every group has all sentences."""
 
 
 @remembered
@@ -76,7 +76,7 @@ def batch_of(lengths: Tensor, known: tuple[int, ...] | None, n: int, rule: SizeR
 
     Args:
         lengths: the tokens of each sentence, (B,).
-        known: the lengths for the processor; None while a compiler looks on, which takes groups for all lengths.
+        known: the lengths as Python numbers; None while torch.compile is tracing, which takes groups for all lengths.
         n: the length to which sentences are padded.
         separate: whether each group has tensors for its own sentences alone; otherwise it has some for all.
     """
@@ -174,14 +174,14 @@ class TwoLevelAttention(BaseAttention):
             keys, values = self._heads(self.k_proj(call.key)), self._heads(self.v_proj(call.value))
             batch = self._batch(call)
             if state is None:
-                out, weights = self._attend(query, keys, values, batch, call.need_weights)
+                out, weights = self._attend_by_group(query, keys, values, batch, call.need_weights)
                 if weights is None:
                     return out, None
                 return out, put_back(weights, Places.of(len(keys), call.padding), keys.size(1))
             tables = [group.table(keys, values) for group in batch.groups]
             tables = [x._replace(keys=x.keys.contiguous(), values=x.values.contiguous()) for x in tables]
             groups = tuple(GroupSearch(x, group.chosen) for x, group in zip(tables, batch.groups, strict=True))
-            search = SourceSearch(groups, Places.of(len(keys), call.padding), query.size(1) // max(1, keys.size(1)))
+            search = SourceSearch(groups, Places.of(len(keys), call.padding), query.size(1) // keys.size(1))
         assert state is not None
         out, weights, search = attend_in_steps(search, (query,), self.dropout_probability, call.need_weights)
         self.cache(state, {"search": search})
@@ -205,14 +205,14 @@ class TwoLevelAttention(BaseAttention):
         lengths = None if whole else torch.full(call.key.shape[1:2], n, device=call.key.device)
         return Batch((SentenceGroup(sizes, n, None, None if lengths is None else _counts(sizes, lengths, n)),))
 
-    def _attend(self, query: Tensor, keys: Tensor, values: Tensor, batch: Batch, need_weights: bool) -> Result:
+    def _attend_by_group(self, query: Tensor, keys: Tensor, values: Tensor, batch: Batch, need_weights: bool) -> Result:
         """Attends from queries (T, B h, H, d) to keys and values (n, B, H, d)."""
-        hypotheses, results = query.size(1) // max(1, keys.size(1)), []
+        hypotheses, results = query.size(1) // keys.size(1), []
         for group in batch.groups:
             own = query
             if group.rows is not None:
                 own = query.unflatten(1, (-1, hypotheses)).index_select(1, group.rows).flatten(1, 2)
-            results.append(self._attend_to(own, group.table(keys, values), group.padding, need_weights))
+            results.append(self._attend_to_table(own, group.table(keys, values), group.padding, need_weights))
         if batch.places is None:
             return of_chosen_group(results, [group.chosen for group in batch.groups], len(keys))
         places, outs, weights = batch.places, *zip(*results, strict=True)
@@ -223,7 +223,7 @@ class TwoLevelAttention(BaseAttention):
         every = torch.cat([F.pad(x, (0, len(keys) - x.size(3))) for x in weights]).unflatten(0, (-1, hypotheses))
         return out, every.index_select(0, places).flatten(0, 1)
 
-    def _attend_to(
+    def _attend_to_table(
         self, query: Tensor, table: TokenTable | WindowTable, padding: Tensor | None, need_weights: bool
     ) -> Result:
         """Attends from queries (T, B h, H, d) to a table.

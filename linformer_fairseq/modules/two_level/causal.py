@@ -11,13 +11,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from linformer_fairseq.modules.base import BaseAttention, Call, IncrementalState
+from linformer_fairseq.modules.base import BaseAttention, Call, IncrementalState, scores
 from linformer_fairseq.modules.registry import register_attention
 from linformer_fairseq.modules.two_level.arithmetic import (
     WindowSummaries,
     ranges_of,
     ranked,
-    scores,
     weights_over_tokens,
     worth_of_windows,
 )

@@ -109,7 +109,7 @@ def _power_of_two(number: int) -> int:
 
 @dataclass
 class TwoLevelOptions(AttentionOptions):
-    """How two levels cut a text, where the defaults that follow its length are not wanted."""
+    """The options of two-level attention: how a text is cut, where defaults that follow its length are not wanted."""
 
     linformer_open_slots: int | None = field(
         default=None,

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from linformer_fairseq.modules.base import kept_sentences
+from linformer_fairseq.modules.base import kept_sentences, scores
 from linformer_fairseq.modules.ops.padding import Places
 from linformer_fairseq.modules.two_level.arithmetic import (
     BlockRows,
@@ -25,7 +25,6 @@ from linformer_fairseq.modules.two_level.arithmetic import (
     ranges_of,
     ranked,
     rows_of_blocks,
-    scores,
     shares_of_windows,
     weights_over_tokens,
     with_windows_ahead,
@@ -81,7 +80,7 @@ class GroupSearch(NamedTuple):
     table: TokenTable | WindowTable  # of all sentences
     chosen: Tensor | None  # whether a sentence asks for these sizes, (B,); None where all do
     queries: Tensor | None = None
-    """Those of the block that the last one is in, (up to q, B h, H, d); None in full attention."""
+    """The queries of the current block so far, (up to q, B h, H, d); None in full attention."""
     rows: BlockRows | None = None  # what this block attends to, (U, ...) where rows are shared
     shared: SharedRows | None = None  # None while every hypothesis has a row of its own
 
@@ -109,8 +108,8 @@ class GroupSearch(NamedTuple):
     def reordered(self, order: Tensor, sentences: Tensor | None) -> "GroupSearch":
         """Keeps some hypotheses, in their new order.
 
-        Those that descend from the same one share its rows from now on, so that what they open is read once for all of
-        them; on a GPU, which would have to be waited for, each keeps a copy.
+        Copies of one hypothesis share its rows from now on, so that what they open is read once for all of them; on a
+        GPU, which would have to be waited for, each keeps a copy.
 
         Args:
             sentences: those that stay; None where all do.
@@ -130,7 +129,7 @@ class GroupSearch(NamedTuple):
 
 
 def finds_copies(device: torch.device) -> bool:
-    """Whether a search looks for hypotheses that descend from the same one, which a GPU would have to be waited for."""
+    """Whether a search looks for copies of a hypothesis, for which a GPU would have to be waited for."""
     return device.type == "cpu"
 
 
@@ -170,7 +169,7 @@ class SourceSearch(NamedTuple):
 
 def put_back(weights: Tensor, places: Places, sentences: int) -> Tensor:
     """Moves weights (B h, H, T, n) to the tokens as they came, for so many sentences."""
-    rows = torch.arange(len(weights), device=weights.device) // max(1, len(weights) // max(1, sentences))
+    rows = torch.arange(len(weights), device=weights.device) // (len(weights) // sentences)
     return places.rows(rows).put_back(weights)
 
 
@@ -215,9 +214,9 @@ class TargetSearch:
     position: int  # the number of tokens
     store: WindowStore
     places: Tensor  # where each hypothesis finds each of its windows among the P places, (B, W)
-    last_keys: Tensor  # those of the tokens after the whole windows, (B, H, less than w, d)
+    last_keys: Tensor  # of the tokens after the whole windows, (B, H, less than w, d)
     last_values: Tensor
-    queries: Tensor  # those of the block that the last token is in, (up to q, B, H, d)
+    queries: Tensor  # of the block that the last token is in, (up to q, B, H, d)
     ranked: Tensor  # the windows that are past for this block, those worth most first, (B, H, s)
 
     @classmethod

@@ -77,11 +77,3 @@ def test_blocks_choose_alone_as_they_do_together(monkeypatch: pytest.MonkeyPatch
         monkeypatch.setattr(arithmetic, "SCORES_AT_A_TIME", scored)
         out, _ = attention(x, x, x, need_weights=False)
         torch.testing.assert_close(out, expected)
-
-
-def test_empty_inputs() -> None:
-    for shape in ((0, 2, 8), (5, 0, 8), (1, 0, 8), (40, 0, 8)):
-        x = torch.zeros(shape, dtype=torch.float64)
-        for state in (None, {}):
-            out, _ = make(n=40, **NARROW)(x, x, x, incremental_state=state, need_weights=False)
-            assert out.shape == shape
