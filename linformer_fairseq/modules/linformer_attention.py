@@ -14,6 +14,7 @@ from linformer_fairseq.modules.projections import (
     MaxPool,
     MeanPool,
     Projection,
+    project_both,
 )
 from linformer_fairseq.modules.registry import AttentionOptions, LayerShapes, register_attention
 from linformer_fairseq.modules.source_attention import Source, SourceAttention
@@ -170,17 +171,13 @@ class LinformerMultiheadAttention(SourceAttention[Slots]):
         self.value_projection = value_projection
 
     def compress(self, source: Source) -> Slots:
-        keys = self._slots(source.key, source.lengths, self.key_projection, self.k_proj)
-        values = self._slots(source.value, source.lengths, self.value_projection, self.v_proj)
-        mask = self.key_projection.slot_mask(len(source.key), source.lengths)
-        return Slots(keys, values, mask, source.lengths, len(source.key))
-
-    def _slots(self, x: Tensor, lengths: Tensor | None, projection: Projection, linear: nn.Linear) -> Tensor:
-        """What a projection and a linear layer make of `x` (n, B, D), (B, H, s, d)."""
-        if projection.num_slots(len(x)) <= len(x) or not projection.is_linear:
-            return self.split_heads(linear(projection(x, lengths)))
-        slots, bias = projection(without_bias(linear, x), lengths), bias_of(linear)
-        return self.split_heads(slots if bias is None else slots + bias)
+        n, (key, value, lengths), e, f = len(source.key), source, self.key_projection, self.value_projection
+        if e.num_slots(n) <= n or not e.is_linear:
+            key_slots, value_slots = project_both(e, f, key, value, lengths)
+            keys, values = self.k_proj(key_slots), self.v_proj(value_slots)
+        else:
+            keys, values = _after(e, self.k_proj, key, lengths), _after(f, self.v_proj, value, lengths)
+        return Slots(self.split_heads(keys), self.split_heads(values), e.slot_mask(n, lengths), lengths, n)
 
     def attend(self, call: Call) -> tuple[Tensor, Tensor | None]:
         slots = 0 if call.key is None else self.key_projection.num_slots(len(call.key))
@@ -197,9 +194,8 @@ class LinformerMultiheadAttention(SourceAttention[Slots]):
         out, probabilities = self.softmax_attention(queries, keys, values, mask, need_weights)
         if probabilities is None:
             return out, None
-        return out, weights_of_slots(
-            probabilities, self.value_projection.matrix(tokens, lengths, probabilities), lengths, by_head
-        )
+        matrix = self.value_projection.matrix(tokens, lengths, probabilities)
+        return out, weights_of_slots(probabilities, matrix, lengths, by_head)
 
     def _folding_pays(self, query: Tensor, slots: int) -> bool:
         """Whether a processor takes less time with W_Q and W_O multiplied into the slots of each sentence.
@@ -222,19 +218,33 @@ class LinformerMultiheadAttention(SourceAttention[Slots]):
         keys, values, mask = memory.keys * self.scaling, memory.values, memory.mask
         heads, slots, _ = keys.shape[1:]
         with torch.autocast("cpu", enabled=False):  # scores would be rounded, or be infinite
-            keys, x = keys.to(query.dtype), query.transpose(0, 1)
-            matrix = torch.einsum("bhsd,hdc->bchs", keys, self.q_proj.weight.unflatten(0, (heads, -1))).flatten(2)
-            scores = x @ matrix
-            if self.q_proj.bias is not None:
-                scores = scores + (keys * self.q_proj.bias.view(heads, 1, -1)).sum(3).flatten(1)[:, None]
-        scores = scores.unflatten(2, (heads, slots))  # (B, T, H, s)
+            keys, x, bias = keys.to(query.dtype), query.transpose(0, 1), self.q_proj.bias
+            matrix = _by_head(keys, self.q_proj.weight.unflatten(0, (heads, -1))).transpose(1, 2)
+            if bias is None:
+                found = torch.bmm(x, matrix)
+            else:
+                of_bias = (keys * bias.view(heads, 1, -1)).sum(3).flatten(1)
+                found = torch.baddbmm(of_bias[:, None], x, matrix)
+        found = found.unflatten(2, (heads, slots))  # (B, T, H, s)
         if mask is not None:
-            scores = scores.masked_fill(~mask, -torch.inf)
-        probabilities = self.dropout_module(torch.softmax(scores, 3)).to(values.dtype).flatten(2)
-        matrix = torch.einsum("bhsd,chd->bhsc", values, self.out_proj.weight.unflatten(1, (heads, -1))).flatten(1, 2)
+            found = found.masked_fill(~mask, -torch.inf)
+        probabilities = self.dropout_module(torch.softmax(found, 3)).to(values.dtype).flatten(2)
+        matrix = _by_head(values, self.out_proj.weight.t().unflatten(0, (heads, -1)))
         bias = self.out_proj.bias
         out = probabilities @ matrix if bias is None else torch.baddbmm(bias, probabilities, matrix)
         return out.transpose(0, 1)
+
+
+def _after(projection: Projection, linear: nn.Linear, x: Tensor, lengths: Tensor | None) -> Tensor:
+    """The slots that a projection makes of what a linear layer makes of tokens `x` (n, B, D): (s, B, C)."""
+    slots, bias = projection(without_bias(linear, x), lengths), bias_of(linear)
+    return slots if bias is None else slots + bias
+
+
+def _by_head(slots: Tensor, weight: Tensor) -> Tensor:
+    """The slots (B, H, s, d) of each head times its part of a weight, (H, d, C): (B, H s, C)."""
+    rows = slots.transpose(0, 1).flatten(1, 2)  # (H, B s, d)
+    return torch.bmm(rows, weight).unflatten(1, (len(slots), -1)).transpose(0, 1).flatten(1, 2)
 
 
 def check_projections(key: Projection, value: Projection) -> None:

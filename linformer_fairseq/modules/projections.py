@@ -58,10 +58,7 @@ class Projection(nn.Module):
         Args:
             lengths: tokens of each sentence, (B,); None where all have n.
         """
-        matrix = self.matrix(len(x), lengths, x)
-        if len(matrix) == 1:
-            return (matrix[0] @ x.flatten(1)).unflatten(1, x.shape[1:])
-        return torch.bmm(matrix, x.transpose(0, 1)).transpose(0, 1)
+        return torch.matmul(self.matrix(len(x), lengths, x), x.transpose(0, 1)).transpose(0, 1)
 
     def num_slots(self, n: int) -> int:
         """Slots that a batch of padded length n needs: k, or fewer where the others would be masked anyway."""
@@ -91,6 +88,21 @@ def check_dims(projected_dim: int) -> None:
     """
     if projected_dim < 1:
         raise ValueError(f"the projected dimension k must be at least 1, not {projected_dim}")
+
+
+def project_both(
+    keys: Projection, values: Projection, key: Tensor, value: Tensor, lengths: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """E of the keys and F of the values, (n, B, D) to (s, B, D); where they are the same tensor, what is common is
+    computed once, and learned E and F are one product, which reads the tokens once."""
+    if value is not key:
+        return keys(key, lengths), values(value, lengths)
+    if values is keys or not isinstance(keys, LinearProjection):
+        slots = keys(key, lengths)
+        return slots, slots if values is keys else values(key, lengths)
+    matrices = torch.cat([projection.matrix(len(key), lengths, key) for projection in (keys, values)], 1)
+    slots = torch.matmul(matrices, key.transpose(0, 1)).transpose(0, 1)
+    return slots[: len(slots) // 2], slots[len(slots) // 2 :]
 
 
 class LinearProjection(Projection):

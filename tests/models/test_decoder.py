@@ -48,7 +48,7 @@ def causal_model(task: TranslationTask | None = None, **flags: object) -> Transf
 
 def test_diverse_beam_search() -> None:
     task = toy_task()
-    model, sources = causal_model(task), [sentence(task, 12), sentence(task, 5, 1)]
+    model, sources = causal_model(task).double(), [sentence(task, 12), sentence(task, 5, 1)]
     strategy = DiverseBeamSearch(task.target_dictionary, num_groups=2, diversity_strength=0.0)
     hypotheses = translate(task, model, batch(task, sources, left_pad=True), search_strategy=strategy)
     check_scores(task, [model], sources, hypotheses)
