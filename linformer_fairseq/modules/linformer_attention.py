@@ -184,7 +184,7 @@ class LinformerMultiheadAttention(SourceAttention[Slots]):
         shared = call.key is None or call.key.size(1) != call.query.size(1)
         if shared or call.need_weights or not self._folding_pays(call.query, slots):
             return super().attend(call)
-        return self._folded(call.query, self.kept_of(call).memory), None
+        return self._folded(call.query, self.memory_of(call).memory), None
 
     def attend_to(
         self, query: Tensor, memory: Slots, need_weights: bool, by_head: bool

@@ -43,7 +43,7 @@ class Memory(Protocol):
 MemoryT = TypeVar("MemoryT", bound=Memory)
 
 
-class _Kept(NamedTuple):
+class SourceMemory(NamedTuple):
     """What a search keeps of its sources, a row for each sentence, however many hypotheses share it."""
 
     memory: Any
@@ -75,15 +75,15 @@ class SourceAttention(BaseAttention, Generic[MemoryT]):
         raise NotImplementedError
 
     def attend(self, call: Call) -> tuple[Tensor, Tensor | None]:
-        kept: _Kept | None = self.cached(call.incremental_state).get("kept")
+        kept: SourceMemory | None = self.cached(call.incremental_state).get("kept")
         if kept is None:
-            kept = self.kept_of(call)
+            kept = self.memory_of(call)
         query = fold_beams(call.query, kept.hypotheses)
         out, weights = self.attend_to(query, kept.memory, call.need_weights, call.by_head)
-        weights = None if weights is None else unfold_beams(kept.places.put_back(weights), kept.hypotheses)
+        weights = None if weights is None else unfold_beams(kept.places.in_source_order(weights), kept.hypotheses)
         return unfold_beams(out, kept.hypotheses), weights
 
-    def kept_of(self, call: Call) -> _Kept:
+    def memory_of(self, call: Call) -> SourceMemory:
         """Makes the memory of the sources of a call, and keeps it for the next steps of a search."""
         assert call.key is not None
         assert call.value is not None
@@ -93,7 +93,7 @@ class SourceAttention(BaseAttention, Generic[MemoryT]):
             key, value = (key[:longest],) * 2 if value is key else (key[:longest], value[:longest])
         memory = self.compress(Source(key, value, None if call.padding is None else call.padding.lengths))
         hypotheses = call.query.size(1) // key.size(1)
-        kept = _Kept(memory, Places.of(len(call.key), call.padding), hypotheses)
+        kept = SourceMemory(memory, Places.of(len(call.key), call.padding), hypotheses)
         if call.incremental_state is not None:
             kept = kept._replace(memory=_map_tensors(memory, Tensor.contiguous))  # as every step reads all of it
             self.cache(call.incremental_state, {"kept": kept})
@@ -101,12 +101,12 @@ class SourceAttention(BaseAttention, Generic[MemoryT]):
 
     def reorder_incremental_state(self, incremental_state: IncrementalState, new_order: Tensor) -> IncrementalState:
         """Keeps the sentences that stay. Hypotheses change places within their sentence, whose row they share."""
-        kept: _Kept | None = self.cached(incremental_state).get("kept")
+        kept: SourceMemory | None = self.cached(incremental_state).get("kept")
         if kept is None or len(new_order) == len(kept.memory.keys) * kept.hypotheses:
             return incremental_state
         rows = kept_sentences(new_order, kept.hypotheses)
         memory = _map_tensors(kept.memory, lambda x: x.index_select(0, rows))
-        return self.cache(incremental_state, {"kept": _Kept(memory, kept.places.rows(rows), kept.hypotheses)})
+        return self.cache(incremental_state, {"kept": SourceMemory(memory, kept.places.rows(rows), kept.hypotheses)})
 
     def softmax_attention(
         self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, need_weights: bool

@@ -80,7 +80,7 @@ class WindowAttention(BaseAttention):
         padding = None if call.padding is None else call.padding.mask
         dropout, need_weights = self.dropout_probability, call.need_weights
         out, weights = window_attention(query, key, value, self.window, padding, dropout, need_weights)
-        return out, None if weights is None else places.put_back(weights)
+        return out, None if weights is None else places.in_source_order(weights)
 
     def _heads(self, call: Call) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values of each head, (B, H, T, d)."""

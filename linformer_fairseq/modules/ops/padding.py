@@ -77,7 +77,7 @@ class Places(NamedTuple):
         lengths, order = (None if x is None else x.index_select(0, kept) for x in self[1:])
         return Places(self.tokens, lengths, order)
 
-    def put_back(self, weights: Tensor) -> Tensor:
+    def in_source_order(self, weights: Tensor) -> Tensor:
         """Moves weights (B, H, T, up to n) to where their tokens stood, and sets the weights of padding to zero."""
         if self.lengths is not None:
             padding = torch.arange(weights.size(3), device=weights.device) >= self.lengths[:, None]

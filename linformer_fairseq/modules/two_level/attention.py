@@ -25,10 +25,10 @@ from linformer_fairseq.modules.two_level.arithmetic import (
 )
 from linformer_fairseq.modules.two_level.sizes import CROSS, ENCODER, EXACT_BELOW, SizeRule, Sizes, TwoLevelOptions
 from linformer_fairseq.modules.two_level.steps import (
-    GroupSearch,
-    SourceSearch,
+    GroupState,
+    SourceState,
     attend_in_steps,
-    put_back,
+    in_source_order,
 )
 
 Result = tuple[Tensor, Tensor | None]
@@ -167,7 +167,7 @@ class TwoLevelAttention(BaseAttention):
 
     def attend(self, call: Call) -> Result:
         query, state = self._heads(self.q_proj(call.query)), call.incremental_state
-        search: SourceSearch | None = self.cached(state).get("search")
+        search: SourceState | None = self.cached(state).get("search")
         if search is None:
             assert call.key is not None
             assert call.value is not None
@@ -177,11 +177,11 @@ class TwoLevelAttention(BaseAttention):
                 out, weights = self._attend_by_group(query, keys, values, batch, call.need_weights)
                 if weights is None:
                     return out, None
-                return out, put_back(weights, Places.of(len(keys), call.padding), keys.size(1))
+                return out, in_source_order(weights, Places.of(len(keys), call.padding), keys.size(1))
             tables = [group.table(keys, values) for group in batch.groups]
             tables = [x._replace(keys=x.keys.contiguous(), values=x.values.contiguous()) for x in tables]
-            groups = tuple(GroupSearch(x, group.chosen) for x, group in zip(tables, batch.groups, strict=True))
-            search = SourceSearch(groups, Places.of(len(keys), call.padding), query.size(1) // keys.size(1))
+            groups = tuple(GroupState(x, group.chosen) for x, group in zip(tables, batch.groups, strict=True))
+            search = SourceState(groups, Places.of(len(keys), call.padding), query.size(1) // keys.size(1))
         assert state is not None
         out, weights, search = attend_in_steps(search, (query,), self.dropout_probability, call.need_weights)
         self.cache(state, {"search": search})
@@ -189,7 +189,7 @@ class TwoLevelAttention(BaseAttention):
 
     def reorder_incremental_state(self, incremental_state: IncrementalState, new_order: Tensor) -> IncrementalState:
         """Keeps the rows of the hypotheses that stay, in their new order."""
-        search: SourceSearch | None = self.cached(incremental_state).get("search")
+        search: SourceState | None = self.cached(incremental_state).get("search")
         if search is None:
             return incremental_state
         return self.cache(incremental_state, {"search": search.reordered(new_order)})

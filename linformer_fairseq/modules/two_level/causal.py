@@ -21,7 +21,7 @@ from linformer_fairseq.modules.two_level.arithmetic import (
     worth_of_windows,
 )
 from linformer_fairseq.modules.two_level.sizes import CAUSAL, EXACT_BELOW, SizeRule, Sizes, TwoLevelOptions
-from linformer_fairseq.modules.two_level.steps import TargetSearch, attend_in_steps
+from linformer_fairseq.modules.two_level.steps import TargetState, attend_in_steps
 
 
 @register_attention("two-level", TwoLevelOptions, causal=True)
@@ -82,7 +82,7 @@ class CausalTwoLevelAttention(BaseAttention):
         assert call.key is not None
         assert call.value is not None
         state = call.incremental_state
-        search: TargetSearch | None = self.cached(state).get("search")
+        search: TargetState | None = self.cached(state).get("search")
         position = 0 if search is None else search.position
         q, k, v = (
             linear(x).unflatten(2, (self.num_heads, self.head_dim))
@@ -92,7 +92,7 @@ class CausalTwoLevelAttention(BaseAttention):
         if search is None:
             out, weights = causal_two_level_attention(q, k, v, self.sizes, self.exact, dropout, call.need_weights)
             if state is not None:
-                search = TargetSearch.begin(q, k, v, self.sizes, self.exact)
+                search = TargetState.begin(q, k, v, self.sizes, self.exact)
         else:
             out, weights, search = attend_in_steps(search, (q, k, v), dropout, call.need_weights)
         if state is not None:
@@ -103,7 +103,7 @@ class CausalTwoLevelAttention(BaseAttention):
 
     def reorder_incremental_state(self, incremental_state: IncrementalState, new_order: Tensor) -> IncrementalState:
         """Keeps the hypotheses that stay, in their new order."""
-        search: TargetSearch | None = self.cached(incremental_state).get("search")
+        search: TargetState | None = self.cached(incremental_state).get("search")
         if search is None:
             return incremental_state
         return self.cache(incremental_state, {"search": search.reordered(new_order)})

@@ -74,7 +74,7 @@ def shared_rows(rows: Tensor) -> tuple[Tensor, SharedRows]:
     return kept, SharedRows(rows, slots, len(kept), int(counts.max()))
 
 
-class GroupSearch(NamedTuple):
+class GroupState(NamedTuple):
     """What a search keeps to attend with the sizes that some of the sentences ask for."""
 
     table: TokenTable | WindowTable  # of all sentences
@@ -86,7 +86,7 @@ class GroupSearch(NamedTuple):
 
     def attend(
         self, query: Tensor, position: int, dropout: float, need_weights: bool
-    ) -> tuple[Tensor, Tensor | None, "GroupSearch"]:
+    ) -> tuple[Tensor, Tensor | None, "GroupState"]:
         """What each head gives for the next query (1, B h, H, d), (B h, H, 1, d), the weights if they are needed, and
         the search with that query, which opens windows where it begins a block."""
         table, _, queries, rows, shared = self
@@ -105,7 +105,7 @@ class GroupSearch(NamedTuple):
         out, weights = attend_to_rows(folded, rows, shared.most, table, dropout, need_weights, sentences)
         return shared.unfolded(out), None if weights is None else shared.unfolded(weights), search
 
-    def reordered(self, order: Tensor, sentences: Tensor | None) -> "GroupSearch":
+    def reordered(self, order: Tensor, sentences: Tensor | None) -> "GroupState":
         """Keeps some hypotheses, in their new order.
 
         Copies of one hypothesis share its rows from now on, so that what they open is read once for all of them; on a
@@ -125,7 +125,7 @@ class GroupSearch(NamedTuple):
             if finds_copies(order.device):
                 order, shared = shared_rows(order if shared is None else shared.rows.index_select(0, order))
             rows = BlockRows(*(x.index_select(0, order) for x in rows))
-        return GroupSearch(table, chosen, queries, rows, shared)
+        return GroupState(table, chosen, queries, rows, shared)
 
 
 def finds_copies(device: torch.device) -> bool:
@@ -133,17 +133,17 @@ def finds_copies(device: torch.device) -> bool:
     return device.type == "cpu"
 
 
-class SourceSearch(NamedTuple):
+class SourceState(NamedTuple):
     """What cross-attention keeps of its sources, and of the queries so far."""
 
-    groups: tuple[GroupSearch, ...]  # one for each of the sizes that the sentences ask for
+    groups: tuple[GroupState, ...]  # one for each of the sizes that the sentences ask for
     places: Places  # of the weights
     hypotheses: int  # h
     position: int = 0  # the number of queries so far
 
     def attend(
         self, tokens: tuple[Tensor, ...], dropout: float, need_weights: bool
-    ) -> tuple[Tensor, Tensor | None, "SourceSearch"]:
+    ) -> tuple[Tensor, Tensor | None, "SourceState"]:
         """What each head gives for one more query of each hypothesis, (B h, H, 1, d), the weights over tokens if they
         are needed, (B h, H, 1, n), and the search with that query.
 
@@ -155,10 +155,10 @@ class SourceSearch(NamedTuple):
         chosen, groups = [group.chosen for group in self.groups], tuple(group for _, _, group in results)
         out, weights = of_chosen_group([x[:2] for x in results], chosen, self.places.tokens)
         if weights is not None:
-            weights = put_back(weights, self.places, query.size(1) // self.hypotheses)
+            weights = in_source_order(weights, self.places, query.size(1) // self.hypotheses)
         return out, weights, self._replace(groups=groups, position=self.position + 1)
 
-    def reordered(self, order: Tensor) -> "SourceSearch":
+    def reordered(self, order: Tensor) -> "SourceState":
         """Keeps some hypotheses, in their new order; those of a sentence stay side by side, or go together."""
         sentences, places = None, self.places
         if len(order) != len(self.groups[0].table.keys) * self.hypotheses:
@@ -167,10 +167,10 @@ class SourceSearch(NamedTuple):
         return self._replace(groups=tuple(x.reordered(order, sentences) for x in self.groups), places=places)
 
 
-def put_back(weights: Tensor, places: Places, sentences: int) -> Tensor:
+def in_source_order(weights: Tensor, places: Places, sentences: int) -> Tensor:
     """Moves weights (B h, H, T, n) to the tokens as they came, for so many sentences."""
     rows = torch.arange(len(weights), device=weights.device) // (len(weights) // sentences)
-    return places.rows(rows).put_back(weights)
+    return places.rows(rows).in_source_order(weights)
 
 
 class WindowStore(NamedTuple):
@@ -199,7 +199,7 @@ class WindowStore(NamedTuple):
 
 
 @dataclass(frozen=True)
-class TargetSearch:
+class TargetState:
     """What causal attention keeps of the tokens so far.
 
     Whole windows are written once, with their means and ranges, and never copied again: hypotheses that change places
@@ -220,7 +220,7 @@ class TargetSearch:
     ranked: Tensor  # the windows that are past for this block, those worth most first, (B, H, s)
 
     @classmethod
-    def begin(cls, query: Tensor, key: Tensor, value: Tensor, sizes: Sizes, exact: int) -> "TargetSearch":
+    def begin(cls, query: Tensor, key: Tensor, value: Tensor, sizes: Sizes, exact: int) -> "TargetState":
         """Begins with these tokens, (T, B, H, d) each, of which there may be none."""
         length, batch, heads, _ = query.shape
         width, block = sizes.width, sizes.block
@@ -240,7 +240,7 @@ class TargetSearch:
             return search
         return replace(search, ranked=search._ranked(query[start - block + 1 : start + 1], start // width - 1))
 
-    def reordered(self, order: Tensor) -> "TargetSearch":
+    def reordered(self, order: Tensor) -> "TargetState":
         """Keeps some hypotheses, in their new order."""
         places, keys, values, best = (
             x.index_select(0, order) for x in (self.places, self.last_keys, self.last_values, self.ranked)
@@ -250,7 +250,7 @@ class TargetSearch:
 
     def attend(
         self, tokens: tuple[Tensor, ...], dropout: float, need_weights: bool
-    ) -> tuple[Tensor, Tensor | None, "TargetSearch"]:
+    ) -> tuple[Tensor, Tensor | None, "TargetState"]:
         """What each head gives for one more token, (B, H, 1, d), the weights over all tokens so far if they are needed,
         (B, H, 1, n), and the search with that token.
 
@@ -307,7 +307,7 @@ class TargetSearch:
         rows = index.flatten()
         return [x.flatten(0, 2).flatten(1).index_select(0, rows).view(*index.shape, *x.shape[3:]) for x in stores]
 
-    def _with_last_tokens(self, keys: Tensor, values: Tensor, whole: int) -> "TargetSearch":
+    def _with_last_tokens(self, keys: Tensor, values: Tensor, whole: int) -> "TargetState":
         """The search with these last tokens after so many whole windows, (B, H, up to w, d), which fill one or not."""
         if keys.size(2) < self.sizes.width:
             return replace(self, last_keys=keys, last_values=values)
@@ -317,7 +317,7 @@ class TargetSearch:
         return replace(self, store=store, places=places, last_keys=keys[:, :, :0], last_values=values[:, :, :0])
 
 
-SearchT = TypeVar("SearchT", SourceSearch, TargetSearch)
+SearchT = TypeVar("SearchT", SourceState, TargetState)
 
 
 def attend_in_steps(
