@@ -95,14 +95,14 @@ def project_both(
 ) -> tuple[Tensor, Tensor]:
     """E of the keys and F of the values, (n, B, D) to (s, B, D); where they are the same tensor, what is common is
     computed once, and learned E and F are one product, which reads the tokens once."""
-    if value is not key:
-        return keys(key, lengths), values(value, lengths)
-    if values is keys or not isinstance(keys, LinearProjection):
+    if value is key and values is keys:
         slots = keys(key, lengths)
-        return slots, slots if values is keys else values(key, lengths)
-    matrices = torch.cat([projection.matrix(len(key), lengths, key) for projection in (keys, values)], 1)
-    slots = torch.matmul(matrices, key.transpose(0, 1)).transpose(0, 1)
-    return slots[: len(slots) // 2], slots[len(slots) // 2 :]
+        return slots, slots
+    if value is key and isinstance(keys, LinearProjection):
+        matrices = torch.cat([projection.matrix(len(key), lengths, key) for projection in (keys, values)], 1)
+        slots = torch.matmul(matrices, key.transpose(0, 1)).transpose(0, 1)
+        return slots[: len(slots) // 2], slots[len(slots) // 2 :]
+    return keys(key, lengths), values(value, lengths)
 
 
 class LinearProjection(Projection):
