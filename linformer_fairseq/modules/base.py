@@ -164,11 +164,10 @@ class BaseAttention(MultiheadAttention):
         out, weights = self.attend(Call(query, key, value, padding, incremental_state, need_weights, need_head_weights))
         if out.dim() == 4:
             out = self._output(out, None if value is None else self._convolved(value))
-        if padding is not None and padding.order is not None and self.self_attention:  # the queries were moved too
+        if padding is not None and padding.places is not None and self.self_attention:  # the queries were moved too
             out = padding.put_back(out)
             if weights is not None:
-                places = padding.order.argsort(1)[:, None, :, None]
-                weights = weights.gather(2, places.expand_as(weights))
+                weights = weights.gather(2, padding.places[:, None, :, None].expand_as(weights))
         if weights is None:
             return out, None
         return out, weights.transpose(0, 1) if need_head_weights else weights.mean(1)

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from linformer_fairseq.modules.ops.key_clusters import Clusters, largest_power_of_two
+from linformer_fairseq.modules.projections import check_dims
 from linformer_fairseq.modules.registry import AttentionOptions, LayerShapes, register_attention
 from linformer_fairseq.modules.source_attention import Source, SourceAttention
 
@@ -59,8 +60,7 @@ class KeyClusterAttention(SourceAttention[ClusterMeans]):
 
     def __init__(self, embed_dim: int, num_heads: int, *args: Any, projected_dim: int, **options: Any) -> None:
         super().__init__(embed_dim, num_heads, *args, **options)
-        if projected_dim < 1:
-            raise ValueError(f"the projected dimension k must be at least 1, not {projected_dim}")
+        check_dims(projected_dim)
         self.projected_dim = projected_dim
         self.clusters = largest_power_of_two(projected_dim)
 

@@ -23,6 +23,8 @@ class Padding(NamedTuple):
     """The lengths as Python numbers; None while torch.compile is tracing, which cannot wait for the device."""
     order: Tensor | None
     """The order that moved padding to the right, (B, n); None where all padding was there already."""
+    places: Tensor | None
+    """Where `order` moved each token, (B, n), which undoes it; None where it moved none."""
 
     def put_right(self, x: Tensor) -> Tensor:
         """Moves the padding of `x` (n, B, D) to the right, and sets it to zero."""
@@ -32,9 +34,7 @@ class Padding(NamedTuple):
 
     def put_back(self, x: Tensor) -> Tensor:
         """Moves the rows of `x` (n, B, D) to the places where they were before."""
-        if self.order is None:
-            return x
-        return x.gather(0, self.order.argsort(1).t()[:, :, None].expand_as(x))
+        return x if self.places is None else x.gather(0, self.places.t()[:, :, None].expand_as(x))
 
 
 @remembered
@@ -50,11 +50,14 @@ def padding_of(mask: Tensor) -> Padding | None:
     beyond = torch.arange(mask.size(1), device=mask.device) >= lengths[:, None]
     if is_compiling():
         torch._assert_async(~before_a_token.any(), "padding that is not on the right cannot be compiled")
-        return Padding(beyond, lengths, None, None)
+        return Padding(beyond, lengths, None, None, None)
     known, moved = torch.stack([lengths, before_a_token]).tolist()
     if not known or min(known) == mask.size(1):
         return None
-    return Padding(beyond, lengths, tuple(known), right_padding_order(mask) if any(moved) else None)
+    if not any(moved):
+        return Padding(beyond, lengths, tuple(known), None, None)
+    order = mask.byte().argsort(dim=1, stable=True)
+    return Padding(beyond, lengths, tuple(known), order, order.argsort(1))
 
 
 class Places(NamedTuple):
@@ -86,15 +89,3 @@ class Places(NamedTuple):
         if self.order is None:
             return weights
         return torch.zeros_like(weights).scatter(3, self.order[:, None, None].expand_as(weights), weights)
-
-
-def right_padding_order(mask: Tensor) -> Tensor:
-    """The order that moves the padding of every row to the right: `tokens.gather(1, order)`.
-
-    Args:
-        mask: (B, n), true at padded positions, on whichever side.
-
-    Returns:
-        (B, n), a permutation of every row that keeps the order of its tokens.
-    """
-    return mask.byte().argsort(dim=1, stable=True)

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from linformer_fairseq.modules.base import BaseAttention, Call, IncrementalState, scores
+from linformer_fairseq.modules.ops.token_weights import without_padding
 from linformer_fairseq.modules.registry import register_attention
 from linformer_fairseq.modules.two_level.arithmetic import (
     WindowSummaries,
@@ -83,7 +84,6 @@ class CausalTwoLevelAttention(BaseAttention):
         assert call.value is not None
         state = call.incremental_state
         search: TargetState | None = self.cached(state).get("search")
-        position = 0 if search is None else search.position
         q, k, v = (
             linear(x).unflatten(2, (self.num_heads, self.head_dim))
             for linear, x in ((self.q_proj, call.query), (self.k_proj, call.key), (self.v_proj, call.value))
@@ -97,9 +97,7 @@ class CausalTwoLevelAttention(BaseAttention):
             out, weights, search = attend_in_steps(search, (q, k, v), dropout, call.need_weights)
         if state is not None:
             self.cache(state, {"search": search})
-        if weights is not None and call.padding is not None:
-            weights = weights.masked_fill(F.pad(call.padding.mask, (position, 0))[:, None, None], 0.0)
-        return out, weights
+        return out, None if weights is None else without_padding(weights, call.padding)
 
     def reorder_incremental_state(self, incremental_state: IncrementalState, new_order: Tensor) -> IncrementalState:
         """Keeps the hypotheses that stay, in their new order."""

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from linformer_fairseq.modules.projections import check_dims
 from linformer_fairseq.modules.registry import AttentionOptions, LayerShapes, flag_of
 
 EXACT_BELOW = 768
@@ -62,8 +63,7 @@ class SizeRule:
     exact_below: int = EXACT_BELOW
 
     def __post_init__(self) -> None:
-        if self.projected_dim < 1:
-            raise ValueError(f"the projected dimension k must be at least 1, not {self.projected_dim}")
+        check_dims(self.projected_dim)
         for name, least in (("open_slots", 1), ("slot_width", 1), ("block_size", 1), ("exact_below", 0)):
             given, flag = getattr(self, name), flag_of(f"linformer_{name}")
             if given is not None and not isinstance(given, int):
