@@ -1,0 +1,194 @@
+"""Attention that is swapped in place leaves what any of fairseq's models computes as it is, where it is exact."""
+
+import copy
+from argparse import Namespace
+from collections import OrderedDict
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any, ClassVar, NamedTuple
+
+import pytest
+import torch
+from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY, BaseFairseqModel, build_model
+from fairseq.modules import MultiheadAttention
+from fairseq.tasks.multilingual_translation import MultilingualTranslationTask
+from torch import Tensor
+
+from linformer_fairseq.models.config import AttentionConfig, default_flags
+from linformer_fairseq.models.swap import places_of, swap
+from tests.models.toy import toy_words
+
+WORDS = toy_words()
+FEATURES = 8
+ALL, SEQUENCES, CROSS = {"encoder", "cross", "decoder"}, {"encoder", "cross"}, {"cross"}
+SIZES = {f"{side}_{name}": 16 for side in ("encoder", "decoder") for name in ("embed_dim", "ffn_embed_dim")} | {
+    **{f"{side}_{name}": 2 for side in ("encoder", "decoder") for name in ("layers", "attention_heads")},
+    **{"decoder_input_dim": 16, "decoder_output_dim": 16, "decoder_transformer_layers": 2},
+    **{f"max_{name}positions": 64 for name in ("", "source_", "target_")},
+    **{f"{name}dropout": 0.0 for name in ("", "attention_", "activation_", "prenet_", "postnet_", "var_pred_")},
+    **{"tokens_per_sample": 64, "criterion": "", "fp16": False},
+}
+SPEECH = {"input_feat_per_channel": FEATURES, "input_channels": 1, "conv_channels": 16, "conv_out_channels": 4}
+SPOKEN = {"output_frame_dim": FEATURES, "n_frames_per_step": 1, "target_speaker_embed": False}
+WAVES = {
+    **{"conv_feature_layers": "[(16, 10, 5), (16, 3, 2)]", "extractor_mode": "layer_norm", "final_dim": 16},
+    **{"dropout_input": 0.0, "dropout_features": 0.0, "encoder_layerdrop": 0.0, "label_rate": 50.0},
+}
+KERNELS = {f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in
+           {"kernel_size_list": [3, 3], "conv_type": "lightweight"}.items()}
+KERNELS |= {"weight_softmax": True, "weight_dropout": 0.0}
+PITCHES = {"pitch_min": 0.0, "pitch_max": 1.0, "energy_min": 0.0, "energy_max": 1.0}
+
+
+class Case(NamedTuple):
+    inputs: str
+    """What the model is called with."""
+    places: set[str]
+    """Those of its attention."""
+    flags: dict[str, Any] = {}  # noqa: RUF012 (never changed)
+
+
+CASES = {
+    "transformer": Case("text", ALL, {"share_all_embeddings": True}),
+    "bart_base": Case("text", ALL),
+    "transformer_align": Case("text", ALL, {"alignment_heads": 1, "alignment_layer": 1}),
+    "roberta_enc_dec": Case("text", ALL),
+    "multilingual_transformer": Case("text", ALL, {"share_encoders": True}),
+    "lightconv": Case("text", CROSS, KERNELS),
+    "nonautoregressive_transformer": Case("edited", SEQUENCES),
+    "levenshtein_transformer": Case("edited", SEQUENCES),
+    "insertion_transformer": Case("edited", SEQUENCES),
+    "cmlm_transformer": Case("edited", SEQUENCES),
+    "iterative_nonautoregressive_transformer": Case("edited", SEQUENCES),
+    "nacrf_transformer": Case("edited", SEQUENCES),
+    "roberta": Case("tokens", {"encoder"}),
+    "masked_lm": Case("tokens", {"encoder"}),
+    "xmod_base": Case("tokens", {"encoder"}, {"languages": ["en_XX"]}),
+    "transformer_lm": Case("begun", {"decoder"}),
+    "transformer_ulm": Case("units", {"decoder"}),
+    "speech_dlm": Case("channels", {"decoder"}, {"main_and_cross_weights": "0.5,0.5"}),
+    "s2t_transformer": Case("speech", ALL, SPEECH),
+    "s2t_conformer": Case("speech", ALL, SPEECH),
+    "convtransformer": Case("speech", ALL, SPEECH),
+    "s2ut_transformer": Case("speech", ALL, SPEECH | SPOKEN),
+    "s2ut_conformer": Case("speech", ALL, SPEECH | SPOKEN),
+    "s2spect_transformer": Case("speech to speech", ALL, SPEECH | SPOKEN),
+    "s2spect_conformer": Case("speech to speech", ALL, SPEECH | SPOKEN),
+    "tts_transformer": Case("text to speech", ALL, SPOKEN),
+    "fastspeech2": Case("spoken text", {"encoder"}, SPOKEN | PITCHES),
+    "wav2vec2": Case("waves", {"encoder"}, WAVES),
+    "hubert": Case("waves", {"encoder"}, WAVES),
+}
+
+
+class ToyTask(MultilingualTranslationTask):
+    """What models ask of the tasks that build them."""
+
+    dictionary = source_dictionary = target_dictionary = output_dictionary = src_dict = tgt_dict = WORDS
+    dictionaries = (WORDS,)
+    source_dictionaries = target_dictionaries = dict.fromkeys(("a", "b"), WORDS)
+    channels, channel_names, channel_sizes = ("a", "b"), ("token", "duration", "f0"), (16, 1, 1)
+    multitask_tasks: ClassVar[dict] = {}
+    cfg = SimpleNamespace(
+        **{f"discrete_{of}": False for of in ("duration", "f0")},
+        **{f"ignore_{of}_input": False for of in ("duration", "f0")},
+        **{"sample_rate": 16000, "label_rate": 50.0, "fine_tuning": False},
+    )
+
+    def __init__(self, target_is_code: bool) -> None:
+        args = Namespace(lang_pairs=["en-de", "de-en"], target_is_code=target_is_code)
+        super().__init__(args, dict.fromkeys(("en", "de"), WORDS), training=True)
+        self.cfg = type(self).cfg
+
+    def max_positions(self) -> int:
+        return 64
+
+    def get_speaker_embeddings(self, args: Namespace) -> None:
+        return None
+
+
+def built(arch: str) -> BaseFairseqModel:
+    """Returns fairseq's model with random weights."""
+    torch.manual_seed(0)
+    args = Namespace(arch=arch, **{**SIZES, **CASES[arch].flags})
+    if arch in ARCH_CONFIG_REGISTRY:
+        ARCH_CONFIG_REGISTRY[arch](args)
+    return build_model(args, ToyTask(target_is_code=arch.startswith("s2ut")))
+
+
+def inputs(kind: str, padding: str) -> dict[str, Any]:
+    """Returns what a model of two sequences is called with.
+
+    Args:
+        padding: where the source of the second is padded: "left", "right", or "between" its tokens.
+    """
+    words = torch.randint(4, len(WORDS), (2, 12))
+    words[:, -1] = WORDS.eos()
+    padded = {"left": slice(0, 5), "right": slice(7, 12), "between": slice(3, 8)}[padding]
+    source = words.clone()
+    source[1, padded] = WORDS.pad()
+    begun = torch.cat([words[:, -1:], words[:, :6]], 1)
+    begun[0, 4:] = WORDS.pad()
+    lengths = torch.tensor([12, 7])
+    spoken, frames = torch.randn(2, 12, FEATURES), torch.tensor([12, 9])
+    text = {"src_tokens": source, "src_lengths": lengths, "prev_output_tokens": begun}
+    speech = {"src_tokens": torch.randn(2, 40, FEATURES), "src_lengths": torch.tensor([40, 26])}
+    to_speech = {"prev_output_tokens": spoken, "target_lengths": frames}
+    waves = torch.arange(400).expand(2, -1) >= torch.tensor([[400], [250]])
+    return {
+        "text": text,
+        "edited": {**text, "tgt_tokens": begun},
+        "tokens": {"src_tokens": source},
+        "begun": {"src_tokens": begun},
+        "units": {"src_tokens": begun, "dur_src": torch.rand(2, 7), "f0_src": torch.rand(2, 7)},
+        "channels": {"src_tokens": {"a": begun, "b": begun.flip(0)}},
+        "speech": {**speech, "prev_output_tokens": begun},
+        "speech to speech": {**speech, **to_speech},
+        "text to speech": {"src_tokens": source, "src_lengths": lengths, **to_speech},
+        "spoken text": {"src_tokens": source, "src_lengths": lengths, "durations": (source != WORDS.pad()).long() * 2},
+        "waves": {"source": torch.randn(2, 400), "padding_mask": waves, "mask": False, "features_only": True},
+    }[kind]
+
+
+def tensors(out: object) -> Iterator[Tensor]:
+    """Yields the floating point tensors in what a model returns."""
+    if isinstance(out, Tensor) and out.is_floating_point():
+        yield out
+    elif isinstance(out, dict | list | tuple):
+        for part in out.values() if isinstance(out, dict) else out:
+            yield from tensors(part)
+
+
+CAN_BE_PADDED = {"text", "edited", "tokens", "text to speech", "spoken text"}
+PADDED = [
+    (arch, padding) for arch, case in CASES.items()
+    for padding in (("left", "right", "between") if case.inputs in CAN_BE_PADDED else ("right",))
+]
+
+
+@pytest.mark.parametrize("kind", ["two-level", "full"])
+@pytest.mark.parametrize(("arch", "padding"), PADDED)
+def test_outputs_and_gradients_are_those_of_fairseq(arch: str, padding: str, kind: str) -> None:
+    case = CASES[arch]
+    plain, model = built(arch), built(arch)
+    before = dict(model.named_parameters())
+    config = AttentionConfig(linformer_projection=kind, linformer_k="8")
+    replaced = swap(model, config)
+    after = dict(model.named_parameters())
+    print(replaced)
+    assert after.keys() == before.keys()
+    assert all(after[name] is parameter for name, parameter in before.items())
+    given = inputs(case.inputs, padding)
+    import random, numpy
+    differences = []
+    for mode in (True, False):
+        found = []
+        for m in (plain, model):
+            torch.manual_seed(1); random.seed(1); numpy.random.seed(1)
+            m.train(mode)
+            found.append(list(tensors(m(**given))))
+            if mode:
+                sum((x.sin().sum() for x in found[-1])).backward()
+        differences.append((len(found[0]), len(found[1]), max((a-b).abs().max().item() for a, b in zip(*found, strict=False))))
+    g = max(((p.grad - after[name].grad).abs().max().item() if p.grad is not None else 0) for name, p in plain.named_parameters())
+    print("RESULT", arch, padding, kind, differences, g)
