@@ -9,7 +9,7 @@ from fairseq.utils import import_user_module
 from linformer_fairseq.cli.arguments import Parser, ascending, count, natural
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.cli.machine import cpu_count
-from linformer_fairseq.models.config import LinformerConfig, add_flags
+from linformer_fairseq.models.config import add_flags
 
 CONVERTED_KIND = "two-level"
 """The kind of attention of a converted model, unless told otherwise: short texts get the same outputs as before."""
@@ -59,7 +59,7 @@ def build_parser() -> Parser:
         "kind",
         argument_default=SUPPRESS,
     )
-    add_flags(group, LinformerConfig)
+    add_flags(group)
     parser.set_defaults(linformer_projection=CONVERTED_KIND)
     return parser
 

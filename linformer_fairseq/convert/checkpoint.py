@@ -19,9 +19,9 @@ from torch import Tensor, nn
 
 from linformer_fairseq.checkpoints import model_settings, plain_cfg
 from linformer_fairseq.cli.errors import UserError
-from linformer_fairseq.models.config import AttentionConfig, flag_defaults
-from linformer_fairseq.models.layers import FAST_PATH_PARAMETERS
+from linformer_fairseq.models.config import AttentionConfig, default_flags
 from linformer_fairseq.models.loading import projection_weights
+from linformer_fairseq.models.swap import FAST_PATH_PARAMETERS
 from linformer_fairseq.modules import LinearProjection
 from linformer_fairseq.trained import plain_encoder
 
@@ -50,7 +50,7 @@ def convert_state(state: dict[str, Any], family: Family, config: AttentionConfig
         ARCH_CONFIG_REGISTRY[trained](args)
     args._name = family.model
     args.arch = family.architecture(getattr(args, "arch", None) or trained, config.linformer_projection)
-    for flag in flag_defaults(type(config)):
+    for flag in default_flags(config.linformer_projection):
         setattr(args, flag, getattr(config, flag))
     if not all(config.kind_of(place).attention.drops_probabilities for place in config.places):
         args.attention_dropout = 0.0  # which matters in training alone, whose command line says it anew

@@ -11,14 +11,11 @@ from fairseq.models import ARCH_MODEL_REGISTRY
 
 from linformer_fairseq.checkpoints import model_settings, plain_cfg
 from linformer_fairseq.cli.errors import UserError
-from linformer_fairseq.models.architectures import PRESETS
 from linformer_fairseq.models.config import (
+    PREFIXES,
     AttentionConfig,
-    LanguageModelAttentionConfig,
-    LinformerConfig,
     default_flags,
 )
-from linformer_fairseq.models.encoder_config import EncoderAttentionConfig
 from linformer_fairseq.models.loading import is_convolution, projection_weights
 from linformer_fairseq.modules.registry import DEFAULT_KIND, flag_of
 
@@ -33,8 +30,8 @@ class Family:
     """What one of them is called in a sentence."""
     base: str
     """fairseq's name of its model."""
-    attention: type[AttentionConfig]
-    """The flags of its attention."""
+    places: tuple[str, ...]
+    """Where it has attention."""
 
     @property
     def model(self) -> str:
@@ -43,16 +40,16 @@ class Family:
 
     def architecture(self, arch: str, kind: str) -> str:
         """Returns the architecture of a converted model, for fairseq's and the new kind of attention."""
-        prefixes = {own: prefix for prefix, own in PRESETS.items()}
+        prefixes = {own: prefix for prefix, own in PREFIXES.items()}
         prefix = prefixes.get(kind, prefixes[DEFAULT_KIND])
-        arch = next((arch.removeprefix(own) for own in PRESETS if arch.startswith(own)), arch)
+        arch = next((arch.removeprefix(own) for own in PREFIXES if arch.startswith(own)), arch)
         return prefix + arch if prefix + arch in ARCH_MODEL_REGISTRY else prefix + self.base
 
     def flags(self, config: AttentionConfig) -> str:
         """Returns the flags by which fairseq-train builds this attention, with any architecture of this family."""
         kind = config.linformer_projection
         words = ["--linformer-projection", kind]
-        for name, default in default_flags(kind, self.attention).items():
+        for name, default in default_flags(kind).items():
             value = getattr(config, name)
             if str(value) != str(default):
                 words += [flag_of(name)] if value is True else [flag_of(name), str(value)]
@@ -70,11 +67,11 @@ class Family:
         Raises:
             UserError: a flag that other families have, or flags that do not go together.
         """
-        flags = default_flags(given["linformer_projection"], self.attention)
+        flags = default_flags(given["linformer_projection"])
         for name in sorted(given.keys() - flags.keys()):
             raise UserError(f"{flag_of(name)} is not for {self.name}s: leave it out.")
         try:
-            config = self.attention.from_namespace(Namespace(**{**flags, **given}))
+            config = AttentionConfig.from_namespace(Namespace(**{**flags, **given})).in_model(self.places)
         except ValueError as error:
             raise UserError(f"{error}.") from None
         if MASKING in config.used_options:
@@ -82,9 +79,9 @@ class Family:
         return config
 
 
-TRANSLATION = Family("translation model", "transformer", LinformerConfig)
-LANGUAGE_MODEL = Family("language model", "transformer_lm", LanguageModelAttentionConfig)
-MASKED_LANGUAGE_MODEL = Family("masked language model", "roberta", EncoderAttentionConfig)
+TRANSLATION = Family("translation model", "transformer", ("encoder", "cross", "decoder"))
+LANGUAGE_MODEL = Family("language model", "transformer_lm", ("decoder",))
+MASKED_LANGUAGE_MODEL = Family("masked language model", "roberta", ("encoder",))
 FAMILIES = (TRANSLATION, LANGUAGE_MODEL, MASKED_LANGUAGE_MODEL)
 
 
