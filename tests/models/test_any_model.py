@@ -116,8 +116,8 @@ def built(arch: str) -> BaseFairseqModel:
     return build_model(args, ToyTask(target_is_code=arch.startswith("s2ut")))
 
 
-def inputs(kind: str, padding: str) -> dict[str, Any]:
-    """Returns what a model of two sequences is called with.
+def inputs(kind: str, padding: str) -> tuple[dict[str, Any], list[Tensor]]:
+    """Returns what a model of two sequences is called with, and masks of what is no padding in its outputs.
 
     Args:
         padding: where the source of the second is padded: "left", "right", or "between" its tokens.
@@ -129,34 +129,47 @@ def inputs(kind: str, padding: str) -> dict[str, Any]:
     source[1, padded] = WORDS.pad()
     begun = torch.cat([words[:, -1:], words[:, :6]], 1)
     begun[0, 4:] = WORDS.pad()
-    lengths = torch.tensor([12, 7])
-    spoken, frames = torch.randn(2, 12, FEATURES), torch.tensor([12, 9])
+    lengths, frames, spoken = torch.tensor([12, 7]), torch.tensor([9, 6]), torch.randn(2, 9, FEATURES)
     text = {"src_tokens": source, "src_lengths": lengths, "prev_output_tokens": begun}
     speech = {"src_tokens": torch.randn(2, 40, FEATURES), "src_lengths": torch.tensor([40, 26])}
     to_speech = {"prev_output_tokens": spoken, "target_lengths": frames}
-    waves = torch.arange(400).expand(2, -1) >= torch.tensor([[400], [250]])
+    silent = torch.arange(400).expand(2, -1) >= torch.tensor([[400], [250]])
+    is_token, is_begun, is_frame = source != WORDS.pad(), begun != WORDS.pad(), torch.arange(9) < frames[:, None]
+    heard = torch.arange(39) < torch.tensor([39, 24])[:, None]
     return {
-        "text": text,
-        "edited": {**text, "tgt_tokens": begun},
-        "tokens": {"src_tokens": source},
-        "begun": {"src_tokens": begun},
-        "units": {"src_tokens": begun, "dur_src": torch.rand(2, 7), "f0_src": torch.rand(2, 7)},
-        "channels": {"src_tokens": {"a": begun, "b": begun.flip(0)}},
-        "speech": {**speech, "prev_output_tokens": begun},
-        "speech to speech": {**speech, **to_speech},
-        "text to speech": {"src_tokens": source, "src_lengths": lengths, **to_speech},
-        "spoken text": {"src_tokens": source, "src_lengths": lengths, "durations": (source != WORDS.pad()).long() * 2},
-        "waves": {"source": torch.randn(2, 400), "padding_mask": waves, "mask": False, "features_only": True},
+        "text": (text, [is_token, is_begun]),
+        "edited": ({**text, "tgt_tokens": begun}, [is_token, is_begun]),
+        "tokens": ({"src_tokens": source}, [is_token]),
+        "begun": ({"src_tokens": begun}, [is_begun]),
+        "units": ({"src_tokens": begun, "dur_src": torch.rand(2, 7), "f0_src": torch.rand(2, 7)}, [is_begun]),
+        "channels": ({"src_tokens": {"a": begun, "b": begun.flip(0)}}, []),
+        "speech": ({**speech, "prev_output_tokens": begun}, [is_begun]),
+        "speech to speech": ({**speech, **to_speech}, [is_frame]),
+        "text to speech": ({"src_tokens": source, "src_lengths": lengths, **to_speech}, [is_frame]),
+        "spoken text": ({"src_tokens": source, "src_lengths": lengths, "durations": 2 * is_token.long()}, [is_token]),
+        "waves": ({"source": torch.randn(2, 400), "padding_mask": silent, "mask": False, "features_only": True}, [heard]),
     }[kind]
 
 
-def tensors(out: object) -> Iterator[Tensor]:
-    """Yields the floating point tensors in what a model returns."""
-    if isinstance(out, Tensor) and out.is_floating_point():
-        yield out
-    elif isinstance(out, dict | list | tuple):
-        for part in out.values() if isinstance(out, dict) else out:
-            yield from tensors(part)
+def pairs(one: object, other: object) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yields the tensors in what two models return, but for attention weights that one of them leaves out."""
+    if isinstance(one, dict):
+        one, other = list(one.values()), list(other.values())
+    if isinstance(one, Tensor) and isinstance(other, Tensor) and one.is_floating_point():
+        yield one, other
+    elif isinstance(one, list | tuple) and other is not None:
+        for parts in zip(one, other, strict=True):
+            yield from pairs(*parts)
+
+
+def tokens(x: Tensor, masks: list[Tensor]) -> Tensor:
+    """Returns the part of an output that is no padding."""
+    for mask in masks:
+        if x.shape[:2] == mask.shape:
+            return x[mask]
+        if x.shape[1::-1] == mask.shape:
+            return x[mask.t()]
+    return x
 
 
 CAN_BE_PADDED = {"text", "edited", "tokens", "text to speech", "spoken text"}
@@ -172,13 +185,13 @@ def test_outputs_and_gradients_are_those_of_fairseq(arch: str, padding: str, kin
     case = CASES[arch]
     plain, model = built(arch), built(arch)
     before = dict(model.named_parameters())
-    config = AttentionConfig(linformer_projection=kind, linformer_k="8")
+    config = AttentionConfig.from_namespace(Namespace(linformer_projection=kind, linformer_k="8", linformer_attention=",".join(sorted(case.places))))
     replaced = swap(model, config)
     after = dict(model.named_parameters())
     print(replaced)
     assert after.keys() == before.keys()
     assert all(after[name] is parameter for name, parameter in before.items())
-    given = inputs(case.inputs, padding)
+    given, masks = inputs(case.inputs, padding)
     import random, numpy
     differences = []
     for mode in (True, False):
@@ -186,9 +199,10 @@ def test_outputs_and_gradients_are_those_of_fairseq(arch: str, padding: str, kin
         for m in (plain, model):
             torch.manual_seed(1); random.seed(1); numpy.random.seed(1)
             m.train(mode)
-            found.append(list(tensors(m(**given))))
-            if mode:
-                sum((x.sin().sum() for x in found[-1])).backward()
-        differences.append((len(found[0]), len(found[1]), max((a-b).abs().max().item() for a, b in zip(*found, strict=False))))
+            found.append(m(**given))
+        both = [[tokens(x, masks) for x in pair] for pair in pairs(*found)]
+        if mode:
+            for one in zip(*both): sum(((x.sin().sum() for x in one))).backward()
+        differences.append([(a-b).abs().max().item() for a, b in both])
     g = max(((p.grad - after[name].grad).abs().max().item() if p.grad is not None else 0) for name, p in plain.named_parameters())
     print("RESULT", arch, padding, kind, differences, g)
