@@ -113,8 +113,14 @@ def _sites(model: nn.Module) -> Iterator[Site]:
             side = next((x for x in above if isinstance(x, FairseqEncoder | FairseqDecoder)), model)
             if attention.encoder_decoder_attention:
                 yield Site(layer, name, side, "cross")
-            elif not isinstance(side, FairseqNATDecoder):
+            elif not isinstance(side, FairseqNATDecoder) and not _is_between_channels(attention, side):
                 yield Site(layer, name, side, "decoder" if isinstance(side, FairseqDecoder) else "encoder")
+
+
+def _is_between_channels(attention: MultiheadAttention, side: nn.Module) -> bool:
+    """Whether attention is from one channel of a dialogue to another, which stays fairseq's."""
+    itself = attention.self_attention or getattr(side, "cross_self_attention", False)
+    return isinstance(side, FairseqDecoder) and not itself
 
 
 def _replacement(site: Site, build: AttentionBuilder) -> BaseAttention:
@@ -151,13 +157,13 @@ def _longest(model: nn.Module, side: nn.Module, place: str, args: object) -> int
     """The tokens of the longest text whose keys an attention sees; None where there is no limit."""
     if place == "cross":
         side = next((encoder for encoder, decoder in _pairs(model) if decoder is side), side)
-    ask: Any = getattr(side, "max_positions", lambda: None)
+    said: Any = getattr(side, "max_positions", None)
     try:
-        longest = ask()
+        longest = said() if callable(said) else said
     except NotImplementedError:
         longest = None
-    if longest is None and place != "decoder":
-        longest = getattr(args, "max_source_positions", None)
+    if longest is None or longest >= UNKNOWN_LENGTH:
+        longest = getattr(args, f"max_{'target' if place == 'decoder' else 'source'}_positions", None)
     return longest if isinstance(longest, int) and longest < UNKNOWN_LENGTH else None
 
 
