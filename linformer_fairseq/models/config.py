@@ -117,7 +117,7 @@ class AttentionConfig(FairseqDataclass):
         asked = (
             usual[self.linformer_projection] if self.linformer_attention is None else _listed(self.linformer_attention)
         )
-        if asked in usual.values():  # of which an architecture has no more than the model has
+        if asked == usual[self.linformer_projection]:  # of which an architecture has no more than the model has
             asked = ",".join([place for place in there if place in asked.split(",")] or there)
         config = replace(self, linformer_attention=asked)
         for place in sorted(config.places - set(there)):

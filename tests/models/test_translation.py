@@ -118,7 +118,7 @@ def test_a_transformer_becomes_a_linformer_without_loss(flags: dict) -> None:
         {"layernorm_embedding": True},
         {"checkpoint_activations": True},
         {"encoder_layerdrop": 0.5, "decoder_layerdrop": 0.5},
-        {"no_cross_attention": True},
+        {"no_cross_attention": True, "linformer_attention": "encoder,decoder"},
         {"cross_self_attention": True, "linformer_attention": "encoder,cross"},
         {"cross_self_attention": True, "no_cross_attention": True, "linformer_attention": "encoder,cross"},
         {"activation_fn": "gelu", "share_all_embeddings": False, "decoder_embed_dim": 8, "decoder_output_dim": 8},
