@@ -9,12 +9,12 @@ from typing import Any, ClassVar, NamedTuple
 import numpy
 import pytest
 import torch
-from fairseq.models import ARCH_CONFIG_REGISTRY, BaseFairseqModel, build_model
+from fairseq.models import ARCH_CONFIG_REGISTRY, MODEL_REGISTRY, BaseFairseqModel, build_model
 from fairseq.tasks.multilingual_translation import MultilingualTranslationTask
 from torch import Tensor
 
 from linformer_fairseq.models.config import AttentionConfig
-from linformer_fairseq.models.swap import places_of, swap
+from linformer_fairseq.models.swap import FAST_PATH_PARAMETERS, places_of, swap
 from linformer_fairseq.modules import BaseAttention
 from tests.models.toy import batch, each_hypothesis, sentence, toy_task, toy_words, translate
 
@@ -26,7 +26,7 @@ SIZES = {f"{side}_{name}": 16 for side in ("encoder", "decoder") for name in ("e
     **{"decoder_input_dim": 16, "decoder_output_dim": 16, "decoder_transformer_layers": 2},
     **{f"max_{name}positions": 64 for name in ("", "source_", "target_")},
     **{f"{name}dropout": 0.0 for name in ("", "attention_", "activation_", "prenet_", "postnet_", "var_pred_")},
-    **{"tokens_per_sample": 64, "criterion": "", "label_smoothing": 0.0, "fp16": False},
+    **{"tokens_per_sample": 64, "criterion": "", "task": "", "label_smoothing": 0.0, "fp16": False},
 }
 SPEECH = {"input_feat_per_channel": FEATURES, "input_channels": 1, "conv_channels": 16, "conv_out_channels": 4}
 SPOKEN = {"output_frame_dim": FEATURES, "n_frames_per_step": 1, "target_speaker_embed": False}
@@ -72,9 +72,7 @@ CASES = {
     "s2t_conformer": Case("speech", ALL, SPEECH),
     "convtransformer": Case("speech", ALL, SPEECH),
     "s2ut_transformer": Case("speech", ALL, SPEECH | SPOKEN),
-    "s2ut_conformer": Case("speech", ALL, SPEECH | SPOKEN),
     "s2spect_transformer": Case("speech to speech", ALL, SPEECH | SPOKEN),
-    "s2spect_conformer": Case("speech to speech", ALL, SPEECH | SPOKEN),
     "tts_transformer": Case("text to speech", ALL, SPOKEN),
     "fastspeech2": Case("spoken text", {"encoder"}, SPOKEN | PITCHES),
     "wav2vec2": Case("waves", {"encoder"}, WAVES),
@@ -189,9 +187,12 @@ PADDED = [
 @pytest.mark.parametrize(("arch", "padding"), PADDED)
 def test_outputs_and_gradients_are_those_of_fairseq(arch: str, padding: str, kind: str) -> None:
     case = CASES[arch]
+    if arch not in {*ARCH_CONFIG_REGISTRY, *MODEL_REGISTRY}:
+        pytest.skip(f"this fairseq has no {arch}")
+    if arch == "levenshtein_transformer":
+        pytest.importorskip("fairseq.libnat", reason="this fairseq was built without its extension for edits")
     plain, model = built(arch), built(arch)
-    before = dict(model.named_parameters())
-    rounding = 2e-6 if kind == "full" or "cross" in case.places else 0.0  # products in another order
+    before = {name: x for name, x in model.named_parameters() if name.split(".")[-1] not in FAST_PATH_PARAMETERS}
     places = ",".join(sorted(case.places))
     config = AttentionConfig.from_namespace(Namespace(linformer_projection=kind, linformer_attention=places))
     assert places_of(model) == case.places
@@ -208,7 +209,7 @@ def test_outputs_and_gradients_are_those_of_fairseq(arch: str, padding: str, kin
         outputs = [[tokens(x, masks) for x in pair] for pair in pairs(*found)]
         assert outputs
         for expected, output in outputs:
-            torch.testing.assert_close(output, expected, rtol=1e-5, atol=rounding)
+            torch.testing.assert_close(output, expected, rtol=1e-5, atol=5e-6)
     for one in zip(*outputs, strict=True):
         sum(x.sin().sum() for x in one).backward()
     for name, parameter in plain.named_parameters():
@@ -223,37 +224,37 @@ def seed(number: int) -> None:
     numpy.random.seed(number)
 
 
-def test_a_search_of_bart_keeps_one_row_a_sentence() -> None:
-    """Its hypotheses are those of fairseq's, whose encoder's output is not repeated for them either."""
-    task, plain, model = toy_task(), built("bart_base"), built("bart_base", prefix="two_level_")
+def test_a_search_with_bart_has_one_row_a_sentence() -> None:
+    """Its four hypotheses share the row, as in fairseq's, and are those of fairseq's."""
+    task, plain, model = toy_task(), built("bart_base").eval(), built("bart_base", prefix="two_level_").eval()
     for parameter in plain.parameters():
         torch.nn.init.normal_(parameter, std=0.4)
     model.load_state_dict(plain.state_dict())
-    rows = []
-    for module in model.modules():
-        if isinstance(module, BaseAttention) and module.encoder_decoder_attention:
-            keep = lambda attention, args: rows.append((args[0].size(1), args[1].size(1)))  # noqa: E731
-            module.register_forward_pre_hook(keep)
+    rows: list[tuple[int, int]] = []
+    for layer in model.decoder.layers:
+        assert isinstance(layer.encoder_attn, BaseAttention)
+        layer.encoder_attn.register_forward_pre_hook(
+            lambda _, args, given: rows.append((given["query"].size(1), given["key"].size(1))), with_kwargs=True
+        )
     sample = batch(task, [sentence(task, length, length) for length in (12, 5, 9)], left_pad=True)
-    found = translate(task, model.eval(), sample)
-    for (_, expected), (_, hypothesis) in zip(*map(each_hypothesis, (translate(task, plain.eval(), sample), found))):
-        assert torch.equal(hypothesis["tokens"], expected["tokens"])
-        torch.testing.assert_close(hypothesis["positional_scores"], expected["positional_scores"])
-    print(rows)
+    found, expected = (each_hypothesis(translate(task, m, sample)) for m in (model, plain))
+    for (_, one), (_, other) in zip(found, expected, strict=True):
+        assert torch.equal(one["tokens"], other["tokens"])
+        torch.testing.assert_close(one["positional_scores"], other["positional_scores"])
+    assert rows[0] == (12, 3)
+    assert {row for _, row in rows} == {3}
 
 
 @pytest.mark.parametrize(
     ("arch", "flags", "sentence"),
     [
         ("lstm", {}, "LSTMModel has no attention of fairseq's, MultiheadAttention, to replace"),
-        ("wav2vec2", {"linformer_projection": "linear"}, "linear attention is built for a longest text"),
-        ("cmlm_transformer", {"linformer_attention": "encoder,decoder"}, "x"),
-        ("transformer_lm", {"linformer_attention": "encoder"}, "x"),
-        ("transformer", {"cross_self_attention": True, "linformer_projection": "full"}, "x"),
+        ("wav2vec2", {}, "linear attention is built for a longest text, and this model has none: choose another kind"),
+        ("cmlm_transformer", {"linformer_attention": "encoder,decoder"}, "this model has no causal self-attention"),
+        ("transformer_lm", {"linformer_attention": "encoder"}, "names encoder, and this model has no self-attention"),
+        ("transformer", {"cross_self_attention": True, "linformer_projection": "full"}, "--cross-self-attention does"),
     ],
 )
 def test_what_cannot_be_is_refused(arch: str, flags: dict[str, Any], sentence: str) -> None:
-    config = AttentionConfig.from_namespace(Namespace(**flags))
-    with pytest.raises(ValueError, match=sentence) as e:
-        swap(built(arch, **flags), config)
-    print(e.value)
+    with pytest.raises(ValueError, match=sentence):
+        swap(built(arch, **flags), AttentionConfig.from_namespace(Namespace(**flags)))
