@@ -211,7 +211,7 @@ def test_every_flag_has_a_help_text() -> None:
         ({"linformer_slot_width": 0, **TWO_LEVELS}, "--linformer-slot-width must be at least 1, not 0"),
         (
             {"linformer_attention": "decoder", "linformer_decoder_projection": "conv"},
-            "--linformer-decoder-projection is one of linear, two-level, window, not 'conv'",
+            "--linformer-decoder-projection is one of linear, full, two-level, window, not 'conv'",
         ),
         (
             {"linformer_projection": "window", "linformer_window_size": 0},
@@ -293,7 +293,7 @@ def test_a_flag_that_has_an_effect_somewhere_passes() -> None:
         toy_model(linformer_attention="cross", linformer_cross_k="4", linformer_k="9")
 
 
-@pytest.mark.parametrize("kind", [kind for kind in CROSS_KINDS if kind != "linear"])
+@pytest.mark.parametrize("kind", [kind for kind in CROSS_KINDS if kind not in ("linear", "full")])
 def test_k_is_only_a_maximum_where_it_is_not_learned(kind: str) -> None:
     """As many slots as tokens, or more, are full attention, but for clusters, which are a power of two."""
     task, flags = toy_task(), {"linformer_projection": kind, "linformer_k": "100", "linformer_cross_k": "1024"}
