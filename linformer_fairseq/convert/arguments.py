@@ -9,7 +9,7 @@ from fairseq.utils import import_user_module
 from linformer_fairseq.cli.arguments import Parser, ascending, count, natural
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.cli.machine import cpu_count
-from linformer_fairseq.models.config import LinformerConfig, add_flags
+from linformer_fairseq.models.config import add_flags
 
 CONVERTED_KIND = "two-level"
 """The kind of attention of a converted model, unless told otherwise: short texts get the same outputs as before."""
@@ -19,21 +19,22 @@ def build_parser() -> Parser:
     """Returns the parser of the command line."""
     parser = Parser(
         prog="convert",
-        description="Convert a checkpoint of fairseq's transformer, transformer_lm or roberta to two levels in all its "
-        "attention, or to the kind that --linformer-projection names, without training and without data. The outputs "
-        "of both models are compared, on random tokens unless there is --data.",
+        description="Convert a checkpoint of any of fairseq's models with attention to two levels in all its attention, "
+        "or to the kind that --linformer-projection names, without training and without data, or back to fairseq's "
+        "model. The outputs of both models are compared, on random tokens unless there is --data.",
     )
     add = parser.add_argument
     add("checkpoint", type=Path, metavar="CHECKPOINT", help="that fairseq-train saved")
     add("output", type=Path, metavar="OUT", help="the file to write")
-    add("--data", type=Path, metavar="DATA", help="folder that fairseq-preprocess wrote, to compare on text")
+    add("--to-fairseq", action="store_true", help="convert one of this package's models back to fairseq's")
+    add("--data", type=Path, metavar="DATA", help="folder that the model was trained on, to compare on text")
     add("--subset", default="valid", help="split of DATA to compare both models on")
     add(
         "--texts",
         type=natural,
         default=2,
         metavar="T",
-        help="without --data: random texts of each length; 0 compares nothing",
+        help="without --data: random texts of each length; 0 compares nothing, with --data either",
     )
     add(
         "--lengths",
@@ -53,14 +54,7 @@ def build_parser() -> Parser:
     add("--threads", type=count, default=cpu_count(), help="threads of torch")
     add("--seed", type=natural, default=1, help="seed of random tokens, sentences to fit to and fresh parameters")
     _add_user_dir(parser)
-    group = parser.add_argument_group(
-        "the new model",
-        "as for fairseq-train; a language model, masked or not, has --linformer-projection, -k and the options of its "
-        "kind",
-        argument_default=SUPPRESS,
-    )
-    add_flags(group, LinformerConfig)
-    parser.set_defaults(linformer_projection=CONVERTED_KIND)
+    add_flags(parser.add_argument_group("the new model", "as for fairseq-train", argument_default=SUPPRESS))
     return parser
 
 
@@ -70,10 +64,12 @@ def parse(argv: Sequence[str]) -> Namespace:
     _import_user_dir(argv)
     args = vars(build_parser().parse_args(argv))
     given = {name: args.pop(name) for name in list(args) if name.startswith("linformer_")}
+    if args["to_fairseq"] and (given or args["fit"]):
+        raise UserError("--to-fairseq leaves nothing to choose: leave out --fit and flags of the attention.")
     if args["fit"] and args["data"] is None:
         raise UserError("--fit needs --data: name the folder that fairseq-preprocess wrote.")
-    if args["csv"] is not None and args["data"] is None and not args["texts"]:
-        raise UserError("--csv needs a comparison: leave out --texts 0, or name text with --data.")
+    if args["csv"] is not None and not args["texts"]:
+        raise UserError("--csv needs a comparison: leave out --texts 0.")
     if args["fit"] and given.get("linformer_sharing", "headwise") != "headwise":
         raise UserError("--fit finds an E and an F for every layer: leave out --linformer-sharing.")
     if args["output"].resolve() == args["checkpoint"].resolve():
@@ -81,7 +77,7 @@ def parse(argv: Sequence[str]) -> Namespace:
     for path in (args["output"], args["csv"]):
         if path is not None and (path.is_dir() or not path.parent.is_dir()):
             raise UserError(f"{path} cannot be written: name a file in a folder that exists.")
-    return Namespace(flags=given, **args)
+    return Namespace(flags={"linformer_projection": CONVERTED_KIND, **given}, **args)
 
 
 def _add_user_dir(parser: ArgumentParser) -> None:

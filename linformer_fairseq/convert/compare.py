@@ -3,21 +3,35 @@
 import csv
 import math
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from fairseq.data import data_utils
-from fairseq.models import BaseFairseqModel, FairseqEncoderDecoderModel, FairseqEncoderModel
+from fairseq.data import Dictionary, data_utils
+from fairseq.models import BaseFairseqModel, FairseqEncoderDecoderModel, FairseqEncoderModel, FairseqLanguageModel
+from fairseq.models.nat import FairseqNATModel
+from fairseq.models.roberta import RobertaModel
+from fairseq.models.transformer import TransformerModelBase
+from fairseq.models.transformer_lm import TransformerLanguageModel
+from fairseq.tasks import FairseqTask
 from torch import Tensor
 
+from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.cli.files import replacing
 from linformer_fairseq.cli.progress import bar
 from linformer_fairseq.cli.tables import table
-from linformer_fairseq.modules import BaseAttention, CausalTwoLevelAttention, TwoLevelAttention
-from linformer_fairseq.trained import Split, Trained
+from linformer_fairseq.modules import (
+    BaseAttention,
+    CausalFullAttention,
+    CausalTwoLevelAttention,
+    FullAttention,
+    TwoLevelAttention,
+)
+from linformer_fairseq.trained import Split
 
+ANY_LENGTH = 1 << 20
+"""The longest text where there is no limit."""
 LONGEST = 2048
 """Where lengths end that nobody has named: full attention to longer texts takes much memory."""
 BATCH_TOKENS = 4096
@@ -42,19 +56,21 @@ class Sample(NamedTuple):
 def longest_text(model: BaseFairseqModel) -> int:
     """Returns the tokens of the longest text that a model takes, as a source or as a target."""
     longest = model.max_positions()
-    return int(max(longest) if isinstance(longest, tuple) else longest)
+    if isinstance(longest, Mapping):  # of some pairs of languages
+        longest = [side for sides in longest.values() for side in sides]
+    return int(max(longest) if isinstance(longest, Sequence) else longest or ANY_LENGTH)
 
 
 def exact_length(model: BaseFairseqModel) -> int | None:
-    """Returns up to how many tokens texts get full attention; None where other kinds than two levels are."""
-    exact = longest = longest_text(model)
+    """Returns up to how many tokens texts get full attention; None where none of more than k tokens do."""
+    exact = ANY_LENGTH
     for module in model.modules():
         if isinstance(module, CausalTwoLevelAttention):
             exact = min(exact, module.exact)
         elif isinstance(module, TwoLevelAttention):
-            _, last, _ = next(module.rule.ranges(longest))
+            _, last, _ = next(module.rule.ranges(ANY_LENGTH))
             exact = min(exact, last)
-        elif isinstance(module, BaseAttention):
+        elif isinstance(module, BaseAttention) and not isinstance(module, FullAttention | CausalFullAttention):
             return None
     return exact
 
@@ -66,30 +82,40 @@ def default_lengths(longest: int, exact: int | None) -> tuple[int, ...]:
     return tuple(sorted(length for length in lengths if length <= longest))
 
 
-def split_samples(trained: Trained, split: Split) -> Iterator[Sample]:
-    """Yields the sentences of a split; of a masked language model's, the masked tokens count."""
+def can_compare(model: BaseFairseqModel, on_text: bool) -> bool:
+    """Returns whether a model predicts words one by one, and reads words too unless it gets its task's samples."""
+    of_words = (TransformerModelBase, TransformerLanguageModel, RobertaModel)
+    of_samples = (FairseqEncoderDecoderModel, FairseqLanguageModel, FairseqEncoderModel)
+    return isinstance(model, of_samples if on_text else of_words) and not isinstance(model, FairseqNATModel)
+
+
+def split_samples(task: FairseqTask, split: Split) -> Iterator[Sample]:
+    """Yields the sentences of a split; of a masked language model's, the masked tokens count.
+
+    Raises:
+        UserError: the task has other targets than words.
+    """
     sentences = split.sentences
     order = sorted(split.indices, key=sentences.num_tokens)
     most = max(BATCH_TOKENS, sentences.num_tokens(order[-1]))
     for indices in data_utils.batch_by_size(order, sentences.num_tokens, max_tokens=most):
         sample = sentences.collater([sentences[index] for index in indices])
         inputs, target = sample["net_input"], sample["target"]
-        is_token = target != trained.task.target_dictionary.pad()
-        of_sources = (inputs["src_tokens"] != trained.task.source_dictionary.pad()).sum(1)
-        yield Sample(inputs, target, is_token, torch.maximum(of_sources, is_token.sum(1)).tolist())
+        if target.shape != inputs.get("prev_output_tokens", inputs.get("src_tokens")).shape:
+            raise UserError("the data has no word for each output of the model: give --texts 0 to compare nothing.")
+        is_token = target != task.target_dictionary.pad()
+        of_targets = is_token.sum(1)
+        yield Sample(inputs, target, is_token, torch.maximum(inputs.get("src_lengths", of_targets), of_targets).tolist())
 
 
 def random_samples(
-    model: BaseFairseqModel, words: tuple[int, int], lengths: Sequence[int], texts: int, seed: int
+    model: BaseFairseqModel, task: FairseqTask, lengths: Sequence[int], texts: int, seed: int
 ) -> Iterator[Sample]:
-    """Yields so many texts of random words of each length; sources and targets of a translation are equally long.
-
-    Args:
-        words: the number of words of the source and of the target.
-    """
+    """Yields so many texts of random words of each length; sources and targets of a translation are equally long."""
     generator = torch.Generator().manual_seed(seed)
 
-    def random_text(words: int, length: int) -> Tensor:
+    def random_text(dictionary: Dictionary, length: int) -> Tensor:
+        words = len(dictionary)
         text = torch.randint(min(FIRST_WORD, words - 1), words, (1, length), generator=generator)
         text[:, -1] = EOS
         return text
@@ -98,11 +124,11 @@ def random_samples(
         inputs: dict[str, Any] = {}
         if isinstance(model, FairseqEncoderDecoderModel):
             longest_source, longest_target = model.max_positions()
-            inputs["src_tokens"] = random_text(words[0], min(length, longest_source))
-            target = random_text(words[1], min(length, longest_target))
+            inputs["src_tokens"] = random_text(task.source_dictionary, min(length, longest_source))
+            target = random_text(task.target_dictionary, min(length, longest_target))
             inputs["prev_output_tokens"] = target.roll(1, 1)  # it begins with the end of the text, as in fairseq
         else:
-            target = random_text(words[0], length)
+            target = random_text(task.source_dictionary, length)
             if isinstance(model, FairseqEncoderModel):
                 target[:, 0] = BOS
             inputs["src_tokens"] = target if isinstance(model, FairseqEncoderModel) else target.roll(1, 1)
@@ -161,12 +187,10 @@ def _span(ends: Sequence[int], place: int, is_range: bool) -> str:
 def _moves(trained: BaseFairseqModel, converted: BaseFairseqModel, sample: Sample) -> Tensor:
     """Returns for each token, (B, T, 5): 1, its loss before and after, the divergence of the new predictions from the
     old, and whether the best one is the same."""
-    features = [
-        model(**sample.net_input, features_only=True)[0].flatten(0, 1).split(PORTION) for model in (trained, converted)
-    ]
+    outputs = [model(**sample.net_input)[0].flatten(0, 1).split(PORTION) for model in (trained, converted)]
     moves = []
-    for one, other, target in zip(*features, sample.target.flatten().split(PORTION), strict=True):
-        before, after = _log_probabilities(trained, one), _log_probabilities(converted, other)
+    for one, other, target in zip(*outputs, sample.target.flatten().split(PORTION), strict=True):
+        before, after = (_log_probabilities(*pair) for pair in ((trained, one), (converted, other)))
         losses = [-x.gather(-1, target[:, None])[:, 0] for x in (before, after)]
         divergence = (before.exp() * (before - after)).sum(-1)
         same = (before.argmax(-1) == after.argmax(-1)).to(divergence)
@@ -174,10 +198,9 @@ def _moves(trained: BaseFairseqModel, converted: BaseFairseqModel, sample: Sampl
     return torch.cat(moves).unflatten(0, sample.target.shape)
 
 
-def _log_probabilities(model: BaseFairseqModel, features: Tensor) -> Tensor:
-    """Returns the log-probabilities of all words, (n, V), in float32, for features (n, C)."""
-    last = model.decoder if hasattr(model, "decoder") else model.encoder
-    return model.get_normalized_probs((last.output_layer(features[None]), None), log_probs=True)[0].float()
+def _log_probabilities(model: BaseFairseqModel, outputs: Tensor) -> Tensor:
+    """Returns the log-probabilities of all words, (n, V), in float32, for the outputs of n tokens."""
+    return model.get_normalized_probs((outputs[None], None), log_probs=True)[0].float()
 
 
 def table_of(rows: Sequence[dict[str, Any]]) -> str:

@@ -13,11 +13,10 @@ from fairseq.dataclass.configs import DistributedTrainingConfig
 from fairseq.registry import REGISTRIES
 from fairseq.tasks import TASK_REGISTRY
 
-from linformer_fairseq.checkpoints import model_settings, plain_cfg
-from linformer_fairseq.models.config import AttentionConfig
+from linformer_fairseq.checkpoints import model_settings
 from linformer_fairseq.modules.registry import flag_of
 
-from .families import Family
+from .checkpoint import OWN, architecture_of
 
 PACKAGE = Path(__file__).parents[1]
 PARTS = ("task", "criterion", "optimizer", "lr_scheduler", "bpe", "tokenizer", "scoring")
@@ -40,39 +39,48 @@ FOLLOWING = {"batch_size_valid": "batch_size", "max_tokens_valid": "max_tokens"}
 """Settings that are those of others, unless told otherwise."""
 
 
-def finetuning_command(asked: Namespace, family: Family, config: AttentionConfig, state: dict[str, Any]) -> str | None:
+def finetuning_command(asked: Namespace, flags: dict[str, Any], state: dict[str, Any]) -> str | None:
     """Returns the command line of fairseq-train that trains a converted model with the settings of its checkpoint; None
     where that was trained with a task or another part that is neither fairseq's nor this package's.
 
     Args:
-        family, config: of the converted model.
+        flags: of the new attention.
         state: the converted checkpoint.
     """
     settings = _settings(state)
     parts = {part: str(settings[part]) for part in PARTS if settings.get(part)}
     if any(name not in _known(part) for part, name in parts.items()):
         return None
-    parts["arch"] = settings.get("arch") or family.architecture(family.base, config.linformer_projection)
+    parts["arch"] = architecture_of(model_settings(state))
     chosen = [str(asked.data or settings.get("data") or "DATA")]
     chosen += [word for part, name in parts.items() for word in (flag_of(part), name)]
-    chosen += shlex.split(family.flags(config))
+    chosen += words_of(flags)
     parser = options.get_training_parser()
     defaults = vars(options.parse_args_and_arch(parser, chosen))
     repeated = []
     for action in parser._actions:  # which parsing has added those of the chosen parts to
         name, value = action.dest, settings.get(action.dest)
         follows = name in FOLLOWING and value == settings.get(FOLLOWING[name])
-        if not (name in NOT_REPEATED or name in parts or name.startswith("linformer_") or follows):
+        if not (name in NOT_REPEATED or name in parts or name.startswith(OWN) or follows):
             repeated += _changed(action, value, defaults.get(name))
     start = ["--finetune-from-model", str(asked.output), "--save-dir", str(asked.output.with_suffix("")) + "-tuned"]
     return shlex.join(["fairseq-train", *chosen, "--user-dir", asked.user_dir or _user_dir(), *start, *repeated])
 
 
+def words_of(flags: dict[str, Any]) -> list[str]:
+    """Returns flags as the words of a command line."""
+    return [
+        word
+        for name, value in flags.items()
+        for word in ([flag_of(name)] if value is True else [flag_of(name), str(value)])
+    ]
+
+
 def _settings(state: dict[str, Any]) -> dict[str, Any]:
-    """Returns all flags of the training of a checkpoint, whichever fairseq wrote it, by the name of each."""
+    """Returns all flags of the training of a checkpoint, by the name of each."""
     flags: dict[str, Any] = {}
     names: dict[str, Any] = {}
-    for part, settings in plain_cfg(state.get("cfg") or {}).items():
+    for part, settings in state["cfg"].items():
         if part != "model" and settings:
             flags |= settings if isinstance(settings, Mapping) else vars(settings)
             names[part] = flags.pop("_name", None)
