@@ -52,7 +52,7 @@ from linformer_fairseq.cli.files import replacing, write_text
 from linformer_fairseq.cli.machine import describe_machine
 from linformer_fairseq.cli.main import exit_status
 from linformer_fairseq.cli.tables import table
-from linformer_fairseq.models.config import LinformerConfig, default_flags
+from linformer_fairseq.models.config import AttentionConfig, default_flags
 from linformer_fairseq.modules import CAUSAL_KINDS, KINDS
 from linformer_fairseq.modules.registry import DEFAULT_KIND, Kind
 
@@ -171,7 +171,8 @@ def attention(name: str, place: str, k: int, length: int, args: argparse.Namespa
         flags |= {"linformer_attention": where}
         flags |= {"linformer_k": str(k)} if kinds_at(place)[name].options.uses_k else {}
         flags |= {"linformer_decoder_projection": name} if place == "causal" else {}
-        (kind,) = LinformerConfig.from_namespace(argparse.Namespace(**flags)).attention(where, 1, length)
+        config = AttentionConfig.from_namespace(argparse.Namespace(**flags)).in_model([where])
+        (kind,) = config.attention(where, 1, length)
         module = kind(args.dim, args.heads, **own)
     mask = torch.full((length, length), -torch.inf).triu(1) if (name, place) == ("fairseq", "causal") else None
     module.register_buffer("future_mask", mask, persistent=False)

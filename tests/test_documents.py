@@ -18,9 +18,6 @@ from fairseq import options
 from fairseq.models import ARCH_MODEL_REGISTRY
 
 from linformer_fairseq.cli.errors import UserError
-from linformer_fairseq.models.config import LinformerConfig, flag_defaults
-from linformer_fairseq.models.encoder_config import EncoderAttentionConfig
-from linformer_fairseq.modules.registry import flag_of
 from tests.fairseq_commands import environment
 
 ROOT = Path(__file__).parents[1]
@@ -266,13 +263,6 @@ def test_architectures() -> None:
     ours = {name for name in ARCH_MODEL_REGISTRY if re.match("(linformer|two_level)_(transformer|roberta)", name)}
     assert set(re.findall(r"`((?:linformer|two_level)_(?:transformer|roberta)\w*)`", text)) == ours
     assert set(re.findall(r"`((?:transformer|roberta)\w*)`", text)) <= set(ARCH_MODEL_REGISTRY)
-
-
-def test_flags_of_masked_language_models() -> None:
-    """The document names the flags that they do not have."""
-    (told,) = re.findall(r"^## Encoders\n\n((?:.+\n)+)", read(FLAGS), re.MULTILINE)
-    others = flag_defaults(LinformerConfig).keys() - flag_defaults(EncoderAttentionConfig).keys()
-    assert set(re.findall(r"`(--linformer-[\w-]+)`", told)) == set(map(flag_of, others))
 
 
 def test_python_examples_run() -> None:

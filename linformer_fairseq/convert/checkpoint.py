@@ -20,7 +20,7 @@ from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY
 
 from linformer_fairseq.checkpoints import model_settings, plain_cfg
 from linformer_fairseq.cli.errors import UserError
-from linformer_fairseq.models.config import PREFIXES, AttentionConfig, default_flags, flag_defaults
+from linformer_fairseq.models.config import PREFIXES, AttentionConfig, default_flags
 from linformer_fairseq.models.loading import is_convolution, projection_weights
 from linformer_fairseq.models.register import SwappedModel
 from linformer_fairseq.models.swap import FAST_PATH_PARAMETERS
@@ -109,7 +109,7 @@ def convert_state(state: dict[str, Any], config: AttentionConfig) -> dict[str, A
     Args:
         state: what `with_settings` returns; it is left unchanged.
     """
-    flags = {name: getattr(config, name) for name in flag_defaults()}
+    flags = {name: getattr(config, name) for name in default_flags(config.linformer_projection)}
     if not all(config.kind_of(place).attention.drops_probabilities for place in config.places):
         flags["attention_dropout"] = 0.0  # which matters in training alone, whose command line says it anew
     prefixes = {kind: prefix for prefix, kind in PREFIXES.items()}

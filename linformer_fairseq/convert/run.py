@@ -11,6 +11,7 @@ from linformer_fairseq.checkpoints import check_checkpoint, check_torch, read_ch
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.cli.progress import say
 from linformer_fairseq.models.swap import places_of
+from linformer_fairseq.modules import BaseAttention
 from linformer_fairseq.trained import Trained, load_split, load_trained
 
 from .building import build_model, build_original, complete, stand_in
@@ -52,7 +53,7 @@ def run(asked: Namespace) -> None:
     if asked.to_fairseq:
         state = to_fairseq(trained, asked.checkpoint)
     else:
-        places = places_of(before.model)
+        places = _places_of(before.model)
         flags = flags_of(trained, asked.flags, places)
         state = convert_state(trained, attention(flags, places))
     model = build_model(state, before.task)
@@ -69,6 +70,13 @@ def run(asked: Namespace) -> None:
     say(f"The converted model is in {asked.output}.")
     if not asked.to_fairseq:
         _tell_training(asked, flags, state)
+
+
+def _places_of(model: BaseFairseqModel) -> set[str]:
+    """Returns the places where a model has attention, fairseq's or this package's."""
+    own = (module for module in model.modules() if isinstance(module, BaseAttention))
+    found = {"cross" if x.encoder_decoder_attention else "decoder" if x.causal else "encoder" for x in own}
+    return found | places_of(model)
 
 
 def _fit(asked: Namespace, before: Trained, model: BaseFairseqModel) -> None:

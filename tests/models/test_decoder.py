@@ -13,7 +13,7 @@ from fairseq.search import DiverseBeamSearch, Sampling
 from fairseq.sequence_generator import SequenceGenerator
 from fairseq.tasks.translation import TranslationTask
 
-from linformer_fairseq.models.decoder import NO_WEIGHTS
+from linformer_fairseq.models.sides import NO_WEIGHTS
 from linformer_fairseq.modules import KINDS
 from linformer_fairseq.modules.linformer_attention import SHARINGS
 from tests.fairseq_commands import SHORT
@@ -183,8 +183,7 @@ def test_only_the_layer_whose_weights_are_read_computes_them() -> None:
     assert layers_asked(incremental_state={}) == [False, True]
     assert layers_asked(incremental_state={NO_WEIGHTS: {}}) == [False, False]
     for need_attn in ("hard", False):  # as fairseq-generate does where it prints alignments, and where it does not
-        for module in (model.decoder, *model.decoder.layers):
-            module.make_generation_fast_(need_attn=need_attn)
+        model.make_generation_fast_(need_attn=need_attn)
         assert layers_asked() == [False, True]
         assert layers_asked(incremental_state={}) == [False, bool(need_attn)]
 

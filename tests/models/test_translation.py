@@ -4,11 +4,8 @@ from argparse import Namespace
 
 import pytest
 import torch
-from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_NAME_REGISTRY
 
 from linformer_fairseq.convert.checkpoint import start_as_identity
-from linformer_fairseq.models.config import default_flags
-from linformer_fairseq.models.linformer_transformer import ARCHITECTURES
 from linformer_fairseq.modules.linformer_attention import SHARINGS
 from tests.models.toy import (
     CROSS_KINDS,
@@ -136,15 +133,6 @@ def test_flags_of_the_transformer_keep_their_meaning(flags: dict) -> None:
     model.load_state_dict(transformer.state_dict())
     outputs = [m.eval()(**net_input(task))[0] for m in (model, transformer)]
     torch.testing.assert_close(*outputs, rtol=0, atol=1e-5)
-
-
-@pytest.mark.parametrize(("arch", "kind"), ARCHITECTURES.items())
-def test_architectures_mirror_fairseq(arch: str, kind: str) -> None:
-    ours, theirs = Namespace(), Namespace()
-    ARCH_CONFIG_REGISTRY[arch](ours)
-    ARCH_CONFIG_REGISTRY[arch.removeprefix("linformer_").removeprefix("two_level_")](theirs)
-    assert vars(ours) == {**vars(theirs), **default_flags(linformer_projection=kind)}
-    assert ARCH_MODEL_NAME_REGISTRY[arch] == "linformer_transformer"
 
 
 def test_ensemble_of_linformer_and_transformer() -> None:
