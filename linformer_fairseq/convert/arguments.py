@@ -19,9 +19,9 @@ def build_parser() -> Parser:
     """Returns the parser of the command line."""
     parser = Parser(
         prog="convert",
-        description="Convert a checkpoint of any of fairseq's models with attention to two levels in all its attention, "
-        "or to the kind that --linformer-projection names, without training and without data, or back to fairseq's "
-        "model. The outputs of both models are compared, on random tokens unless there is --data.",
+        description="Convert a checkpoint of any of fairseq's models with attention to two levels in all attention, or "
+        "to the kind that --linformer-projection names, without training and without data, or back to fairseq's model. "
+        "The outputs of both models are compared, on random tokens unless there is --data.",
     )
     add = parser.add_argument
     add("checkpoint", type=Path, metavar="CHECKPOINT", help="that fairseq-train saved")

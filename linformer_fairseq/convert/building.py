@@ -78,8 +78,10 @@ def build_model(state: dict[str, Any], task: FairseqTask) -> BaseFairseqModel:
     except Exception as error:
         if not isinstance(task, StandIn):
             raise
-        what = f"{architecture_of(model_settings(state))} ({type(error).__name__}: {error})"
-        raise UserError(f"fairseq needs more than its checkpoint to build a {what}: name its folder with --data.") from error
+        what = f"{architecture_of(state)} ({type(error).__name__}: {error})"
+        raise UserError(
+            f"fairseq needs more than its checkpoint to build a {what}: name its folder with --data."
+        ) from error
     for module in model.modules():
         if isinstance(module, LinearProjection):
             module.init = "identity"

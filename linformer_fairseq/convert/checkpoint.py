@@ -41,12 +41,14 @@ def with_settings(state: dict[str, Any], path: Path) -> dict[str, Any]:
     Raises:
         UserError: a checkpoint of another model, or of one with projections.
     """
-    arch = architecture_of(model_settings(state))
+    arch = architecture_of(state)
     if arch not in ARCH_MODEL_REGISTRY:
         held = f"a {arch}, which is no model that fairseq knows" if arch else "no model of a known name"
         raise UserError(f"{path} holds {held}: name the checkpoint of one that it knows, or --user-dir of its plugin.")
     if OWN + model_of(arch) not in MODEL_REGISTRY:
-        raise UserError(f"{path} holds a {arch}, whose attention is not fairseq's: name the checkpoint of a Transformer.")
+        raise UserError(
+            f"{path} holds a {arch}, whose attention is not fairseq's: name the checkpoint of a Transformer."
+        )
     for key in projection_weights(state["model"]):
         if not is_convolution(key):
             raise UserError(
@@ -61,9 +63,10 @@ def with_settings(state: dict[str, Any], path: Path) -> dict[str, Any]:
     return {**state, "args": None, "cfg": plain_cfg(cfg)}
 
 
-def architecture_of(settings: Namespace) -> str | None:
-    """Returns the name by which fairseq knows a checkpoint's model; None where there is none."""
-    arch = getattr(settings, "arch", None)
+def architecture_of(state: dict[str, Any]) -> str:
+    """Returns the name by which fairseq knows a checkpoint's model; an empty one where there is none."""
+    settings = model_settings(state)
+    arch: str = getattr(settings, "arch", None) or ""
     return arch if arch in ARCH_MODEL_REGISTRY else getattr(settings, "_name", None) or arch
 
 
@@ -74,7 +77,7 @@ def model_of(arch: str) -> str:
 
 def is_converted(state: dict[str, Any]) -> bool:
     """Returns whether a checkpoint is of a model of this package's, and not of fairseq's."""
-    return issubclass(ARCH_MODEL_REGISTRY[architecture_of(model_settings(state))], SwappedModel)
+    return issubclass(ARCH_MODEL_REGISTRY[architecture_of(state)], SwappedModel)
 
 
 def flags_of(state: dict[str, Any], given: Mapping[str, Any], places: set[str]) -> dict[str, Any]:
@@ -128,9 +131,11 @@ def to_fairseq(state: dict[str, Any], path: Path) -> dict[str, Any]:
     if not is_converted(state):
         raise UserError(f"{path} is of fairseq's own model already: leave out --to-fairseq, or name a converted one.")
     for key in projection_weights(state["model"]):
-        raise UserError(f"{path} has {key}, which fairseq's model has no place for: name a checkpoint without such weights.")
+        raise UserError(
+            f"{path} has {key}, which fairseq's model has no place for: name a checkpoint without such weights."
+        )
     new = _renamed(state, "", "", {})
-    arch = architecture_of(model_settings(new))
+    arch = architecture_of(new)
     parts = {part: _without_own(settings, arch) for part, settings in new["cfg"].items()}
     return {**new, "cfg": {**parts, "task": _task_of_fairseq(parts.get("task"))}}
 
@@ -144,7 +149,7 @@ def _renamed(state: dict[str, Any], own: str, prefix: str, flags: dict[str, Any]
         flags: settings that it gets in place of those of the attention that it had.
     """
     settings = model_settings(state)
-    arch = architecture_of(settings)
+    arch = architecture_of(state)
     name, model = own + model_of(arch), model_of(arch)
     if is_converted(state):
         arch = next(arch.removeprefix(known) for known in PREFIXES if arch.startswith(known))

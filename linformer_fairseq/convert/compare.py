@@ -61,21 +61,21 @@ def longest_text(model: BaseFairseqModel) -> int:
     return int(max(longest) if isinstance(longest, Sequence) else longest or ANY_LENGTH)
 
 
-def exact_length(model: BaseFairseqModel) -> int | None:
-    """Returns up to how many tokens texts get full attention; None where none of more than k tokens do."""
+def exact_length(*models: BaseFairseqModel) -> int:
+    """Returns up to how many tokens texts get full attention in all models; 0 where some do not for more than k."""
     exact = ANY_LENGTH
-    for module in model.modules():
+    for module in (module for model in models for module in model.modules()):
         if isinstance(module, CausalTwoLevelAttention):
             exact = min(exact, module.exact)
         elif isinstance(module, TwoLevelAttention):
             _, last, _ = next(module.rule.ranges(ANY_LENGTH))
             exact = min(exact, last)
         elif isinstance(module, BaseAttention) and not isinstance(module, FullAttention | CausalFullAttention):
-            return None
+            return 0
     return exact
 
 
-def default_lengths(longest: int, exact: int | None) -> tuple[int, ...]:
+def default_lengths(longest: int, exact: int) -> tuple[int, ...]:
     """Returns powers of two from 8 on up to the longest text or `LONGEST`, and the last length that is exact."""
     longest = min(longest, LONGEST)
     lengths = {8 << power for power in range(longest.bit_length())} | {longest, exact or longest}
@@ -105,7 +105,9 @@ def split_samples(task: FairseqTask, split: Split) -> Iterator[Sample]:
             raise UserError("the data has no word for each output of the model: give --texts 0 to compare nothing.")
         is_token = target != task.target_dictionary.pad()
         of_targets = is_token.sum(1)
-        yield Sample(inputs, target, is_token, torch.maximum(inputs.get("src_lengths", of_targets), of_targets).tolist())
+        yield Sample(
+            inputs, target, is_token, torch.maximum(inputs.get("src_lengths", of_targets), of_targets).tolist()
+        )
 
 
 def random_samples(

@@ -51,7 +51,7 @@ def finetuning_command(asked: Namespace, flags: dict[str, Any], state: dict[str,
     parts = {part: str(settings[part]) for part in PARTS if settings.get(part)}
     if any(name not in _known(part) for part, name in parts.items()):
         return None
-    parts["arch"] = architecture_of(model_settings(state))
+    parts["arch"] = architecture_of(state)
     chosen = [str(asked.data or settings.get("data") or "DATA")]
     chosen += [word for part, name in parts.items() for word in (flag_of(part), name)]
     chosen += words_of(flags)

@@ -57,15 +57,14 @@ def run(asked: Namespace) -> None:
         flags = flags_of(trained, asked.flags, places)
         state = convert_state(trained, attention(flags, places))
     model = build_model(state, before.task)
-    lengths = exact_length(before.model), exact_length(model)
-    exact = None if None in lengths else min(lengths)  # texts of so many tokens get full attention before and after
+    exact = exact_length(before.model, model)
     if asked.fit:
         _fit(asked, before, model)
     if asked.texts:
         _compare(asked, before, model, exact)
     complete(state, model)
     write_checkpoint(state, asked.output)
-    if exact is not None:
+    if exact:
         say(_same_outputs(model, exact))
     say(f"The converted model is in {asked.output}.")
     if not asked.to_fairseq:
@@ -87,7 +86,7 @@ def _fit(asked: Namespace, before: Trained, model: BaseFairseqModel) -> None:
     fit(before.model, model, text.sentences, text.sample(asked.fit, asked.seed))
 
 
-def _compare(asked: Namespace, before: Trained, model: BaseFairseqModel, exact: int | None) -> None:
+def _compare(asked: Namespace, before: Trained, model: BaseFairseqModel, exact: int) -> None:
     """Tells how far the outputs of the converted model are from those of the trained one."""
     on_text = asked.data is not None
     if not can_compare(model, on_text):
@@ -101,7 +100,10 @@ def _compare(asked: Namespace, before: Trained, model: BaseFairseqModel, exact: 
         split = load_split(before, asked.subset)
         samples, number = split_samples(before.task, split), len(split.indices)
     else:
-        samples, number = random_samples(model, before.task, lengths, asked.texts, asked.seed), asked.texts * len(lengths)
+        samples, number = (
+            random_samples(model, before.task, lengths, asked.texts, asked.seed),
+            asked.texts * len(lengths),
+        )
     rows = compare(before.model, model, samples, number, lengths, on_text)
     if not rows:
         raise UserError(f"{asked.subset} has no masked token: name another --subset.")
