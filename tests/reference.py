@@ -15,9 +15,11 @@ from linformer_fairseq.modules import (
     CAUSAL_KINDS,
     KINDS,
     BaseAttention,
+    CausalFullAttention,
     CausalTwoLevelAttention,
     CausalWindowAttention,
     ConvProjection,
+    FullAttention,
     KeyClusterAttention,
     LinearProjection,
     MaxPool,
@@ -39,6 +41,8 @@ REFERENCED = (
     TwoLevelAttention,
     KeyClusterAttention,
     WindowAttention,
+    FullAttention,
+    CausalFullAttention,
     CausalLinformerAttention,
     CausalTwoLevelAttention,
     CausalWindowAttention,
@@ -155,6 +159,8 @@ def naive_attention(
     """Returns the output (T, B, C) and the weights by head (H, B, T, n); the values default to the keys, (n, B, D)."""
     value = key if value is None else value
     assert isinstance(attention, REFERENCED)
+    if isinstance(attention, FullAttention | CausalFullAttention):
+        return naive.multihead(attention, query, key, value, lengths, partial(_naive_full, attention.causal))
     if isinstance(attention, TwoLevelAttention):
         return naive.multihead(attention, query, key, value, lengths, _naive_two_levels(attention))
     if isinstance(attention, KeyClusterAttention):
@@ -199,6 +205,14 @@ def _naive_causal_two_levels(
 ) -> naive.Result:
     """Returns what one head of causal two-level attention computes, with zeros for the queries of padding."""
     out, rows = naive.causal_two_level_attention(q[: len(k)], k, v, *attention.sizes, attention.exact)
+    return _padded(out, len(q)), _padded(rows, len(q))
+
+
+def _naive_full(causal: bool, q: Tensor, k: Tensor, v: Tensor, _: int) -> naive.Result:
+    """Returns what one head of full attention computes, in a decoder with zeros for the queries of padding."""
+    if not causal:
+        return naive.full_attention(q, k, v)
+    out, rows = naive.window_attention(q[: len(k)], k, v, len(k), 0)
     return _padded(out, len(q)), _padded(rows, len(q))
 
 

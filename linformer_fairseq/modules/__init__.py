@@ -2,6 +2,7 @@
 
 from linformer_fairseq.modules.base import BaseAttention
 from linformer_fairseq.modules.causal_linformer import CausalLinformerAttention
+from linformer_fairseq.modules.full import CausalFullAttention, FullAttention
 from linformer_fairseq.modules.key_cluster_attention import KeyClusterAttention
 from linformer_fairseq.modules.linformer_attention import LinformerMultiheadAttention
 from linformer_fairseq.modules.projections import (
@@ -20,10 +21,12 @@ __all__ = [
     "CAUSAL_KINDS",
     "KINDS",
     "BaseAttention",
+    "CausalFullAttention",
     "CausalLinformerAttention",
     "CausalTwoLevelAttention",
     "CausalWindowAttention",
     "ConvProjection",
+    "FullAttention",
     "KeyClusterAttention",
     "LinearProjection",
     "LinformerMultiheadAttention",

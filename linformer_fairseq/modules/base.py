@@ -1,7 +1,7 @@
 """What all kinds of attention have in common: fairseq's signature, the checks, and the layers around the attention."""
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -10,21 +10,24 @@ from fairseq.modules import MultiheadAttention
 from torch import Tensor, nn
 
 from linformer_fairseq.modules.ops.memo import remembered
-from linformer_fairseq.modules.ops.padding import Padding, padding_of
+from linformer_fairseq.modules.ops.padding import Padding, Places, padding_of
+from linformer_fairseq.modules.ops.precision import softmax
 from linformer_fairseq.modules.value_convolution import ValueConvolution
 
 IncrementalState = dict[str, dict[str, Any]]
+Moves = Literal["nothing", "keys", "tokens"]
+"""What is moved so that padding comes last: queries with the keys ("tokens"), keys alone, or nothing."""
 
 
 class Call(NamedTuple):
-    """What an attention is called with, checked, with padding on the right."""
+    """What an attention is called with, checked, with padding on the right where the kind wants it there."""
 
     query: Tensor
     """(T, B h, C), for h hypotheses of every sentence side by side."""
     key: Tensor | None
-    """(n, B, kdim), zero at padded positions; None once static keys are cached."""
+    """(n, B, kdim), zero at padded positions where these are moved; None once static keys are cached."""
     value: Tensor | None
-    """(n, B, vdim), zero at padded positions; the very tensor of the keys where these are the values too."""
+    """(n, B, vdim), like the keys; the very tensor of the keys where these are the values too."""
     padding: Padding | None
     """Where the keys are padded; None where they are not."""
     incremental_state: IncrementalState | None
@@ -36,8 +39,9 @@ class Call(NamedTuple):
 class BaseAttention(MultiheadAttention):
     """Base of all kinds of attention, a drop-in for fairseq's `MultiheadAttention` with its parameter names.
 
-    A kind overrides `attend`, and says in `causal` what it is for. Whatever a call makes stays in that call and in its
-    incremental state, so that any number of threads may use a model.
+    A kind overrides `attend`, and says in `causal` what it is for and in `moves` what it needs to have in order.
+    Whatever a call makes stays in that call and in its incremental state, so that any number of threads may use a
+    model.
 
     Args:
         embed_dim, num_heads, kdim, vdim, dropout, bias, self_attention, encoder_decoder_attention, dictionary,
@@ -153,24 +157,33 @@ class BaseAttention(MultiheadAttention):
         if incremental_state is not None and not (self.causal or static_kv):
             raise ValueError(f"{name} does not support incremental_state without static_kv")
         need_weights, padding = need_weights or need_head_weights, None
+        moves: Moves = "nothing"
         if static_kv and self.cached(incremental_state):
             key = value = None
         else:
-            query, key, value, padding = self._in_order(query, key, value, key_padding_mask)
+            key, value = self._keys_and_values(query, key, value)
+            padding = None if key_padding_mask is None else padding_of(key_padding_mask)
+            if padding is not None and (moves := self.moves(padding)) != "nothing":
+                query, key, value = self._moved(query, key, value, padding, moves == "tokens")
         if not query.numel():  # no tokens, or no sentences
             heads = (self.num_heads,) if need_head_weights else ()
             none = query.new_zeros(*heads, query.size(1), len(query), 0 if key is None else len(key))
             return self.out_proj(query), none if need_weights else None
         out, weights = self.attend(Call(query, key, value, padding, incremental_state, need_weights, need_head_weights))
         if out.dim() == 4:
-            out = self._output(out, None if value is None else self._convolved(value))
-        if padding is not None and padding.places is not None and self.self_attention:  # the queries were moved too
+            out = self._output(out, None if value is None else self._convolved(value, padding, moves))
+        if moves == "tokens" and self.self_attention and padding is not None and padding.places is not None:
             out = padding.put_back(out)
             if weights is not None:
                 weights = weights.gather(2, padding.places[:, None, :, None].expand_as(weights))
         if weights is None:
             return out, None
         return out, weights.transpose(0, 1) if need_head_weights else weights.mean(1)
+
+    def moves(self, padding: Padding) -> Moves:
+        """What this kind needs to have in order. Padding of what is moved is set to zero, and what the attention gives
+        to queries that are moved is put back; those of cross-attention never are."""
+        return "tokens"
 
     def attend(self, call: Call) -> tuple[Tensor, Tensor | None]:
         """What each head gives, (B h, H, T, d), or the output itself, (T, B h, C), where there is no convolution; and
@@ -183,6 +196,36 @@ class BaseAttention(MultiheadAttention):
         """The share of attention probabilities that are dropped now."""
         dropping = self.training or self.dropout_module.apply_during_inference
         return self.dropout_module.p if dropping else 0.0
+
+    def softmax_attention(
+        self,
+        query: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        mask: Tensor | None,
+        need_weights: bool,
+        causal: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Plain attention: what each head gives, (B, H, T, d), and the probabilities of its keys before dropout,
+        (B, H, T, s), if weights are needed.
+
+        Args:
+            query: (B, H, T, d), not scaled.
+            keys, values: (B, H, s, d).
+            mask: (B, 1, 1 or T, s), true where a key takes part, or numbers that are added to scores; None for neither.
+            causal: whether a query sees only the keys up to its own place; then there is no mask.
+        """
+        if not need_weights:
+            dropout = self.dropout_probability
+            out = F.scaled_dot_product_attention(query, keys, values, mask, dropout, is_causal=causal)
+            return out, None
+        found = scores(query, keys)
+        if causal:
+            mask = torch.ones(found.shape[2:], dtype=torch.bool, device=found.device).tril()
+        if mask is not None:
+            found = found.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else found + mask
+        probabilities = softmax(found)
+        return self.dropout_module(probabilities.type_as(values)) @ values, probabilities
 
     def split_heads(self, x: Tensor) -> Tensor:
         """The features of each head, (n, B, C) to (B, H, n, d)."""
@@ -200,10 +243,8 @@ class BaseAttention(MultiheadAttention):
         """Puts what is kept between steps into a new order of hypotheses; an encoder keeps nothing."""
         return incremental_state
 
-    def _in_order(
-        self, query: Tensor, key: Tensor | None, value: Tensor | None, mask: Tensor | None
-    ) -> tuple[Tensor, Tensor, Tensor, Padding | None]:
-        """Fills in what the caller left out, moves padding to the right, and sets it to zero."""
+    def _keys_and_values(self, query: Tensor, key: Tensor | None, value: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Fills in what the caller left out."""
         name = type(self).__name__
         if key is None and not self.self_attention:
             raise ValueError(f"{name} needs a key; only cached static keys can be left out")
@@ -214,17 +255,25 @@ class BaseAttention(MultiheadAttention):
         sentences, rows = key.size(1), query.size(1)
         if rows != sentences and (self.self_attention or not sentences or rows % sentences):
             raise ValueError(f"{name} needs keys for every sentence of the queries, not for {sentences} of {rows}")
-        padding = None if mask is None else padding_of(mask)
-        if padding is None:
-            return query, key, value, None
-        if self.causal and padding.order is not None:
-            raise ValueError(f"{name} supports padding on the right only: move that before a token behind it")
-        own_query = self.self_attention and padding.order is not None
-        ordered_key = padding.put_right(key)
-        ordered_value = ordered_key if value is key else padding.put_right(value)
-        if own_query:
-            query = ordered_key if query is key else padding.put_right(query)
-        return query, ordered_key, ordered_value, padding
+        return key, value
+
+    def _moved(
+        self, query: Tensor, key: Tensor, value: Tensor, padding: Padding, queries_too: bool
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Moves padding to the right, and sets it to zero."""
+        if self.causal:
+            padding.refuse_before_a_token(type(self).__name__)
+        moved_key = padding.put_right(key)
+        moved_value = moved_key if value is key else padding.put_right(value)
+        if queries_too and self.self_attention and padding.order is not None:
+            query = moved_key if query is key else padding.put_right(query)
+        return query, moved_key, moved_value
+
+    def places(self, call: Call) -> Places:
+        """Where the keys of a call stood, so that weights can be put back."""
+        assert call.key is not None
+        moved = call.padding is not None and self.moves(call.padding) != "nothing"
+        return Places.of(len(call.key), call.padding, moved)
 
     def check_length(self, tokens: int, padding: Padding | None, position: int = 0) -> None:
         """Refuses more keys than the attention was built for; padding may be there.
@@ -250,11 +299,17 @@ class BaseAttention(MultiheadAttention):
                 f"built for; shorten it or train with a larger --max-{side}-positions"
             )
 
-    def _convolved(self, value: Tensor) -> Tensor | None:
+    def _convolved(self, value: Tensor, padding: Padding | None, moves: Moves) -> Tensor | None:
         """What a convolution over the values, without their bias, adds to each head, (n, B, H, d)."""
         if self.value_convolution is None:
             return None
-        return self.value_convolution(without_bias(self.v_proj, value).unflatten(2, (self.num_heads, self.head_dim)))
+        if padding is not None and moves == "nothing":
+            value = padding.put_right(value)
+        value = without_bias(self.v_proj, value).unflatten(2, (self.num_heads, self.head_dim))
+        out: Tensor = self.value_convolution(value)
+        if padding is not None and moves != "tokens":
+            out = padding.put_back(out.flatten(2)).view_as(out)
+        return out
 
     def _output(self, out: Tensor, convolved: Tensor | None) -> Tensor:
         """Applies the output layer to what the heads give, (B, H, T, d) to (T, B, C).
@@ -331,9 +386,19 @@ def without_bias(linear: nn.Linear, x: Tensor) -> Tensor:
     return out[:-1] - out[-1:]
 
 
-@remembered
 def _is_future_mask(mask: Tensor) -> bool:
-    """Whether `mask` (T, T) hides all later tokens and no others: -inf, or true, above the diagonal, zero elsewhere."""
+    """Whether `mask` (T, T) hides all later tokens and no others: -inf, or true, above the diagonal, zero elsewhere.
+
+    fairseq cuts the mask of every batch from the same larger one, which is looked at once.
+    """
+    whole = mask if mask._base is None else mask._base
+    begins_it = whole.stride() == mask.stride() and whole.storage_offset() == mask.storage_offset()
+    return (begins_it and _hides_the_future(whole)) or _hides_the_future(mask)
+
+
+@remembered
+def _hides_the_future(mask: Tensor) -> bool:
+    """Whether a mask hides all later tokens and no others."""
     hidden = mask if mask.dtype == torch.bool else mask.isneginf()
     future = torch.ones_like(hidden).triu(1)
     return bool(((hidden == future) & (future | (mask == 0))).all())

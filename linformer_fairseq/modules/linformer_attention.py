@@ -173,7 +173,7 @@ class LinformerMultiheadAttention(SourceAttention[Slots]):
         self.value_projection = value_projection
 
     def compress(self, source: Source) -> Slots:
-        n, (key, value, lengths), e, f = len(source.key), source, self.key_projection, self.value_projection
+        (key, value, _, lengths), n, e, f = source, len(source.key), self.key_projection, self.value_projection
         if e.num_slots(n) <= n or not e.is_linear:
             key_slots, value_slots = project_both(e, f, key, value, lengths)
             keys, values = self.k_proj(key_slots), self.v_proj(value_slots)

@@ -3,30 +3,28 @@
 from collections.abc import Callable
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
-import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from linformer_fairseq.modules.base import (
     BaseAttention,
     Call,
     IncrementalState,
+    Moves,
     fold_beams,
     kept_sentences,
-    scores,
     unfold_beams,
 )
-from linformer_fairseq.modules.ops.padding import Places
-from linformer_fairseq.modules.ops.precision import softmax
+from linformer_fairseq.modules.ops.padding import Padding, Places
 
 
 class Source(NamedTuple):
     """The keys and values of B sentences, before any layer."""
 
     key: Tensor
-    """(n, B, kdim), with zeros for padding, which is on the right."""
+    """(n, B, kdim), with zeros for padding, which is on the right where the kind wants it there."""
     value: Tensor
-    """(n, B, vdim), with zeros for padding; the very tensor of the keys where these are the values too."""
+    """(n, B, vdim), like the keys; the very tensor of the keys where these are the values too."""
+    padding: Padding | None
     lengths: Tensor | None
     """Tokens of each sentence, (B,); None where all have n."""
 
@@ -60,8 +58,11 @@ def _map_tensors(memory: MemoryT, function: Callable[[Tensor], Tensor]) -> Memor
 class SourceAttention(BaseAttention, Generic[MemoryT]):
     """Base of the kinds that make a memory of the source once, attend to it with every query, and keep it in a search.
 
-    A kind says how a memory is made (`compress`) and how queries attend to it (`attend_to`).
+    A kind says how a memory is made (`compress`) and how queries attend to it (`attend_to`), whatever their order.
     """
+
+    def moves(self, padding: Padding) -> Moves:
+        return "keys"
 
     def compress(self, source: Source) -> MemoryT:
         """Makes the memory of a source."""
@@ -88,12 +89,12 @@ class SourceAttention(BaseAttention, Generic[MemoryT]):
         assert call.key is not None
         assert call.value is not None
         self.check_length(len(call.key), call.padding)
-        key, value, longest = call.key, call.value, self.max_positions
+        key, value, padding, longest = call.key, call.value, call.padding, self.max_positions
         if longest is not None and len(key) > longest:  # what is beyond is padding
             key, value = (key[:longest],) * 2 if value is key else (key[:longest], value[:longest])
-        memory = self.compress(Source(key, value, None if call.padding is None else call.padding.lengths))
+        memory = self.compress(Source(key, value, padding, None if padding is None else padding.lengths))
         hypotheses = call.query.size(1) // key.size(1)
-        kept = SourceMemory(memory, Places.of(len(call.key), call.padding), hypotheses)
+        kept = SourceMemory(memory, self.places(call), hypotheses)
         if call.incremental_state is not None:
             kept = kept._replace(memory=_map_tensors(memory, Tensor.contiguous))  # as every step reads all of it
             self.cache(call.incremental_state, {"kept": kept})
@@ -107,23 +108,3 @@ class SourceAttention(BaseAttention, Generic[MemoryT]):
         rows = kept_sentences(new_order, kept.hypotheses)
         memory = _map_tensors(kept.memory, lambda x: x.index_select(0, rows))
         return self.cache(incremental_state, {"kept": SourceMemory(memory, kept.places.rows(rows), kept.hypotheses)})
-
-    def softmax_attention(
-        self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, need_weights: bool
-    ) -> tuple[Tensor, Tensor | None]:
-        """Plain attention: what each head gives, (B, H, T, d), and the probabilities of its keys before dropout,
-        (B, H, T, s), if weights are needed.
-
-        Args:
-            query: (B, H, T, d), not scaled.
-            keys, values: (B, H, s, d).
-            mask: (B, 1, 1, s), true where a key takes part, or numbers that are added to scores; None for neither.
-        """
-        if not need_weights:
-            dropout = self.dropout_probability
-            return F.scaled_dot_product_attention(query, keys, values, attn_mask=mask, dropout_p=dropout), None
-        found = scores(query, keys)
-        if mask is not None:
-            found = found.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else found + mask
-        probabilities = softmax(found)
-        return self.dropout_module(probabilities.type_as(values)) @ values, probabilities

@@ -8,7 +8,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from linformer_fairseq.modules.base import BaseAttention, Call, IncrementalState
-from linformer_fairseq.modules.ops.padding import Places
 from linformer_fairseq.modules.ops.sliding_window import SlidingWindow, window_attention
 from linformer_fairseq.modules.ops.token_weights import without_padding
 from linformer_fairseq.modules.registry import AttentionOptions, LayerShapes, register_attention
@@ -76,11 +75,10 @@ class WindowAttention(BaseAttention):
 
     def attend(self, call: Call) -> tuple[Tensor, Tensor | None]:
         query, key, value = self._heads(call)
-        places = Places.of(key.size(2), call.padding)
         padding = None if call.padding is None else call.padding.mask
         dropout, need_weights = self.dropout_probability, call.need_weights
         out, weights = window_attention(query, key, value, self.window, padding, dropout, need_weights)
-        return out, None if weights is None else places.in_source_order(weights)
+        return out, None if weights is None else self.places(call).in_source_order(weights)
 
     def _heads(self, call: Call) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values of each head, (B, H, T, d)."""

@@ -6,9 +6,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from linformer_fairseq.modules.base import BaseAttention, Call, IncrementalState
+from linformer_fairseq.modules.base import BaseAttention, Call, IncrementalState, Moves
 from linformer_fairseq.modules.ops.memo import remembered
-from linformer_fairseq.modules.ops.padding import Places
+from linformer_fairseq.modules.ops.padding import Padding
 from linformer_fairseq.modules.registry import register_attention
 from linformer_fairseq.modules.two_level.arithmetic import (
     TokenTable,
@@ -177,11 +177,11 @@ class TwoLevelAttention(BaseAttention):
                 out, weights = self._attend_by_group(query, keys, values, batch, call.need_weights)
                 if weights is None:
                     return out, None
-                return out, in_source_order(weights, Places.of(len(keys), call.padding), keys.size(1))
+                return out, in_source_order(weights, self.places(call), keys.size(1))
             tables = [group.table(keys, values) for group in batch.groups]
             tables = [x._replace(keys=x.keys.contiguous(), values=x.values.contiguous()) for x in tables]
             groups = tuple(GroupState(x, group.chosen) for x, group in zip(tables, batch.groups, strict=True))
-            search = SourceState(groups, Places.of(len(keys), call.padding), query.size(1) // keys.size(1))
+            search = SourceState(groups, self.places(call), query.size(1) // keys.size(1))
         assert state is not None
         out, weights, search = attend_in_steps(search, (query,), self.dropout_probability, call.need_weights)
         self.cache(state, {"search": search})
@@ -194,11 +194,20 @@ class TwoLevelAttention(BaseAttention):
             return incremental_state
         return self.cache(incremental_state, {"search": search.reordered(new_order)})
 
+    def moves(self, padding: Padding) -> Moves:
+        """Nothing where the whole batch gets full attention, which needs no order."""
+        if padding.known_lengths is None:
+            return "tokens"
+        exact = max(self.rule.exact_below, self.rule.projected_dim + 1)
+        return "nothing" if max(padding.known_lengths) < exact else "tokens"
+
     def _batch(self, call: Call) -> Batch:
         """The sentences of a call in groups."""
         assert call.key is not None
         n, padding = len(call.key), call.padding
         if padding is not None:
+            if self.moves(padding) == "nothing":
+                return Batch((SentenceGroup(None, n, ~padding.seen()[:, 0, 0], None),))
             return batch_of(padding.lengths, padding.known_lengths, n, self.rule, call.incremental_state is None)
         sizes = self.rule.sizes(n)
         whole = sizes is None or n % sizes.width == 0

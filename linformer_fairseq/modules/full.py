@@ -1,0 +1,137 @@
+"""Full attention by torch's fused kernel, in encoders, cross-attention and decoders."""
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from linformer_fairseq.modules.base import BaseAttention, Call, IncrementalState, Moves
+from linformer_fairseq.modules.ops.padding import Padding
+from linformer_fairseq.modules.registry import AttentionOptions, LayerShapes, register_attention
+from linformer_fairseq.modules.source_attention import Source, SourceAttention
+
+
+class FullOptions(AttentionOptions):
+    """The options of full attention: none."""
+
+    uses_k = False
+
+    def arguments(self, layers: LayerShapes) -> list[dict[str, Any]]:
+        return [{} for _ in layers.projected_dims]
+
+
+class SourceTokens(NamedTuple):
+    """The keys and values of B sentences."""
+
+    keys: Tensor
+    """(B, H, n, d)."""
+    values: Tensor
+    """(B, H, n, d)."""
+    seen: Tensor | None
+    """True at tokens, (B, 1, 1, n); None where there is no padding."""
+
+
+@register_attention(
+    "full",
+    FullOptions,
+    "all tokens, as in fairseq, by torch's fused kernel; needs no k",
+    defaults={"linformer_attention": "encoder,cross,decoder"},
+)
+class FullAttention(SourceAttention[SourceTokens]):
+    """Full attention of an encoder or to a source, with the outputs of fairseq's `MultiheadAttention` but for rounding.
+
+    It is computed by torch's fused kernel, which on a GPU is flash attention where a batch has no padding. In a search
+    all hypotheses of a sentence share its keys and values. Padding stays where it is, and is taken to hold finite
+    numbers.
+
+    Args:
+        args, options: as `BaseAttention` and fairseq take them.
+
+    Raises:
+        ValueError: for what no kind supports.
+    """
+
+    def moves(self, padding: Padding) -> Moves:
+        return "nothing"
+
+    def compress(self, source: Source) -> SourceTokens:
+        keys, values = self.split_heads(self.k_proj(source.key)), self.split_heads(self.v_proj(source.value))
+        return SourceTokens(keys, values, None if source.padding is None else source.padding.seen())
+
+    def attend_to(
+        self, query: Tensor, memory: SourceTokens, need_weights: bool, by_head: bool
+    ) -> tuple[Tensor, Tensor | None]:
+        out, weights = self.softmax_attention(self.split_heads(self.q_proj(query)), *memory, need_weights)
+        return out, weights if weights is None or by_head else weights.mean(1, keepdim=True)
+
+
+@register_attention("full", FullOptions, causal=True)
+class CausalFullAttention(BaseAttention):
+    """Full attention of a decoder to all tokens so far, with the outputs of fairseq's `MultiheadAttention` but for
+    rounding, and for those of padding, which sees other padding.
+
+    It is computed by torch's fused kernel, without a mask unless padding comes before a token. A search keeps the keys
+    and values of all tokens so far.
+
+    Args:
+        args, options: as `BaseAttention` and fairseq take them; `self_attention` has to be true.
+
+    Raises:
+        ValueError: for what no kind supports, and cross-attention.
+    """
+
+    causal = True
+
+    def moves(self, padding: Padding) -> Moves:
+        return "nothing"
+
+    def attend(self, call: Call) -> tuple[Tensor, Tensor | None]:
+        assert call.key is not None
+        assert call.value is not None
+        query, key, value = self.q_proj(call.query), self.k_proj(call.key), self.v_proj(call.value)
+        query, key, value = self.split_heads(query), self.split_heads(key), self.split_heads(value)
+        padding, cached = call.padding, self.cached(call.incremental_state)
+        tokens = None if padding is None else padding.tokens
+        if cached:
+            tokens = _joined(cached["tokens"], cached["keys"].size(2), tokens, key.size(2))
+            key, value = torch.cat([cached["keys"], key], 2), torch.cat([cached["values"], value], 2)
+        if call.incremental_state is not None:
+            self.cache(call.incremental_state, {"keys": key, "values": value, "tokens": tokens})
+        in_one_pass = not cached and (padding is None or padding.order is None)
+        mask = None if in_one_pass else _seen(query.size(2), key, tokens)
+        out, weights = self.softmax_attention(query, key, value, mask, call.need_weights, in_one_pass)
+        if weights is not None and tokens is not None:
+            weights = weights.masked_fill(~tokens[:, None, None], 0.0)
+        return out, weights
+
+    def reorder_incremental_state(self, incremental_state: IncrementalState, new_order: Tensor) -> IncrementalState:
+        """Keeps the hypotheses that stay, in their new order."""
+        cached = self.cached(incremental_state)
+        if not cached:
+            return incremental_state
+        kept = {name: None if x is None else x.index_select(0, new_order) for name, x in cached.items()}
+        return self.cache(incremental_state, kept)
+
+
+def _joined(past: Tensor | None, before: int, own: Tensor | None, after: int) -> Tensor | None:
+    """Where there are tokens and no padding, (B, n), in so many positions and those after them; None for everywhere."""
+    if past is None and own is None:
+        return None
+    of_past, of_own = past, own
+    if of_past is None:
+        assert own is not None
+        of_past = own.new_ones(len(own), before)
+    if of_own is None:
+        of_own = of_past.new_ones(len(of_past), after)
+    return torch.cat([of_past, of_own], 1)
+
+
+def _seen(queries: int, keys: Tensor, tokens: Tensor | None) -> Tensor | None:
+    """Which keys (B, H, n, d) each of the last queries sees, (1 or B, 1, T, n), its own among them; None for all."""
+    if queries == 1 and tokens is None:
+        return None
+    n = keys.size(2)
+    past = torch.ones(queries, n, dtype=torch.bool, device=keys.device).tril(n - queries)
+    if tokens is None:
+        return past
+    return past & (tokens[:, None, None] | past.triu(n - queries))
