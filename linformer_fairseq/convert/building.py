@@ -16,7 +16,7 @@ from linformer_fairseq.checkpoints import model_settings
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.models.loading import projection_weights
 from linformer_fairseq.modules import LinearProjection
-from linformer_fairseq.trained import plain_encoder
+from linformer_fairseq.trained import Trained, plain_encoder
 
 from .checkpoint import architecture_of, is_converted, is_fast_path, task_of
 
@@ -61,8 +61,7 @@ def build_model(state: dict[str, Any], task: FairseqTask) -> BaseFairseqModel:
     identity: slot c begins as token c, and if empty slots are masked, as full attention of up to k tokens.
 
     Raises:
-        UserError: settings that do not go together, tensors that are not the model's, or a stand-in for a task that
-            does not do.
+        UserError: settings that do not go together, or tensors that are not the model's.
     """
     settings: Any = model_settings(state)
     if isinstance(state["cfg"]["model"], Mapping):  # whose flags may be those of other parts
@@ -72,16 +71,9 @@ def build_model(state: dict[str, Any], task: FairseqTask) -> BaseFairseqModel:
         settings.load_checkpoint_heads = True  # for classification, which RoBERTa leaves out otherwise
     try:
         model = models.build_model(settings, task, True)
-        model = quantization_utils.quantize_model_scalar(model, settings)  # as fairseq's tasks do
     except SystemExit as error:
         raise UserError(f"{str(error).removeprefix('error: ')}.") from None
-    except Exception as error:
-        if not isinstance(task, StandIn):
-            raise
-        what = f"{architecture_of(state)} ({type(error).__name__}: {error})"
-        raise UserError(
-            f"fairseq needs more than its checkpoint to build a {what}: name its folder with --data."
-        ) from error
+    model = quantization_utils.quantize_model_scalar(model, settings)  # as fairseq's tasks do
     for module in model.modules():
         if isinstance(module, LinearProjection):
             module.init = "identity"
@@ -97,13 +89,25 @@ def build_model(state: dict[str, Any], task: FairseqTask) -> BaseFairseqModel:
     return model.eval()
 
 
-def build_original(state: dict[str, Any], task: FairseqTask) -> BaseFairseqModel:
-    """Returns the model of a checkpoint in evaluation mode, with attention that no fused kernel of 0.12.2 computes."""
-    settings = model_settings(state)
+def build_original(state: dict[str, Any]) -> Trained:
+    """Returns the model of a checkpoint and a task without data, with attention that no fused kernel of 0.12.2 computes.
+
+    Raises:
+        UserError: as in `build_model`, or a model that is built from more than a checkpoint.
+    """
+    task, settings = stand_in(state), model_settings(state)
     if isinstance(state["cfg"]["model"], Namespace) and not is_converted(state):
         vars(settings).update(plain_encoder())
         state = {**state, "cfg": {**state["cfg"], "model": settings}}
-    return build_model(state, task)
+    try:
+        return Trained(build_model(state, task), task)
+    except UserError:
+        raise
+    except Exception as error:  # whatever the lack of its task's data makes of a model
+        what = f"{architecture_of(state)} ({type(error).__name__}: {error})"
+        raise UserError(
+            f"fairseq needs more than a checkpoint to build a {what}: name its folder with --data."
+        ) from None
 
 
 def complete(state: dict[str, Any], model: BaseFairseqModel) -> None:

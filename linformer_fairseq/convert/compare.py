@@ -56,9 +56,7 @@ class Sample(NamedTuple):
 def longest_text(model: BaseFairseqModel) -> int:
     """Returns the tokens of the longest text that a model takes, as a source or as a target."""
     longest = model.max_positions()
-    if isinstance(longest, Mapping):  # of some pairs of languages
-        longest = [side for sides in longest.values() for side in sides]
-    return int(max(longest) if isinstance(longest, Sequence) else longest or ANY_LENGTH)
+    return max(x or 0 for x in (longest if isinstance(longest, tuple) else (longest,))) or ANY_LENGTH
 
 
 def exact_length(*models: BaseFairseqModel) -> int:

@@ -28,6 +28,7 @@ NOT_REPEATED = {
     # where its training had files
     *("data", "user_dir", "save_dir", "tensorboard_logdir", "wandb_project", "azureml_logging", "log_file"),
     *("aim_repo", "aim_run_hash", "encoder_embed_path", "decoder_embed_path", "checkpoint_suffix"),
+    "w2v_args",
     # what that began with
     *("restore_file", "continue_once", "finetune_from_model", "optimizer_overrides"),
     *("reset_dataloader", "reset_lr_scheduler", "reset_meters", "reset_optimizer"),

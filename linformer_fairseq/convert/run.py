@@ -14,7 +14,7 @@ from linformer_fairseq.models.swap import places_of
 from linformer_fairseq.modules import BaseAttention
 from linformer_fairseq.trained import Trained, load_split, load_trained
 
-from .building import build_model, build_original, complete, stand_in
+from .building import build_model, build_original, complete
 from .checkpoint import attention, convert_state, flags_of, to_fairseq, with_settings
 from .compare import (
     ANY_LENGTH,
@@ -45,11 +45,7 @@ def run(asked: Namespace) -> None:
     check_checkpoint(asked.checkpoint)
     torch.manual_seed(asked.seed)
     trained = with_settings(read_checkpoint(asked.checkpoint), asked.checkpoint)
-    if asked.data:
-        before = load_trained(asked.checkpoint, asked.data)
-    else:
-        task = stand_in(trained)
-        before = Trained(build_original(trained, task), task)
+    before = load_trained(asked.checkpoint, asked.data) if asked.data else build_original(trained)
     if asked.to_fairseq:
         state = to_fairseq(trained, asked.checkpoint)
     else:
@@ -115,9 +111,10 @@ def _compare(asked: Namespace, before: Trained, model: BaseFairseqModel, exact: 
 def _same_outputs(model: BaseFairseqModel, exact: int) -> str:
     """Returns the sentence that says up to which length outputs are as before."""
     texts = "Sources and targets" if isinstance(model, FairseqEncoderDecoderModel) else "Texts"
-    if not can_compare(model, on_text=False):
-        texts = "Inputs"  # of sound, for example, with a length in the model that is not theirs
-    length = "any length" if exact == ANY_LENGTH else f"up to {min(exact, longest_text(model)):,} tokens"
+    length = f"up to {min(exact, longest_text(model)):,} tokens"
+    if not can_compare(model, on_text=False):  # of sound, for example, which fewer positions stand for in the model
+        texts, length = "Inputs", f"up to {exact:,} positions of the attention"
+    length = "any length" if exact == ANY_LENGTH else length
     return f"{texts} of {length} get the same outputs as before, but for rounding."
 
 
