@@ -28,7 +28,17 @@ def extend(module: nn.Module, extension: type[Extension]) -> Extension:
 @cache
 def _subclass(bases: tuple[type, type]) -> type:
     extension, base = bases
-    return type(base.__name__, bases, {"__module__": base.__module__, "__doc__": extension.__doc__})
+
+    def reduced(module: nn.Module) -> tuple[Any, ...]:
+        return _blank, (bases,), vars(module)
+
+    return type(base.__name__, bases, {"__doc__": extension.__doc__, "__reduce__": reduced})
+
+
+def _blank(bases: tuple[type, type]) -> nn.Module:
+    """An object of a subclass before it has a state, for copies and pickles, which find no such class by its name."""
+    subclass: Any = _subclass(bases)
+    return subclass.__new__(subclass)
 
 
 class SingleRows:

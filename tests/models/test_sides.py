@@ -1,10 +1,15 @@
+"""What becomes of the encoders and decoders of models whose attention is replaced."""
+
+import copy
+import pickle
+
 import pytest
 import torch
 from fairseq.models.transformer import TransformerEncoder
 
 from linformer_fairseq.models.sides import SingleRows
 from linformer_fairseq.modules import KINDS
-from tests.models.toy import batch, net_input, sentence, toy_model, toy_task
+from tests.models.toy import batch, net_input, sentence, toy_model, toy_task, translate
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -42,3 +47,15 @@ def test_rows_are_repeated_for_full_cross_attention_alone(places: str, stays: bo
 
 def test_a_decoder_that_attends_to_itself_and_the_source_at_once_has_its_rows() -> None:
     assert not isinstance(toy_model(linformer_k="4", cross_self_attention=True).encoder, SingleRows)
+
+
+def test_a_model_can_be_copied_and_pickled() -> None:
+    """Whichever classes its encoder and decoder have become."""
+    task = toy_task()
+    model = toy_model("two_level_transformer", task)
+    sample = batch(task, [sentence(task, 9, 1)], left_pad=True)
+    expected = translate(task, model, sample)[0]
+    for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        assert other.decoder is not model.decoder
+        for found, wanted in zip(translate(task, other, sample)[0], expected, strict=True):
+            assert torch.equal(found["tokens"], wanted["tokens"])
