@@ -1,4 +1,4 @@
-"""Builds the model of a checkpoint, with the task that it was trained for or with a stand-in without data."""
+"""Builds the model of a checkpoint, with its task or without the data that a task reads."""
 
 import re
 from argparse import Namespace
@@ -7,7 +7,6 @@ from typing import Any
 
 from fairseq import models, quantization_utils
 from fairseq.data import Dictionary
-from fairseq.models import BaseFairseqModel
 from fairseq.tasks import TASK_REGISTRY, FairseqTask
 from omegaconf import OmegaConf
 from torch import Tensor
@@ -18,7 +17,7 @@ from linformer_fairseq.models.loading import projection_weights
 from linformer_fairseq.modules import LinearProjection
 from linformer_fairseq.trained import Trained, plain_encoder
 
-from .checkpoint import architecture_of, is_converted, is_fast_path, task_of
+from .checkpoint import OWN, architecture_of, is_converted, model_of, task_of
 
 _SOURCE = (
     r"encoder\.(sentence_encoder\.)?embed_tokens\.weight",
@@ -30,93 +29,66 @@ _TARGET = (r"decoder\.output_projection\.weight", r"decoder\.embed_tokens\.weigh
 """Tensors that have one for each word that it predicts, where these are others."""
 
 
-class StandIn:
-    """What tells a task without data from one of fairseq's."""
-
-
-def stand_in(state: dict[str, Any]) -> FairseqTask:
-    """Returns a task to build the model of a checkpoint with, which has no data, and dictionaries of the sizes that the
-    checkpoint's tensors say."""
-    weights, settings = state["model"], state["cfg"].get("task")
-    source, target = _words(weights, *_SOURCE), _words(weights, *_TARGET, *_SOURCE)
-    pairs = list(dict.fromkeys(key.split(".")[1] for key in weights if key.startswith("models.")))
-    dictionaries = {
-        language: _words(weights, rf"models\.{re.escape(pair)}\.{side}\.embed_tokens\.weight")
-        for pair in pairs
-        for language, side in zip(pair.split("-"), ("encoder", "decoder"), strict=True)
-    }
-    settings = Namespace(**settings) if isinstance(settings, Mapping) else settings
-    members = {
-        **dict.fromkeys(("source_dictionary", "src_dict", "dictionary"), source),
-        **dict.fromkeys(("target_dictionary", "tgt_dict"), target),
-        **{"model_lang_pairs": pairs, "dicts": dictionaries, "langs": list(dictionaries)},
-        **{"cfg": settings, "args": settings},
-    }
-    base = TASK_REGISTRY.get(task_of(settings), FairseqTask)
-    return object.__new__(type("StandIn", (StandIn, base), members))
-
-
-def build_model(state: dict[str, Any], task: FairseqTask) -> BaseFairseqModel:
-    """Returns the model of a checkpoint in evaluation mode; projections that are not in it are fresh, and start as the
-    identity: slot c begins as token c, and if empty slots are masked, as full attention of up to k tokens.
-
-    Raises:
-        UserError: settings that do not go together, or tensors that are not the model's.
-    """
+def build_model(state: dict[str, Any], task: FairseqTask) -> models.BaseFairseqModel:
+    """Returns the model of a checkpoint in evaluation mode, and gives the checkpoint what it lacks: the names of today,
+    which RoBERTa's had not in fairseq before 0.10, and projections, which start as the identity: slot c begins as token
+    c, and if empty slots are masked, as full attention of up to k tokens."""
     settings: Any = model_settings(state)
-    if isinstance(state["cfg"]["model"], Mapping):  # whose flags may be those of other parts
+    if OWN + model_of(architecture_of(state)) in models.MODEL_DATACLASS_REGISTRY:  # its flags may be other parts'
         settings = OmegaConf.create({part: x for part, x in state["cfg"].items() if isinstance(x, Mapping)})["model"]
     else:
         settings.encoder_embed_path = settings.decoder_embed_path = None  # trained embeddings are in the state
         settings.load_checkpoint_heads = True  # for classification, which RoBERTa leaves out otherwise
     try:
         model = models.build_model(settings, task, True)
-    except SystemExit as error:
-        raise UserError(f"{str(error).removeprefix('error: ')}.") from None
-    model = quantization_utils.quantize_model_scalar(model, settings)  # as fairseq's tasks do
-    for module in model.modules():
-        if isinstance(module, LinearProjection):
-            module.init = "identity"
-            module.reset_parameters()
-    own = model.state_dict()
-    weights = {key: tensor for key, tensor in state["model"].items() if key in own or not is_fast_path(key)}
-    try:
-        model.load_state_dict({**projection_weights(own), **weights}, model_cfg=settings)
+        model = quantization_utils.quantize_model_scalar(model, settings)  # as fairseq's tasks do
+        for projection in (module for module in model.modules() if isinstance(module, LinearProjection)):
+            projection.init = "identity"
+            projection.reset_parameters()
+        weights, own = state["model"], model.state_dict()
+        weights |= {key: tensor for key, tensor in projection_weights(own).items() if key not in weights}
+        model.load_state_dict(dict(weights), model_cfg=settings)
     except SystemExit as error:
         raise UserError(f"{str(error).removeprefix('error: ')}.") from None
     except RuntimeError as error:  # torch's, on names and sizes
         raise UserError(f"the checkpoint's tensors are not those of its model ({error}): save it again.") from None
+    if weights.keys() - own.keys():
+        model.upgrade_state_dict(weights)
     return model.eval()
 
 
 def build_original(state: dict[str, Any]) -> Trained:
-    """Returns the model of a checkpoint and a task without data, with attention that no fused kernel of 0.12.2 computes.
-
-    Raises:
-        UserError: as in `build_model`, or a model that is built from more than a checkpoint.
-    """
-    task, settings = stand_in(state), model_settings(state)
-    if isinstance(state["cfg"]["model"], Namespace) and not is_converted(state):
-        vars(settings).update(plain_encoder())
-        state = {**state, "cfg": {**state["cfg"], "model": settings}}
+    """Returns the model of a checkpoint, whose attention fairseq's layers compute, and a task without data."""
+    task, settings = _task_without_data(state), state["cfg"]["model"]
+    if isinstance(settings, Namespace) and not is_converted(state):
+        state = {**state, "cfg": {**state["cfg"], "model": Namespace(**{**vars(settings), **plain_encoder()})}}
     try:
         return Trained(build_model(state, task), task)
     except UserError:
         raise
-    except Exception as error:  # whatever the lack of its task's data makes of a model
+    except Exception as error:  # whatever the lack of data makes of a model
         what = f"{architecture_of(state)} ({type(error).__name__}: {error})"
-        raise UserError(
-            f"fairseq needs more than a checkpoint to build a {what}: name its folder with --data."
-        ) from None
+        raise UserError(f"fairseq needs more than a checkpoint to build a {what}: name its --data.") from None
 
 
-def complete(state: dict[str, Any], model: BaseFairseqModel) -> None:
-    """Gives a converted checkpoint the parameters that its model's attention has beyond fairseq's, and the names of
-    today, which RoBERTa's had not in fairseq before 0.10."""
-    weights, own = state["model"], model.state_dict()
-    if weights.keys() - own.keys():
-        model.upgrade_state_dict(weights)
-    weights |= projection_weights(own)
+def _task_without_data(state: dict[str, Any]) -> FairseqTask:
+    """Returns the task that a checkpoint's model was trained for, as far as its settings and the sizes of its tensors
+    tell: without data, and with dictionaries of made-up words."""
+    weights, settings = state["model"], state["cfg"].get("task")
+    pairs = list(dict.fromkeys(key.split(".")[1] for key in weights if key.startswith("models.")))
+    dictionaries = {
+        language: _words(weights, rf"models\.{re.escape(pair)}\.{side}\.embed_tokens\.weight")
+        for pair in pairs
+        for language, side in zip(pair.split("-"), ("encoder", "decoder"), strict=True)
+    }
+    members = {
+        **dict.fromkeys(("source_dictionary", "src_dict", "dictionary"), _words(weights, *_SOURCE)),
+        **dict.fromkeys(("target_dictionary", "tgt_dict"), _words(weights, *_TARGET, *_SOURCE)),
+        **{"dictionaries": [_words(weights, "label_embs_concat")]},  # of HuBERT
+        **{"model_lang_pairs": pairs, "dicts": dictionaries, "langs": list(dictionaries)},
+        **dict.fromkeys(("cfg", "args"), Namespace(**settings) if isinstance(settings, Mapping) else settings),
+    }
+    return object.__new__(type("TaskWithoutData", (TASK_REGISTRY.get(task_of(state), FairseqTask),), members))
 
 
 def _words(weights: Mapping[str, Tensor], *names: str) -> Dictionary:

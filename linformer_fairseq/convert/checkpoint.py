@@ -1,22 +1,15 @@
 """From the checkpoint of any of fairseq's models with attention to one with another attention, and back."""
 
 import copy
+import re
 from argparse import Namespace
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from fairseq import models, tasks
 from fairseq.checkpoint_utils import _upgrade_state_dict
-from fairseq.models import (
-    ARCH_CONFIG_REGISTRY,
-    ARCH_MODEL_INV_REGISTRY,
-    ARCH_MODEL_NAME_REGISTRY,
-    ARCH_MODEL_REGISTRY,
-    MODEL_DATACLASS_REGISTRY,
-    MODEL_REGISTRY,
-)
-from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY
 
 from linformer_fairseq.checkpoints import model_settings, plain_cfg
 from linformer_fairseq.cli.errors import UserError
@@ -28,26 +21,22 @@ from linformer_fairseq.models.swap import FAST_PATH_PARAMETERS
 PACKAGE = "linformer_fairseq."
 OWN = "linformer_"
 """How the names of this package's models begin, and those of the flags of their attention."""
+_FAST_PATH = re.compile(rf"(?<!_attn)\.({'|'.join(FAST_PATH_PARAMETERS)})$")
+"""Copies for a fused kernel, which fairseq 0.12.2 makes anew from weights; those in attention are of before 0.8."""
 CONVOLUTION, MASKING = "linformer_value_convolution", "linformer_mask_empty_slots"
 
 
 def with_settings(state: dict[str, Any], path: Path) -> dict[str, Any]:
     """Returns a checkpoint with its settings in plain containers, in the form that fairseq has had since 0.10.
 
-    Args:
-        state: a checkpoint of fairseq's, or of this package where its attention has no weights of its own.
-        path: its file, for a refusal.
-
     Raises:
-        UserError: a checkpoint of another model, or of one with projections.
+        UserError: one of a model without fairseq's attention, or of this package with projections, naming its `path`.
     """
     arch = architecture_of(state)
-    if arch not in ARCH_MODEL_REGISTRY:
-        held = f"a {arch}, which is no model that fairseq knows" if arch else "no model of a known name"
-        raise UserError(f"{path} holds {held}: name the checkpoint of one that it knows, or --user-dir of its plugin.")
-    if OWN + model_of(arch) not in MODEL_REGISTRY:
+    if OWN + model_of(arch) not in models.MODEL_REGISTRY:
         raise UserError(
-            f"{path} holds a {arch}, whose attention is not fairseq's: name the checkpoint of a Transformer."
+            f"{path} holds {f'a {arch}' if arch else 'no model of a known name'}: name the checkpoint of a model that "
+            "has fairseq's attention, and the --user-dir of its plugin if it is no model of fairseq's."
         )
     for key in projection_weights(state["model"]):
         if not is_convolution(key):
@@ -60,58 +49,53 @@ def with_settings(state: dict[str, Any], path: Path) -> dict[str, Any]:
         history = {"optimizer_name": None, "lr_scheduler_state": None, "num_updates": 0}
         old = {"args": copy.deepcopy(state["args"]), "optimizer_history": [history]}
         cfg = _upgrade_state_dict({**old, "extra_state": {"train_iterator": None}})["cfg"]
-    return {**state, "args": None, "cfg": plain_cfg(cfg)}
+    weights = {key: tensor for key, tensor in state["model"].items() if not _FAST_PATH.search(key)}
+    return {**state, "args": None, "cfg": plain_cfg(cfg), "model": weights}
 
 
 def architecture_of(state: dict[str, Any]) -> str:
     """Returns the name by which fairseq knows a checkpoint's model; an empty one where there is none."""
     settings = model_settings(state)
     arch: str = getattr(settings, "arch", None) or ""
-    return arch if arch in ARCH_MODEL_REGISTRY else getattr(settings, "_name", None) or arch
+    return arch if arch in models.ARCH_MODEL_REGISTRY else getattr(settings, "_name", None) or arch
 
 
 def model_of(arch: str) -> str:
     """Returns fairseq's name of the model that an architecture, of fairseq's or of this package's, belongs to."""
-    return ARCH_MODEL_NAME_REGISTRY[arch].removeprefix(OWN)
+    return models.ARCH_MODEL_NAME_REGISTRY.get(arch, arch).removeprefix(OWN)
+
+
+def task_of(state: dict[str, Any]) -> str | None:
+    """Returns the name of the task that a checkpoint's model was trained for; None where there is none."""
+    settings = state["cfg"].get("task")
+    return settings.get("_name") if isinstance(settings, Mapping) else getattr(settings, "_name", None)
 
 
 def is_converted(state: dict[str, Any]) -> bool:
     """Returns whether a checkpoint is of a model of this package's, and not of fairseq's."""
-    return issubclass(ARCH_MODEL_REGISTRY[architecture_of(state)], SwappedModel)
+    return issubclass(models.ARCH_MODEL_REGISTRY[architecture_of(state)], SwappedModel)
 
 
-def flags_of(state: dict[str, Any], given: Mapping[str, Any], places: set[str]) -> dict[str, Any]:
-    """Returns the flags by which fairseq-train builds the attention that was asked for: those given, what a model has
-    learnt beside its attention, and that empty slots of learned E and F are masked, with which it can start as full
-    attention of up to k tokens.
-
-    Args:
-        state: the checkpoint.
-        places: where its model has attention.
-    """
+def new_attention(
+    state: dict[str, Any], given: Mapping[str, Any], places: set[str]
+) -> tuple[dict[str, Any], AttentionConfig]:
+    """Returns the flags of the attention that was asked for, and what they mean in a model with attention in these
+    places. A convolution over the values stays unless told otherwise, and empty slots of learned E and F are masked,
+    with which it can start as full attention of up to k tokens."""
     width = getattr(model_settings(state), CONVOLUTION, 0)
     flags = {**({CONVOLUTION: width} if width else {}), **given}
-    return {**flags, **({MASKING: True} if MASKING in attention(flags, places).used_options else {})}
-
-
-def attention(flags: Mapping[str, Any], places: set[str]) -> AttentionConfig:
-    """Returns the attention that these flags describe in a model that has attention in these places.
-
-    Raises:
-        UserError: flags that do not go together, or not with the model.
-    """
     try:
-        return AttentionConfig.from_namespace(Namespace(**flags)).in_model(places)
+        config = AttentionConfig.from_namespace(Namespace(**flags)).in_model(places)
     except ValueError as error:
         raise UserError(f"{error}.") from None
+    if MASKING in config.used_options:
+        flags[MASKING] = True
+        setattr(config, MASKING, True)
+    return flags, config
 
 
 def convert_state(state: dict[str, Any], config: AttentionConfig) -> dict[str, Any]:
-    """Returns a checkpoint converted to another kind of attention, whose own parameters are not in it yet.
-
-    Args:
-        state: what `with_settings` returns; it is left unchanged.
-    """
+    """Returns what `with_settings` returned converted to another attention, whose own parameters are not in it yet."""
     flags = {name: getattr(config, name) for name in default_flags(config.linformer_projection)}
     if not all(config.kind_of(place).attention.drops_probabilities for place in config.places):
         flags["attention_dropout"] = 0.0  # which matters in training alone, whose command line says it anew
@@ -120,78 +104,38 @@ def convert_state(state: dict[str, Any], config: AttentionConfig) -> dict[str, A
 
 
 def to_fairseq(state: dict[str, Any], path: Path) -> dict[str, Any]:
-    """Returns a converted checkpoint as one of fairseq's own model again.
-
-    Args:
-        state: what `with_settings` returns; it is left unchanged.
-
-    Raises:
-        UserError: a checkpoint that is fairseq's already, or of attention that has weights of its own.
-    """
+    """Returns what `with_settings` returned as a checkpoint of fairseq's own model again."""
     if not is_converted(state):
         raise UserError(f"{path} is of fairseq's own model already: leave out --to-fairseq, or name a converted one.")
     for key in projection_weights(state["model"]):
-        raise UserError(
-            f"{path} has {key}, which fairseq's model has no place for: name a checkpoint without such weights."
-        )
-    new = _renamed(state, "", "", {})
-    arch = architecture_of(new)
-    parts = {part: _without_own(settings, arch) for part, settings in new["cfg"].items()}
-    return {**new, "cfg": {**parts, "task": _task_of_fairseq(parts.get("task"))}}
+        raise UserError(f"{path} has {key}, for which fairseq's model has no place: name a model without such weights.")
+    new, registry = _renamed(state, "", "", {}), tasks.TASK_REGISTRY
+    task = registry.get(task_of(new))
+    if task is not None and task.__module__.startswith(PACKAGE):  # which extends one of fairseq's
+        name = next(x for x in registry if x != task_of(new) and issubclass(task, registry[x]))
+        kept = {flag.name: new["cfg"]["task"][flag.name] for flag in fields(tasks.TASK_DATACLASS_REGISTRY[name])}
+        new["cfg"]["task"] = {**kept, "_name": name}
+    return new
 
 
 def _renamed(state: dict[str, Any], own: str, prefix: str, flags: dict[str, Any]) -> dict[str, Any]:
-    """Returns a checkpoint of the same model with another beginning of its names.
-
-    Args:
-        own: how the name of the new model begins.
-        prefix: how that of its architecture does.
-        flags: settings that it gets in place of those of the attention that it had.
-    """
-    settings = model_settings(state)
+    """Returns a checkpoint of the same model under the names with these beginnings, of the model and of its
+    architecture, with other flags in place of those of the attention that it had."""
     arch = architecture_of(state)
-    name, model = own + model_of(arch), model_of(arch)
+    name = own + model_of(arch)
     if is_converted(state):
         arch = next(arch.removeprefix(known) for known in PREFIXES if arch.startswith(known))
-    # one of fairseq's model that this package alone has, or another plugin, is none where that reads the checkpoint
-    known = [x for x in (prefix + arch, prefix + model, *ARCH_MODEL_INV_REGISTRY[name]) if x in ARCH_MODEL_REGISTRY]
-    arch = next(x for x in known if own or not ARCH_CONFIG_REGISTRY[x].__module__.startswith(PACKAGE))
-    values = {flag: value for flag, value in vars(settings).items() if not flag.startswith(OWN)} | flags
-    new: Any
-    if name in MODEL_DATACLASS_REGISTRY:
-        new = {flag: value for flag, value in values.items() if flag != "arch"} | {"_name": name}
-    else:
-        new = Namespace(**{**values, "arch": arch, "_name": arch})
-    weights = {key: tensor for key, tensor in state["model"].items() if not is_fast_path(key)}
-    return {**state, "model": weights, "cfg": {**state["cfg"], "model": new}}
+    known = {x for x, fill in models.ARCH_CONFIG_REGISTRY.items() if own or not fill.__module__.startswith(PACKAGE)}
+    # the architecture may be this package's or a plugin's alone; what it says is among the settings
+    arch = next(x for x in (prefix + arch, *models.ARCH_MODEL_INV_REGISTRY[name]) if x in known)
 
+    def renamed(part: str, settings: Any) -> Any:
+        if not isinstance(settings, Namespace | dict):
+            return settings
+        values = settings if isinstance(settings, dict) else vars(settings)
+        values = {flag: value for flag, value in values.items() if not flag.startswith(OWN)}
+        if part == "model":
+            values |= {**flags, "_name": name if name in models.MODEL_DATACLASS_REGISTRY else arch}
+        return type(settings)(**(values | ({"arch": arch} if "arch" in values else {})))  # some parts have all flags
 
-def _without_own(settings: Any, arch: str) -> Any:
-    """Returns a part of a configuration, which may have all flags of the training, without those of this package."""
-    if not isinstance(settings, Namespace | dict):
-        return settings
-    values = vars(settings) if isinstance(settings, Namespace) else settings
-    values = {flag: value for flag, value in values.items() if not flag.startswith(OWN)}
-    values |= {flag: value for flag, value in (("arch", arch), ("user_dir", None)) if flag in values}
-    return Namespace(**values) if isinstance(settings, Namespace) else values
-
-
-def _task_of_fairseq(settings: Any) -> Any:
-    """Returns the settings of a task; of one that this package adds, those of the task of fairseq's that it extends."""
-    task = TASK_REGISTRY.get(task_of(settings))
-    if task is None or not task.__module__.startswith(PACKAGE):
-        return settings
-    names = {known: name for name, known in TASK_REGISTRY.items() if not known.__module__.startswith(PACKAGE)}
-    name = next(names[base] for base in task.__mro__ if base in names)
-    return {**{flag.name: settings[flag.name] for flag in fields(TASK_DATACLASS_REGISTRY[name])}, "_name": name}
-
-
-def task_of(settings: Any) -> str | None:
-    """Returns the name of the task that has these settings; None where there is none."""
-    return settings.get("_name") if isinstance(settings, Mapping) else getattr(settings, "_name", None)
-
-
-def is_fast_path(key: str) -> bool:
-    """Returns whether a tensor is a copy that fairseq 0.12.2 keeps for a fused kernel."""
-    module, _, name = key.rpartition(".")
-    return name in FAST_PATH_PARAMETERS and not module.endswith("_attn")  # whose own are of fairseq before 0.8
+    return {**state, "model": dict(state["model"]), "cfg": {part: renamed(part, x) for part, x in state["cfg"].items()}}

@@ -2,10 +2,9 @@
 
 import shlex
 from argparse import Namespace
-from typing import Any
 
 import torch
-from fairseq.models import BaseFairseqModel, FairseqEncoderDecoderModel
+from fairseq.models import BaseFairseqModel
 
 from linformer_fairseq.checkpoints import check_checkpoint, check_torch, read_checkpoint, write_checkpoint
 from linformer_fairseq.cli.errors import UserError
@@ -14,32 +13,15 @@ from linformer_fairseq.models.swap import places_of
 from linformer_fairseq.modules import BaseAttention
 from linformer_fairseq.trained import Trained, load_split, load_trained
 
-from .building import build_model, build_original, complete
-from .checkpoint import attention, convert_state, flags_of, to_fairseq, with_settings
-from .compare import (
-    ANY_LENGTH,
-    can_compare,
-    compare,
-    default_lengths,
-    exact_length,
-    longest_text,
-    random_samples,
-    split_samples,
-    table_of,
-    write_csv,
-)
+from . import compare
+from .building import build_model, build_original
+from .checkpoint import convert_state, new_attention, to_fairseq, with_settings
 from .finetune import finetuning_command, words_of
-from .fitting import fit, fittable_attention
-
-TRAINING = "train"
+from .fitting import fit
 
 
 def run(asked: Namespace) -> None:
-    """Writes the converted checkpoint, after fitting it and comparing it where that is asked for.
-
-    Args:
-        asked: what `arguments.parse` returns.
-    """
+    """Writes the converted checkpoint that a command line asks for, fitted and compared."""
     torch.set_num_threads(asked.threads)
     check_torch("Converting")
     check_checkpoint(asked.checkpoint)
@@ -49,22 +31,32 @@ def run(asked: Namespace) -> None:
     if asked.to_fairseq:
         state = to_fairseq(trained, asked.checkpoint)
     else:
-        places = _places_of(before.model)
-        flags = flags_of(trained, asked.flags, places)
-        state = convert_state(trained, attention(flags, places))
+        flags, config = new_attention(trained, asked.flags, _places_of(before.model))
+        state = convert_state(trained, config)
     model = build_model(state, before.task)
-    exact = exact_length(before.model, model)
+    exact = compare.exact_length(before.model, model)
+    comparable = compare.can_compare(model, on_text=asked.data is not None)
+    if not comparable and (asked.fit or asked.csv):
+        raise UserError("--fit and --csv are for models that read and predict words, one by one: leave them out.")
     if asked.fit:
-        _fit(asked, before, model)
-    if asked.texts:
+        text = load_split(before, "train", "--fit takes its sentences from there, so leave it out")
+        fit(before.model, model, text.sentences, text.sample(asked.fit, asked.seed))
+    if asked.texts and comparable:
         _compare(asked, before, model, exact)
-    complete(state, model)
+    elif asked.texts:
+        say("Outputs are not compared, as the model does not both read and predict words, one by one.")
     write_checkpoint(state, asked.output)
     if exact:
-        say(_same_outputs(model, exact))
+        length = "any length" if exact == compare.ANY_LENGTH else f"up to {exact:,} positions"
+        say(f"Sequences of {length} get the same outputs as before, but for rounding.")
     say(f"The converted model is in {asked.output}.")
-    if not asked.to_fairseq:
-        _tell_training(asked, flags, state)
+    if asked.to_fairseq:
+        return
+    if command := finetuning_command(asked, flags, state):
+        say(f"To fine-tune it with the settings of its training:\n{command}")
+    else:
+        words = shlex.join(["--finetune-from-model", str(asked.output), *words_of(flags)])
+        say(f"To fine-tune it, give the command of its training an architecture of this package, and {words}")
 
 
 def _places_of(model: BaseFairseqModel) -> set[str]:
@@ -74,55 +66,19 @@ def _places_of(model: BaseFairseqModel) -> set[str]:
     return found | places_of(model)
 
 
-def _fit(asked: Namespace, before: Trained, model: BaseFairseqModel) -> None:
-    """Fits E and F of the converted model to attention maps of the trained one."""
-    if not fittable_attention(model):
-        raise UserError("There is no E or F to fit: --fit needs --linformer-projection linear.")
-    text = load_split(before, TRAINING, "--fit takes its sentences from there, so leave it out")
-    fit(before.model, model, text.sentences, text.sample(asked.fit, asked.seed))
-
-
 def _compare(asked: Namespace, before: Trained, model: BaseFairseqModel, exact: int) -> None:
     """Tells how far the outputs of the converted model are from those of the trained one."""
-    on_text = asked.data is not None
-    if not can_compare(model, on_text):
-        say("Outputs are not compared, as the model does not both read and predict words one by one.")
-        return
-    longest = longest_text(model)
-    lengths = asked.lengths or default_lengths(longest, exact)
+    longest = compare.longest_text(model)
+    lengths = asked.lengths or compare.default_lengths(longest, exact)
     if lengths[-1] > longest:
         raise UserError(f"--lengths {lengths[-1]} is longer than the {longest} tokens that the model takes.")
-    if on_text:
+    if asked.data:
         split = load_split(before, asked.subset)
-        samples, number = split_samples(before.task, split), len(split.indices)
+        samples, number = compare.split_samples(split), len(split.indices)
     else:
-        samples, number = (
-            random_samples(model, before.task, lengths, asked.texts, asked.seed),
-            asked.texts * len(lengths),
-        )
-    rows = compare(before.model, model, samples, number, lengths, on_text)
+        samples = compare.random_samples(model, before.task, lengths, asked.texts, asked.seed)
+        number = asked.texts * len(lengths)
+    rows = compare.compare(before.model, model, samples, number, lengths, asked.data is not None)
     if not rows:
         raise UserError(f"{asked.subset} has no masked token: name another --subset.")
-    say(table_of(rows))
-    if asked.csv is not None:
-        write_csv(rows, asked.csv)
-
-
-def _same_outputs(model: BaseFairseqModel, exact: int) -> str:
-    """Returns the sentence that says up to which length outputs are as before."""
-    texts = "Sources and targets" if isinstance(model, FairseqEncoderDecoderModel) else "Texts"
-    length = f"up to {min(exact, longest_text(model)):,} tokens"
-    if not can_compare(model, on_text=False):  # of sound, for example, which fewer positions stand for in the model
-        texts, length = "Inputs", f"up to {exact:,} positions of the attention"
-    length = "any length" if exact == ANY_LENGTH else length
-    return f"{texts} of {length} get the same outputs as before, but for rounding."
-
-
-def _tell_training(asked: Namespace, flags: dict[str, Any], state: dict[str, Any]) -> None:
-    """Tells how to fine-tune the converted model."""
-    command = finetuning_command(asked, flags, state)
-    if command is not None:
-        say(f"To fine-tune it with the settings of its training:\n{command}")
-        return
-    words = shlex.join(["--finetune-from-model", str(asked.output), *words_of(flags)])
-    say(f"To fine-tune it, give the command of its training an architecture of this package, and {words}")
+    say(compare.told(rows, asked.csv))
