@@ -199,7 +199,10 @@ def test_refusals_of_masked_language_models(
     for arguments, said in (
         ((trained_roberta, out, "--linformer-attention", "encoder"), "is not for masked language models: leave it out"),
         ((trained_roberta, out, "--lengths", "8,65"), "--lengths 65 is longer than the 64 tokens that the model takes"),
-        ((trained_roberta, out, *LINFORMER, "--linformer-k", 65), "--linformer-k 65 is larger than --max-positions 64"),
+        (
+            (trained_roberta, out, *LINFORMER, "--linformer-k", 65),
+            "--linformer-k 65 is larger than the longest source, 64 tokens",
+        ),
         ((tuned, out, "--data", text), r"--data has the masks of masked_lm, and \S*tuned.pt is of another task"),
         ((unmasked, out, "--data", text), "valid has no masked token: name another --subset"),
     ):

@@ -314,7 +314,7 @@ def test_training_lowers_the_loss(script: ModuleType, words: Dictionary) -> None
     ("arguments", "sentence"),
     [
         (["--k", "0"], "argument --k: '0' is not a whole number from 1 on"),
-        (["--k", "64"], "--linformer-k 64 is larger than --max-source-pos"),
+        (["--k", "64"], "--linformer-k 64 is larger than the longest sou"),
         (["--arch", "no_such"], "argument --arch: invalid choice: 'no_such'"),
         (["--arch", "lstm"], "argument --arch: invalid choice: 'lstm'"),
         (["--lengths", "100"], "--lengths 100 is longer than a batch: choose --tokens 100 or more."),
