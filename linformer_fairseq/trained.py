@@ -16,9 +16,6 @@ from linformer_fairseq.checkpoints import check_checkpoint, read_checkpoint
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.cli.progress import say
 
-CLASSIFIED = "input0"
-"""The folder in which fairseq's tasks of classification have the texts, beside that of their labels."""
-
 
 @dataclass(frozen=True)
 class Trained:
@@ -33,21 +30,21 @@ def load_trained(checkpoint: Path, data: Path) -> Trained:
 
     Args:
         checkpoint: a file that fairseq-train saved.
-        data: the folder that fairseq-preprocess wrote.
+        data: the folder that it was trained on.
 
     Raises:
-        UserError: the file is no checkpoint or is refused by torch's safe loader, or the folder lacks the
-            checkpoint's dictionaries.
+        UserError: the file is no checkpoint or is refused by torch's safe loader, or the folder lacks what its task
+            reads, such as dictionaries.
     """
     check_checkpoint(checkpoint)
-    if not any(any(folder.glob("dict*.txt")) for folder in (data, data / CLASSIFIED)):
-        raise UserError(f"{data} has no dictionaries: name the folder that fairseq-preprocess wrote.")
     if hasattr(torch.serialization, "add_safe_globals"):  # refuses what would run code, whichever loader fairseq uses
         read_checkpoint(checkpoint)
     try:
         models, _, task = checkpoint_utils.load_model_ensemble_and_task(
             [str(checkpoint)], arg_overrides={"data": str(data), **plain_encoder()}
         )
+    except FileNotFoundError as error:
+        raise UserError(f"{data} is not the data of {checkpoint} ({error}): name what it was trained on.") from None
     except RuntimeError:  # torch's, on sizes
         raise UserError(
             f"{checkpoint} does not fit the dictionaries in {data}: name the data that it was trained on."

@@ -14,10 +14,9 @@ from torch import Tensor
 from linformer_fairseq.checkpoints import model_settings
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.models.loading import projection_weights
-from linformer_fairseq.modules import LinearProjection
 from linformer_fairseq.trained import Trained, plain_encoder
 
-from .checkpoint import OWN, architecture_of, is_converted, model_of, task_of
+from .checkpoint import OWN, architecture_of, is_converted, model_of, start_as_identity, task_of
 
 _SOURCE = (
     r"encoder\.(sentence_encoder\.)?embed_tokens\.weight",
@@ -31,8 +30,7 @@ _TARGET = (r"decoder\.output_projection\.weight", r"decoder\.embed_tokens\.weigh
 
 def build_model(state: dict[str, Any], task: FairseqTask) -> models.BaseFairseqModel:
     """Returns the model of a checkpoint in evaluation mode, and gives the checkpoint what it lacks: the names of today,
-    which RoBERTa's had not in fairseq before 0.10, and projections, which start as the identity: slot c begins as token
-    c, and if empty slots are masked, as full attention of up to k tokens."""
+    which RoBERTa's had not in fairseq before 0.10, and projections, which start as the identity."""
     settings: Any = model_settings(state)
     if OWN + model_of(architecture_of(state)) in models.MODEL_DATACLASS_REGISTRY:  # its flags may be other parts'
         settings = OmegaConf.create({part: x for part, x in state["cfg"].items() if isinstance(x, Mapping)})["model"]
@@ -42,9 +40,7 @@ def build_model(state: dict[str, Any], task: FairseqTask) -> models.BaseFairseqM
     try:
         model = models.build_model(settings, task, True)
         model = quantization_utils.quantize_model_scalar(model, settings)  # as fairseq's tasks do
-        for projection in (module for module in model.modules() if isinstance(module, LinearProjection)):
-            projection.init = "identity"
-            projection.reset_parameters()
+        start_as_identity(model)
         weights, own = state["model"], model.state_dict()
         weights |= {key: tensor for key, tensor in projection_weights(own).items() if key not in weights}
         model.load_state_dict(dict(weights), model_cfg=settings)
@@ -59,7 +55,7 @@ def build_model(state: dict[str, Any], task: FairseqTask) -> models.BaseFairseqM
 
 def build_original(state: dict[str, Any]) -> Trained:
     """Returns the model of a checkpoint, whose attention fairseq's layers compute, and a task without data."""
-    task, settings = _task_without_data(state), state["cfg"]["model"]
+    task, settings = task_without_data(state), state["cfg"]["model"]
     if isinstance(settings, Namespace) and not is_converted(state):
         state = {**state, "cfg": {**state["cfg"], "model": Namespace(**{**vars(settings), **plain_encoder()})}}
     try:
@@ -71,7 +67,7 @@ def build_original(state: dict[str, Any]) -> Trained:
         raise UserError(f"fairseq needs more than a checkpoint to build a {what}: name its --data.") from None
 
 
-def _task_without_data(state: dict[str, Any]) -> FairseqTask:
+def task_without_data(state: dict[str, Any]) -> FairseqTask:
     """Returns the task that a checkpoint's model was trained for, as far as its settings and the sizes of its tensors
     tell: without data, and with dictionaries of made-up words."""
     weights, settings = state["model"], state["cfg"].get("task")

@@ -10,6 +10,7 @@ from typing import Any
 
 from fairseq import models, tasks
 from fairseq.checkpoint_utils import _upgrade_state_dict
+from torch import nn
 
 from linformer_fairseq.checkpoints import model_settings, plain_cfg
 from linformer_fairseq.cli.errors import UserError
@@ -17,6 +18,7 @@ from linformer_fairseq.models.config import PREFIXES, AttentionConfig, default_f
 from linformer_fairseq.models.loading import is_convolution, projection_weights
 from linformer_fairseq.models.register import SwappedModel
 from linformer_fairseq.models.swap import FAST_PATH_PARAMETERS
+from linformer_fairseq.modules import LinearProjection
 
 PACKAGE = "linformer_fairseq."
 OWN = "linformer_"
@@ -92,6 +94,14 @@ def new_attention(
         flags[MASKING] = True
         setattr(config, MASKING, True)
     return flags, config
+
+
+def start_as_identity(model: nn.Module) -> None:
+    """Lets slot c begin as token c where E and F are learned: with empty slots masked, as full attention."""
+    for module in model.modules():
+        if isinstance(module, LinearProjection):
+            module.init = "identity"
+            module.reset_parameters()
 
 
 def convert_state(state: dict[str, Any], config: AttentionConfig) -> dict[str, Any]:

@@ -31,7 +31,7 @@ def run(asked: Namespace) -> None:
     if asked.to_fairseq:
         state = to_fairseq(trained, asked.checkpoint)
     else:
-        flags, config = new_attention(trained, asked.flags, _places_of(before.model))
+        flags, config = new_attention(trained, asked.flags, places_in(before.model))
         state = convert_state(trained, config)
     model = build_model(state, before.task)
     exact = compare.exact_length(before.model, model)
@@ -59,7 +59,7 @@ def run(asked: Namespace) -> None:
         say(f"To fine-tune it, give the command of its training an architecture of this package, and {words}")
 
 
-def _places_of(model: BaseFairseqModel) -> set[str]:
+def places_in(model: BaseFairseqModel) -> set[str]:
     """Returns the places where a model has attention, fairseq's or this package's."""
     own = (module for module in model.modules() if isinstance(module, BaseAttention))
     found = {"cross" if x.encoder_decoder_attention else "decoder" if x.causal else "encoder" for x in own}

@@ -243,7 +243,7 @@ def test_refusals(trained_transformer: Path, trained: Path, data: Path, tmp_path
         ((copy, out, "--csv", tmp_path / "table.csv", "--texts", 0), "--csv needs a comparison: leave out --texts 0"),
         ((copy, out, "--csv", tmp_path), "cannot be written: name a file in a folder that exists"),
         ((copy, out, "--lengths", "8,65"), "--lengths 65 is longer than the 64 tokens that the model takes"),
-        ((copy, out, "--data", tmp_path), "has no dictionaries: name the folder that fairseq-preprocess wrote"),
+        ((copy, out, "--data", tmp_path), r"is not the data of \S+ \(.*dict.en.txt.\): name what it was trained on"),
         ((copy, out, "--data", data / "bin", "--subset", "other"), "there is no other in the data"),
         ((copy, out, "--linformer-k", "many"), "--linformer-k takes a whole number"),
         ((copy, out, "--linformer-attention", "middle"), "--linformer-attention knows encoder, cross and decoder"),
