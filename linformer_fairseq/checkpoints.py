@@ -51,7 +51,9 @@ def admit_checkpoint_types() -> None:
         torch.serialization.add_safe_globals(list(CHECKPOINT_TYPES))
     if hasattr(torch.serialization, "get_unsafe_globals_in_checkpoint"):  # from 2.6 on it takes other names
         names = [(kind, f"{kind.__module__}.{kind.__name__}") for kind in CHECKPOINT_TYPES]
-        old = [(kind, name.replace(*pair)) for kind, name in names for pair in OLD_NAMES.items() if pair[0] in name]
+        old: list[Any] = [
+            (kind, name.replace(*pair)) for kind, name in names for pair in OLD_NAMES.items() if pair[0] in name
+        ]
         torch.serialization.add_safe_globals(old)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy
 import torch
-from fairseq import checkpoint_utils, utils
+from fairseq import checkpoint_utils, tasks, utils
 from fairseq.data import FairseqDataset
 from fairseq.models import BaseFairseqModel
 from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
@@ -39,12 +39,14 @@ def load_trained(checkpoint: Path, data: Path) -> Trained:
     check_checkpoint(checkpoint)
     if hasattr(torch.serialization, "add_safe_globals"):  # refuses what would run code, whichever loader fairseq uses
         read_checkpoint(checkpoint)
+    overrides = {"data": str(data), **plain_encoder()}
+    state = checkpoint_utils.load_checkpoint_to_cpu(str(checkpoint), overrides)
     try:
-        models, _, task = checkpoint_utils.load_model_ensemble_and_task(
-            [str(checkpoint)], arg_overrides={"data": str(data), **plain_encoder()}
-        )
-    except FileNotFoundError as error:
+        task = tasks.setup_task(state["cfg"].task, from_checkpoint=True)
+    except Exception as error:  # whatever a task makes of another folder
         raise UserError(f"{data} is not the data of {checkpoint} ({error}): name what it was trained on.") from None
+    try:
+        models, *_ = checkpoint_utils.load_model_ensemble_and_task([str(checkpoint)], task=task, state=state)
     except RuntimeError:  # torch's, on sizes
         raise UserError(
             f"{checkpoint} does not fit the dictionaries in {data}: name the data that it was trained on."
