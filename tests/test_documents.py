@@ -18,6 +18,7 @@ from fairseq import options
 from fairseq.models import ARCH_MODEL_REGISTRY
 
 from linformer_fairseq.cli.errors import UserError
+from linformer_fairseq.models.config import PREFIXES
 from tests.fairseq_commands import environment
 
 ROOT = Path(__file__).parents[1]
@@ -259,10 +260,18 @@ def test_tables_are_narrow(document: Path) -> None:
 
 
 def test_architectures() -> None:
-    text = read(FLAGS)
-    ours = {name for name in ARCH_MODEL_REGISTRY if re.match("(linformer|two_level)_(transformer|roberta)", name)}
-    assert set(re.findall(r"`((?:linformer|two_level)_(?:transformer|roberta)\w*)`", text)) == ours
-    assert set(re.findall(r"`((?:transformer|roberta)\w*)`", text)) <= set(ARCH_MODEL_REGISTRY)
+    """All that are named in a document are there."""
+    prefixes = "|".join(PREFIXES)
+    named = {
+        name
+        for document in DOCUMENTS
+        for name in re.findall(rf"`((?:{prefixes})(?:transformer|roberta|bart|s2t|wav2vec)\w*)`", read(document))
+    }
+    assert named
+    assert named <= ARCH_MODEL_REGISTRY.keys()
+    (told,) = re.findall(r"that has attention, such as ((?:.|\n)*?), there are three", read(FLAGS))
+    for name in re.findall(r"`(\w+)`", told):
+        assert {prefix + name for prefix in PREFIXES} <= ARCH_MODEL_REGISTRY.keys()
 
 
 def test_python_examples_run() -> None:

@@ -117,7 +117,7 @@ class AttentionConfig(FairseqDataclass):
         asked = (
             usual[self.linformer_projection] if self.linformer_attention is None else _listed(self.linformer_attention)
         )
-        if asked in usual.values():  # of which an architecture has no more than the model has
+        if asked == usual[self.linformer_projection]:  # of which an architecture has no more than the model has
             asked = ",".join([place for place in there if place in asked.split(",")] or there)
         config = replace(self, linformer_attention=asked)
         for place in sorted(config.places - set(there)):
@@ -129,7 +129,7 @@ class AttentionConfig(FairseqDataclass):
             )
         if config.linformer_value_convolution:
             check_width(config.linformer_value_convolution)
-        config._check_effects(there)
+        config._check_effects()
         for place in sorted(config.places):
             config.kind_of(place).options_from(config).validate()
         return config
@@ -194,45 +194,28 @@ class AttentionConfig(FairseqDataclass):
             return "--linformer-k", self.linformer_k, other
         return flag, k, ""
 
-    def _check_effects(self, there: list[str]) -> None:
-        """Refuses a flag that has no effect on this attention, unless its value is the default of some kind.
-
-        Args:
-            there: the places that the model has.
-        """
-        kind, of_decoder = KINDS[self.linformer_projection], self.kind_of("decoder").name
+    def _check_effects(self) -> None:
+        """Refuses a flag that has no effect on this attention, unless its value is the default of some kind."""
+        kind = KINDS[self.linformer_projection]
         unfit = {"cross"} if kind.name in CAUSAL_KINDS or self.linformer_decoder_projection else {"cross", "decoder"}
         if kind.self_attention_only and unfit & self.places:
             raise ValueError(for_self_attention_alone(kind.name))
-        # those that an architecture may have said are let pass
-        if self.places == {"decoder"} and kind.name not in {of_decoder, *PREFIXES.values()}:
-            given = f"--linformer-projection {kind.name}"
-            raise ValueError(f"{given} has no effect on the decoder's {of_decoder} attention: leave it out")
         for flag in fields(self):
             value = getattr(self, flag.name)
             defaults = {flag.default, *(kind.defaults.get(flag.name) for kind in KINDS.values())}
+            if flag.name == "linformer_projection":  # which an architecture may have said
+                defaults |= set(PREFIXES.values())
             if value is None or flag.name == "linformer_attention" or _listed(value) in map(str, defaults):
                 continue
             users = self._users(flag)
-            places = [place for place in users if place in self.places]
-            if any(self.kind_of(place).name in users[place] for place in places):
+            if any(place in self.places and self.kind_of(place).name in kinds for place, kinds in users.items()):
                 continue
             given = flag_of(flag.name) if value is True else f"{flag_of(flag.name)} {_listed(value)}"
-            leave = f"leave it out (out of a checkpoint with --model-overrides \"{{'{flag.name}': {flag.default!r}}}\")"
-            missing = [place for place in users if place in there]
-            if not missing:
-                raise ValueError(f"{given} has no effect on a model without {_either(map(PLACES.get, users))}: {leave}")
-            if not places:
-                needed = _either(missing)
-                raise ValueError(
-                    f"{given} has no effect without {needed} among --linformer-attention: {leave}, or add {needed}"
-                )
-            in_use = dict.fromkeys(self.kind_of(place).name for place in places)
-            fitting = dict.fromkeys(kind for place in places for kind in users[place])
-            choice = "--linformer-decoder-projection" if places == ["decoder"] else "--linformer-projection"
+            kinds = dict.fromkeys(kind for kinds in users.values() for kind in kinds)
+            needed = "any" if kinds.keys() >= KINDS.keys() or kinds.keys() >= CAUSAL_KINDS.keys() else _either(kinds)
             raise ValueError(
-                f"{given} has no effect on {' and '.join(in_use)} attention: {leave}, or choose {choice} "
-                f"{_either(fitting)}"
+                f"{given} has no effect here, as it is for {needed} attention at {_either(users)}: leave it out (of a "
+                f"checkpoint with --model-overrides \"{{'{flag.name}': {flag.default!r}}}\")"
             )
 
     def _users(self, flag: Field[Any]) -> dict[str, list[str]]:
@@ -240,6 +223,8 @@ class AttentionConfig(FairseqDataclass):
         options = {option.name for kinds in (KINDS, CAUSAL_KINDS) for kind in kinds.values() for option in kind.fields}
 
         def uses(kind: Kind, place: str) -> bool:
+            if flag.name == "linformer_projection":
+                return place != "decoder" or kind.name == self.linformer_projection != self.linformer_decoder_projection
             if flag.name.endswith("_k"):
                 return kind.options.uses_k and self._k_of(place)[0] == flag_of(flag.name)
             return flag.name not in options or flag.name in {option.name for option in kind.fields}

@@ -16,6 +16,7 @@ from fairseq.models import (
     MODEL_REGISTRY,
     BaseFairseqModel,
     FairseqEncoderDecoderModel,
+    FairseqMultiModel,
     register_model,
     register_model_architecture,
 )
@@ -92,10 +93,14 @@ class SwappedModel(BaseFairseqModel):
         args: Namespace | None = None,
     ) -> Any:
         """fairseq's, in which weights of attention that the checkpoint does not have start fresh."""
+        if isinstance(self, FairseqMultiModel):  # which takes the pairs of languages that it has
+            pairs = tuple(f"models.{pair}." for pair in self.models)
+            state_dict = {name: weight for name, weight in state_dict.items() if name.startswith(pairs)}
         with one_sentence():
             # fairseq's `--encoder-layers-to-keep` comes first
             state_dict = with_own_weights(prune_state_dict(state_dict, model_cfg), self.state_dict())
-        return super().load_state_dict(state_dict, strict, model_cfg, args)
+        old = {} if args is None else {"args": args}  # which not all models take
+        return super().load_state_dict(state_dict, strict, model_cfg, **old)
 
     def train(self, mode: bool = True) -> Any:
         """torch's, after a line in the log about what k has no effect on; only a training calls it so."""

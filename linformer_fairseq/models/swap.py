@@ -12,7 +12,6 @@ from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 from torch import nn
 
 from linformer_fairseq.models.config import AttentionBuilder, AttentionConfig
-from linformer_fairseq.models.loading import projection_weights
 from linformer_fairseq.models.sides import SingleRows, SwappedDecoder, extend
 from linformer_fairseq.modules import BaseAttention
 
@@ -59,7 +58,9 @@ def swap(model: nn.Module, config: AttentionConfig, args: object = None) -> set[
         ValueError: a model or an attention of it that cannot be replaced by this kind, or flags that do not fit
             together.
     """
-    found = list(_sites(model))
+    found, new = list(_sites(model)), dict[Site, BaseAttention]()
+    if any(isinstance(module, BaseAttention) for module in model.modules()):
+        raise ValueError(f"{type(model).__name__} has another attention already: build the model anew")
     if not found:
         raise ValueError(f"{type(model).__name__} has no attention of fairseq's, MultiheadAttention, to replace")
     config = config.in_model({site.place for site in found})
@@ -68,17 +69,20 @@ def swap(model: nn.Module, config: AttentionConfig, args: object = None) -> set[
             own = [site for site in found if site.place == place and site.side is side]
             kept = getattr(args, f"{'encoder' if place == 'encoder' else 'decoder'}_layers_to_keep", None)
             builders = config.attention(place, len(own), _longest(model, side, place, args), kept)
-            for site, build in zip(own, builders, strict=True):
-                setattr(site.layer, site.name, _replacement(site, build))
-    if projection_weights(model.state_dict()) and any(isinstance(x, FullyShardedDataParallel) for x in model.modules()):
+            new |= {site: _replacement(site, build) for site, build in zip(own, builders, strict=True)}
+    owns_weights = any(name.split(".")[0] not in KEPT for x in new.values() for name, _ in x.named_parameters())
+    if owns_weights and any(isinstance(module, FullyShardedDataParallel) for module in model.modules()):
         raise ValueError(
             "--ddp-backend fully_sharded takes no attention with weights of its own: give another --ddp-backend"
         )
-    for module in list(model.modules()):
-        if isinstance(module, TransformerEncoderLayerBase) and isinstance(module.self_attn, BaseAttention):
-            _close_fast_path(module)
+    for site, attention in new.items():
+        setattr(site.layer, site.name, attention)
+        if isinstance(site.layer, TransformerEncoderLayerBase):
+            _close_fast_path(site.layer)
     for decoder in [module for module in model.modules() if _is_transformer_decoder(module)]:
         extend(decoder, SwappedDecoder).is_causal_by_itself = "decoder" in config.places
+    for site, attention in new.items():
+        attention.needs_future_mask = attention.causal and not isinstance(site.side, SwappedDecoder)
     leave_out_weights(model)
     for encoder, decoder in _pairs(model):
         # where a decoder attends to itself and the source at once, it needs a row for each of its own
@@ -113,8 +117,14 @@ def _sites(model: nn.Module) -> Iterator[Site]:
             side = next((x for x in above if isinstance(x, FairseqEncoder | FairseqDecoder)), model)
             if attention.encoder_decoder_attention:
                 yield Site(layer, name, side, "cross")
-            elif not isinstance(side, FairseqNATDecoder):
+            elif not isinstance(side, FairseqNATDecoder) and not _is_between_channels(attention, side):
                 yield Site(layer, name, side, "decoder" if isinstance(side, FairseqDecoder) else "encoder")
+
+
+def _is_between_channels(attention: MultiheadAttention, side: nn.Module) -> bool:
+    """Whether attention is from one channel of a dialogue to another, which stays fairseq's."""
+    itself = attention.self_attention or getattr(side, "cross_self_attention", False)
+    return isinstance(side, FairseqDecoder) and not itself
 
 
 def _replacement(site: Site, build: AttentionBuilder) -> BaseAttention:
@@ -151,13 +161,13 @@ def _longest(model: nn.Module, side: nn.Module, place: str, args: object) -> int
     """The tokens of the longest text whose keys an attention sees; None where there is no limit."""
     if place == "cross":
         side = next((encoder for encoder, decoder in _pairs(model) if decoder is side), side)
-    ask: Any = getattr(side, "max_positions", lambda: None)
+    said: Any = getattr(side, "max_positions", None)
     try:
-        longest = ask()
+        longest = said() if callable(said) else said
     except NotImplementedError:
         longest = None
-    if longest is None and place != "decoder":
-        longest = getattr(args, "max_source_positions", None)
+    if not isinstance(longest, int) or longest >= UNKNOWN_LENGTH:
+        longest = getattr(args, f"max_{'target' if place == 'decoder' else 'source'}_positions", None)
     return longest if isinstance(longest, int) and longest < UNKNOWN_LENGTH else None
 
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from linformer_fairseq.convert.checkpoint import start_as_identity
 from linformer_fairseq.modules import KINDS, LinearProjection
-from tests.models.toy import SLOTS_FOR_ALL, batch, sentence, toy_masked_lm_task, toy_roberta
+from tests.models.toy import SLOTS_FOR_ALL, batch, sentence, small, toy_masked_lm_task, toy_roberta
 
 SMALL = {
     "two-level": {
@@ -26,7 +26,7 @@ SMALL = {
 
 def roberta_of(kind: str, **flags: object) -> RobertaModel:
     """Returns a model with a kind of attention that sees less than the whole sentence."""
-    return toy_roberta(linformer_projection=kind, **SMALL.get(kind, {"linformer_k": "4"}), **flags)
+    return toy_roberta(linformer_projection=kind, **SMALL.get(kind, small(kind)), **flags)
 
 
 def sentences(*lengths: int) -> list[Tensor]:
@@ -64,7 +64,7 @@ def test_features_depend_on_neither_batch_nor_padding_side(kind: str, width: int
 @torch.no_grad()
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_padding_holds_changes_nothing(kind: str) -> None:
-    """From the second layer on padding is not zero in fairseq's encoder."""
+    """From the second layer on padding is not zero in fairseq's encoder, but finite."""
     model = roberta_of(kind).double()
     tokens = padded(sentences(45, 9, 2))
     held = tokens.ne(model.encoder.dictionary.pad())
@@ -72,7 +72,7 @@ def test_what_padding_holds_changes_nothing(kind: str) -> None:
 
     def poison(layer: nn.Module, arguments: tuple, options: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
         x, *others = arguments
-        return (x.masked_fill(~held.t()[:, :, None], torch.nan), *others), options
+        return (x.masked_fill(~held.t()[:, :, None], 100.0 if kind == "full" else torch.nan), *others), options
 
     for layer in model.encoder.sentence_encoder.layers:
         layer.register_forward_pre_hook(poison, with_kwargs=True)
@@ -181,7 +181,7 @@ def test_longest_text() -> None:
         ({"linformer_value_convolution": 4}, "--linformer-value-convolution must be an odd number of tokens"),
         (
             {"linformer_window_size": 8},
-            "--linformer-window-size 8 has no effect on linear attention: leave it out .*, or choose --linformer",
+            "--linformer-window-size 8 has no effect here, as it is for window.* attention at encoder or decoder",
         ),
     ],
 )

@@ -9,7 +9,7 @@ from fairseq.models.transformer import TransformerEncoder
 
 from linformer_fairseq.models.sides import SingleRows
 from linformer_fairseq.modules import KINDS
-from tests.models.toy import batch, net_input, sentence, toy_model, toy_task, translate
+from tests.models.toy import batch, net_input, sentence, small, toy_model, toy_task, translate
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -17,8 +17,7 @@ from tests.models.toy import batch, net_input, sentence, toy_model, toy_task, tr
 def test_outputs_are_in_the_order_of_the_tokens(kind: str, left: bool) -> None:
     """Every sentence has the states that it has alone, wherever its padding is, in all that fairseq returns."""
     task = toy_task()
-    size = {"linformer_window_size": 4} if kind == "window" else {"linformer_k": "4"}
-    encoder = toy_model(task=task, linformer_attention="encoder", linformer_projection=kind, **size).encoder
+    encoder = toy_model(task=task, linformer_attention="encoder", linformer_projection=kind, **small(kind)).encoder
     sentences = [sentence(task, length, length) for length in (20, 9)]
     together = encoder(**batch(task, sentences, left)["net_input"], return_all_hiddens=True)
     for number, tokens in enumerate(sentences):
