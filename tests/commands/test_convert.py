@@ -15,12 +15,17 @@ import torch
 from linformer_fairseq.checkpoints import read_checkpoint
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.models.loading import projection_weights
-from tests.commands.conftest import Converting, rows_of
+from linformer_fairseq.models.swap import FAST_PATH_PARAMETERS
+from tests.commands.conftest import Converting, override_flags, rows_of
+from tests.conftest import Shared
 from tests.fairseq_commands import (
     LINFORMER,
+    PLUGIN,
     TWO_LEVELS,
     Result,
     environment,
+    generate_arguments,
+    hypotheses,
     masked_loss,
     run,
     run_documented,
@@ -35,6 +40,7 @@ from tests.variants import reads_checkpoints
 pytestmark = [pytest.mark.slow, reads_checkpoints]
 
 PAGE = "conversion.md"
+Hypotheses = dict[int, tuple[float, str]]
 LINEAR_DECODER = ["--linformer-attention", "decoder", "--linformer-decoder-projection", "linear"]
 
 
@@ -52,7 +58,7 @@ def tune(said: str, folder: Path) -> Result:
 
 
 def test_a_converted_transformer_translates_as_before(
-    trained_transformer: Path, data: Path, translated: dict[int, tuple[float, str]], tmp_path: Path
+    trained_transformer: Path, data: Path, translated: Hypotheses, tmp_path: Path
 ) -> None:
     """By the documented command. All three attentions have two levels unless told otherwise."""
     out, table = tmp_path / "converted.pt", tmp_path / "table.csv"
@@ -69,6 +75,54 @@ def test_a_converted_transformer_translates_as_before(
     assert settings.arch == "two_level_transformer_tiny"
     assert settings.linformer_attention == "encoder,cross,decoder"
     same_hypotheses(translated, translate(data, out))
+
+
+@pytest.fixture(scope="session")
+def came_back(shared: Shared, trained_transformer: Path, data: Path, translated: Hypotheses) -> Path:
+    """Returns that Transformer after a conversion to full attention, with which it translates as before, and back, by
+    the documented commands."""
+
+    def make(folder: Path) -> None:
+        there, back = folder / "there.pt", folder / "back.pt"
+        put = {"checkpoint_best.pt": trained_transformer, "converted.pt": there, "original.pt": back}
+        said = run_documented(PAGE, "linformer_fairseq.convert --linformer-projection full", put).ok()
+        assert "Sequences of any length get the same outputs as before, but for rounding." in said
+        same_hypotheses(translated, translate(data, there))
+        said = run_documented(PAGE, "linformer_fairseq.convert --to-fairseq", put).ok()
+        assert "Sequences of any length" in said
+        assert "fine-tune" not in said
+
+    return shared("came_back", make) / "back.pt"
+
+
+def test_full_attention_and_back(
+    came_back: Path, trained_transformer: Path, data: Path, translated: Hypotheses
+) -> None:
+    """fairseq without this package takes what came back, which has the tensors and settings of the original."""
+    before, after = (read_checkpoint(path) for path in (trained_transformer, came_back))
+    assert vars(after["cfg"]["model"]) == vars(before["cfg"]["model"])
+    weights = {key: tensor for key, tensor in before["model"].items() if key.split(".")[-1] not in FAST_PATH_PARAMETERS}
+    assert after["model"].keys() == weights.keys()
+    assert all(torch.equal(after["model"][key], tensor) for key, tensor in weights.items())
+    arguments = generate_arguments(data, came_back, *override_flags())
+    alone = [word for word in arguments if word not in PLUGIN]
+    assert len(alone) == len(arguments) - 2
+    load = "import sys, argparse, torch; torch.serialization.add_safe_globals([argparse.Namespace])"
+    run_it = "from fairseq_cli.generate import cli_main; cli_main(); assert 'linformer_fairseq' not in sys.modules"
+    command = [sys.executable, "-c", f"{load}; {run_it}", *map(str, alone)]
+    found = subprocess.run(command, env=environment(), capture_output=True, text=True)
+    assert found.returncode == 0, found.stderr[-3000:]
+    same_hypotheses(translated, hypotheses(found.stdout))
+
+
+def test_ctranslate2_takes_what_came_back(came_back: Path, data: Path, translated: Hypotheses, tmp_path: Path) -> None:
+    """It knows fairseq's models alone."""
+    ctranslate2 = pytest.importorskip("ctranslate2")
+    ctranslate2.converters.FairseqConverter(str(came_back), str(data / "bin")).convert(str(tmp_path / "model"))
+    sources = [line.split() for line in (data / "test.en").read_text().splitlines()]
+    translator = ctranslate2.Translator(str(tmp_path / "model"), device="cpu", intra_threads=1)
+    found = translator.translate_batch(sources, beam_size=4, max_decoding_length=30, max_batch_size=8)
+    assert [" ".join(result.hypotheses[0]) for result in found] == [text for _, (_, text) in sorted(translated.items())]
 
 
 def test_below_the_exact_length_alone(
@@ -90,7 +144,7 @@ def test_below_the_exact_length_alone(
 def test_checkpoints_of_old_fairseqs(
     trained_transformer: Path,
     data: Path,
-    translated: dict[int, tuple[float, str]],
+    translated: Hypotheses,
     tmp_path: Path,
     converting: Converting,
 ) -> None:
@@ -245,7 +299,10 @@ def test_refusals(trained_transformer: Path, trained: Path, data: Path, tmp_path
         ((copy, out, "--to-fairseq"), "copy.pt is of fairseq's own model already: leave out --to-fairseq"),
         ((copy, out, "--csv", tmp_path), "cannot be written: name a file in a folder that exists"),
         ((copy, out, "--lengths", "8,65"), "--lengths 65 is longer than the 64 tokens that the model takes"),
-        ((copy, out, "--data", tmp_path), r"is not the data of \S+ \(Could not infer .*\): name what it was trained on"),
+        (
+            (copy, out, "--data", tmp_path),
+            r"is not the data of \S+ \(Could not infer .*\): name what it was trained on",
+        ),
         ((copy, out, "--data", data / "bin", "--subset", "other"), "there is no other in the data"),
         ((copy, out, "--linformer-k", "many"), "--linformer-k takes a whole number"),
         ((copy, out, "--linformer-attention", "middle"), "--linformer-attention knows encoder, cross and decoder"),
