@@ -15,21 +15,19 @@ from linformer_fairseq.models.config import add_flags
 
 from .run import run
 
-CONVERTED_KIND = "two-level"
-"""The kind of attention of a converted model, unless told otherwise: short texts get the same outputs as before."""
+USER_DIR = Parser(add_help=False)
+USER_DIR.add_argument("--user-dir", metavar="DIR", help="folder that adds kinds of attention, as for fairseq-train")
 
 
 def parse(argv: Sequence[str]) -> Namespace:
     """Returns what a command line asks for, checked as far as is possible without the checkpoint; `flags` are those of
     the new model's attention that were given, and its kind."""
-    early = Parser(add_help=False)
-    early.add_argument("--user-dir", metavar="DIR", help="folder that adds kinds of attention, as for fairseq-train")
-    given, _ = early.parse_known_args(argv)
+    given, _ = USER_DIR.parse_known_args(argv)
     try:
         import_user_module(given)  # before the flags of all kinds are asked for, as fairseq does
     except FileNotFoundError:
         raise UserError(f"--user-dir {given.user_dir} does not exist: name a folder.") from None
-    args = vars(_build_parser(early).parse_args(argv))
+    args = vars(build_parser().parse_args(argv))
     flags = {name: args.pop(name) for name in list(args) if name.startswith("linformer_")}
     if args["to_fairseq"] and (flags or args["fit"]):
         raise UserError("--to-fairseq leaves nothing to choose: leave out --fit and flags of the attention.")
@@ -44,13 +42,15 @@ def parse(argv: Sequence[str]) -> Namespace:
     for path in (args["output"], args["csv"]):
         if path is not None and (path.is_dir() or not path.parent.is_dir()):
             raise UserError(f"{path} cannot be written: name a file in a folder that exists.")
-    return Namespace(flags={"linformer_projection": CONVERTED_KIND, **flags}, **args)
+    # with two levels, unless told otherwise, short texts get the same outputs as before
+    return Namespace(flags={"linformer_projection": "two-level", **flags}, **args)
 
 
-def _build_parser(early: Parser) -> Parser:
+def build_parser() -> Parser:
+    """Returns the parser of the command line."""
     parser = Parser(
         prog="convert",
-        parents=[early],
+        parents=[USER_DIR],
         description="Convert a checkpoint of any of fairseq's models with attention to two levels in all attention, or "
         "to the kind that --linformer-projection names, without training and without data, or back to fairseq's model. "
         "The outputs of both models are compared, on random tokens unless there is --data.",
@@ -61,15 +61,11 @@ def _build_parser(early: Parser) -> Parser:
     add("--to-fairseq", action="store_true", help="convert a model of this package back to fairseq's")
     add("--data", type=Path, metavar="DATA", help="folder that the model was trained on, to compare on its text")
     add("--subset", default="valid", help="split of DATA to compare both models on")
-    told = "random texts of each length, without --data; 0 compares nothing, with --data either"
-    add("--texts", type=natural, default=2, metavar="T", help=told)
-    told = (
-        "where ranges of lengths end, or lengths of random texts (default: powers of two, and the last that is exact)"
-    )
+    add("--texts", type=natural, default=2, metavar="T", help="random texts of each length without --data; 0: none")
+    told = "where ranges of lengths end, or lengths of random texts (default: powers of two, and the last exact one)"
     add("--lengths", type=ascending, metavar="N[,N]", help=told)
     add("--csv", type=Path, metavar="FILE", help="where the comparison is written to, too")
-    told = "training sentences of DATA to whose attention E and F are fitted"
-    add("--fit", type=natural, default=0, metavar="SENTENCES", help=told)
+    add("--fit", type=natural, default=0, metavar="SENTENCES", help="training sentences of DATA to fit E and F to")
     add("--threads", type=count, default=cpu_count(), help="threads of torch")
     add("--seed", type=natural, default=1, help="seed of random tokens, sentences to fit to and fresh parameters")
     add_flags(parser.add_argument_group("the new model", "as for fairseq-train", argument_default=SUPPRESS))

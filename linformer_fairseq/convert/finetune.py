@@ -57,9 +57,7 @@ def finetuning_command(asked: Namespace, flags: dict[str, Any], state: dict[str,
     repeated = []
     for action in parser._actions:  # which parsing has added those of the chosen parts to
         name, value = action.dest, settings.get(action.dest)
-        follows = name in ("batch_size_valid", "max_tokens_valid") and value == settings.get(
-            name.removesuffix("_valid")
-        )
+        follows = name.endswith("_valid") and value == settings.get(name.removesuffix("_valid"))
         if not (name in NOT_REPEATED or name in parts or name.startswith(OWN) or follows):
             repeated += _changed(action, value, defaults.get(name))
     beside = Path(fairseq.__file__).parents[1] / PACKAGE.name  # where fairseq finds this package by its name alone

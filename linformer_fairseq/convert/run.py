@@ -9,8 +9,6 @@ from fairseq.models import BaseFairseqModel
 from linformer_fairseq.checkpoints import check_checkpoint, check_torch, read_checkpoint, write_checkpoint
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.cli.progress import say
-from linformer_fairseq.models.swap import places_of
-from linformer_fairseq.modules import BaseAttention
 from linformer_fairseq.trained import Trained, load_split, load_trained
 
 from . import compare
@@ -31,7 +29,7 @@ def run(asked: Namespace) -> None:
     if asked.to_fairseq:
         state = to_fairseq(trained, asked.checkpoint)
     else:
-        flags, config = new_attention(trained, asked.flags, places_in(before.model))
+        flags, config = new_attention(trained, asked.flags, before.model)
         state = convert_state(trained, config)
     model = build_model(state, before.task)
     exact = compare.exact_length(before.model, model)
@@ -57,13 +55,6 @@ def run(asked: Namespace) -> None:
     else:
         words = shlex.join(["--finetune-from-model", str(asked.output), *words_of(flags)])
         say(f"To fine-tune it, give the command of its training an architecture of this package, and {words}")
-
-
-def places_in(model: BaseFairseqModel) -> set[str]:
-    """Returns the places where a model has attention, fairseq's or this package's."""
-    own = (module for module in model.modules() if isinstance(module, BaseAttention))
-    found = {"cross" if x.encoder_decoder_attention else "decoder" if x.causal else "encoder" for x in own}
-    return found | places_of(model)
 
 
 def _compare(asked: Namespace, before: Trained, model: BaseFairseqModel, exact: int) -> None:

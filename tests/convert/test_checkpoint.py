@@ -172,10 +172,10 @@ def test_what_is_converted_stays_as_it_is() -> None:
 
 def test_flags_of_the_new_attention() -> None:
     """Those given, empty slots of learned projections masked, and a convolution over the values kept."""
-    state = with_settings(state_of(), PATH)
+    state, model = with_settings(state_of(), PATH), built(state_of())
     for flags in ({"linformer_projection": "two-level"}, {"linformer_projection": "conv", "linformer_k": "8"}):
-        assert new_attention(state, flags, set(PLACES))[0] == flags
-    flags, config = new_attention(state, LINEAR, set(PLACES))
+        assert new_attention(state, flags, model)[0] == flags
+    flags, config = new_attention(state, LINEAR, model)
     assert flags == {**LINEAR, "linformer_mask_empty_slots": True}
     assert config.linformer_mask_empty_slots
     assert config.places == {"encoder", "cross"}

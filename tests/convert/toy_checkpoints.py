@@ -9,7 +9,6 @@ from omegaconf import OmegaConf
 
 from linformer_fairseq.convert.building import build_model, build_original, task_without_data
 from linformer_fairseq.convert.checkpoint import convert_state, new_attention, with_settings
-from linformer_fairseq.convert.run import places_in
 from linformer_fairseq.modules import KINDS
 from tests.models.test_language_model import toy_lm, toy_lm_args
 from tests.models.toy import toy_args, toy_model, toy_roberta, toy_roberta_args
@@ -57,7 +56,7 @@ def converted(state: dict[str, Any], **flags: object) -> dict[str, Any]:
     state = with_settings(state, PATH)
     before = build_original(state)
     given = {**({"linformer_k": "8"} if kind.options.uses_k else {}), **flags}
-    new = convert_state(state, new_attention(state, given, places_in(before.model))[1])
+    new = convert_state(state, new_attention(state, given, before.model)[1])
     build_model(new, before.task)
     return new
 
