@@ -78,7 +78,7 @@ def cells(document: Path) -> Iterable[list[str]]:
 def package_parser(name: str) -> ArgumentParser:
     """Returns the parser of `python -m linformer_fairseq.NAME`."""
     module = f"linformer_fairseq.{name}"
-    return importlib.import_module(module if name == "average" else f"{module}.arguments").build_parser()
+    return importlib.import_module(module if name == "average" else f"{module}.__main__").build_parser()
 
 
 class Parsed(BaseException):

@@ -8,12 +8,10 @@ import pytest
 import torch
 
 from linformer_fairseq import LinformerRobertaModel, LinformerTransformerModel
-from linformer_fairseq.convert.checkpoint import build_model, convert_state
-from linformer_fairseq.convert.families import MASKED_LANGUAGE_MODEL
 from linformer_fairseq.models.config import AttentionConfig
 from linformer_fairseq.models.loading import projection_weights
 from linformer_fairseq.modules import KINDS, CausalWindowAttention
-from tests.convert.toy_checkpoints import CUT, config, roberta_state_of
+from tests.convert.toy_checkpoints import CUT, built, converted, roberta_state_of
 from tests.models.toy import (
     batch,
     check_scores,
@@ -127,13 +125,10 @@ def test_a_transformer_loads_into_it(kind: str, caplog: pytest.LogCaptureFixture
 def test_a_converted_model_keeps_its_convolution() -> None:
     """Which takes the place of Nyströmformer's."""
     need_peer("nystromformer")
-    family = MASKED_LANGUAGE_MODEL
-    before = convert_state(roberta_state_of(), family, config(family, **CUT, linformer_value_convolution=5))
+    before = converted(roberta_state_of(), **CUT, linformer_value_convolution=5)
     weights = {key: torch.nn.init.normal_(weight) for key, weight in before["model"].items() if "attn" in key}
-    new = convert_state(
-        before, family, config(family, linformer_projection="nystromformer", linformer_value_convolution=5)
-    )
-    kept = {key: weight for key, weight in build_model(new).state_dict().items() if "attn" in key}
+    new = converted(before, linformer_projection="nystromformer", linformer_value_convolution=5)
+    kept = {key: weight.float() for key, weight in built(new).state_dict().items() if "attn" in key}
     torch.testing.assert_close(kept, weights)
 
 
