@@ -158,7 +158,7 @@ class DocumentTranslationTask(TranslationTask):
         skip = options.get("ignore_invalid_inputs", False)
         with one_sentence():
             if not self.computes_losses:
-                dataset = self._in_parts(dataset, options.get("max_tokens"), limits, skip)
+                dataset = self._in_parts(dataset, options.get("max_tokens") or math.inf, limits, skip)
             elif not skip:
                 self._refuse_longer(
                     dataset,
@@ -170,7 +170,7 @@ class DocumentTranslationTask(TranslationTask):
         return super().get_batch_iterator(dataset, **{**options, "required_batch_size_multiple": 1})
 
     def _in_parts(
-        self, dataset: LanguagePairDataset, max_tokens: int | None, limits: tuple[int, int], skip: bool
+        self, dataset: LanguagePairDataset, max_tokens: float, limits: tuple[int, int], skip: bool
     ) -> LanguagePairDataset:
         """Looks at all documents before any is translated, and counts them as `counted_in_parts` does.
 
@@ -190,8 +190,6 @@ class DocumentTranslationTask(TranslationTask):
             except ValueError:
                 if not skip:
                     raise
-        if max_tokens is None:
-            return counted_in_parts(dataset, sizes, longest_target)
         for index in np.flatnonzero((sizes > max_tokens) & (sizes <= longest)).tolist():
             raise ValueError(
                 f"{self._name(dataset.src[index], index)} takes {sizes[index]:,} tokens at once, more than "

@@ -130,7 +130,7 @@ def _join_alignments(lengths: Sequence[int], hypotheses: Sequence[Hypothesis]) -
     return joined
 
 
-def counted_in_parts(dataset: LanguagePairDataset, sizes: np.ndarray, most_target: int) -> LanguagePairDataset:
+def counted_in_parts(dataset: LanguagePairDataset, sizes: np.ndarray, most_target: float) -> LanguagePairDataset:
     """Returns documents that count as much as their longest part, for fairseq's filter and for `--max-tokens`.
 
     The parts of a document are translated one after the other, at the same time only as parts of other documents. Of a
