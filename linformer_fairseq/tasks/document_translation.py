@@ -372,7 +372,7 @@ class DocumentTranslationTask(TranslationTask):
         found = super().inference_step(generator, models, sample, **given)
         results = []
         for hypotheses, sentences, limit in zip(found, lengths, limits.tolist(), strict=True):
-            is_cut = [self._is_cut(generator, found["tokens"], len(sentences) - 1, limit) for found in hypotheses]
+            is_cut = [self._is_cut(generator, one["tokens"], len(sentences) - 1, limit) for one in hypotheses]
             order = sorted(range(len(hypotheses)), key=is_cut.__getitem__)
             results.append(([hypotheses[i] for i in order], not all(is_cut)))
         return results
