@@ -46,9 +46,9 @@ from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 from tqdm import tqdm
 
-from linformer_fairseq.cli.arguments import Parser, check_device, count, number
+from linformer_fairseq.cli.arguments import Parser, count, number
 from linformer_fairseq.cli.errors import UserError
-from linformer_fairseq.cli.files import replacing, write_text
+from linformer_fairseq.cli.files import replacing
 from linformer_fairseq.cli.machine import describe_machine
 from linformer_fairseq.cli.main import exit_status
 from linformer_fairseq.cli.tables import table
@@ -384,7 +384,8 @@ def main(argv: Sequence[str]) -> None:
         raise UserError("--dtype float16 would need a scaled loss in training: choose bfloat16 or other --parts.")
     if args.dim % args.heads:
         raise UserError(f"--dim {args.dim} is no multiple of --heads {args.heads}: choose others.")
-    check_device(args.device)
+    if args.device == "cuda" and not torch.cuda.is_available():
+        raise UserError("--device cuda needs a GPU that torch sees: use --device cpu.")
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # torch's profiler would print when it begins and ends
     if args.user_dir and not (args.user_dir / "__init__.py").is_file():
         raise UserError(f"--user-dir {args.user_dir} is no Python package: name a folder with an __init__.py.")
@@ -404,7 +405,8 @@ def main(argv: Sequence[str]) -> None:
     rows = [row for part in tqdm(args.parts, unit="part", disable=None) for row in measure(part, args)]
     with replacing(args.out / "benchmark.csv") as path, open(path, "w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([Row._fields, *rows])
-    write_text(args.out / "benchmark.md", text := report(rows, args, argv))
+    with replacing(args.out / "benchmark.md") as path:
+        path.write_text(text := report(rows, args, argv), encoding="utf-8")
     plot(args.out / "benchmark.png", rows, args)
     print(f"\n{text}\n{args.out / 'benchmark.png'} has the plot")
 
