@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy
 import pytest
 import torch
-
 from fairseq.logging.meters import AverageMeter
 
 import linformer_fairseq.checkpoints as checkpoints
