@@ -3,6 +3,7 @@
 import argparse
 import collections
 import copy
+import pickle
 import re
 import typing
 import zipfile
@@ -13,6 +14,7 @@ from typing import Any
 import numpy
 import torch
 from fairseq.distributed.utils import _TensorPlaceholder
+from fairseq.logging.meters import AverageMeter, StopwatchMeter, TimeMeter
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.base import ContainerMetadata, Metadata
 from omegaconf.nodes import AnyNode
@@ -28,10 +30,16 @@ CHECKPOINT_TYPES = (
     # as an object, and a placeholder for each tensor
     *(DictConfig, ListConfig, AnyNode, ContainerMetadata, Metadata, typing.Any),
     *(_TensorPlaceholder, collections.defaultdict, dict, list, int),
-    # the counts that --eval-bleu keeps as arrays of numbers, and what numpy makes such arrays with
-    *(numpy.ndarray, numpy.dtype, numpy.zeros(0).__reduce__()[0]),
+    # the counts that --eval-bleu keeps as arrays of numbers, and what numpy makes arrays and numbers with
+    *(numpy.ndarray, numpy.dtype, numpy.zeros(0).__reduce__()[0], numpy.float64(0).__reduce__()[0]),
     *(type(numpy.dtype(name)) for name in ("int32", "int64", "float32", "float64")),
+    # the averages of a training with fairseq before 0.10
+    *(AverageMeter, StopwatchMeter, TimeMeter),
 )
+OLD_NAMES = {"fairseq.logging.": "fairseq.", "numpy._core.": "numpy.core."}
+"""Modules of such types, and what they were called when older checkpoints were written."""
+MAGIC = pickle.dumps(torch.serialization.MAGIC_NUMBER, protocol=2)
+"""How files of torch before 1.6 begin, and no text does."""
 
 
 def admit_checkpoint_types() -> None:
@@ -41,6 +49,12 @@ def admit_checkpoint_types() -> None:
     """
     if hasattr(torch.serialization, "add_safe_globals"):  # older torch has no such list, and its default no need
         torch.serialization.add_safe_globals(list(CHECKPOINT_TYPES))
+    if hasattr(torch.serialization, "get_unsafe_globals_in_checkpoint"):  # from 2.6 on it takes other names
+        names = [(kind, f"{kind.__module__}.{kind.__name__}") for kind in CHECKPOINT_TYPES]
+        old: list[Any] = [
+            (kind, name.replace(*pair)) for kind, name in names for pair in OLD_NAMES.items() if pair[0] in name
+        ]
+        torch.serialization.add_safe_globals(old)
 
 
 def check_torch(what: str) -> None:
@@ -65,8 +79,9 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
         UserError: a file that cannot be read, holds code or holds no model.
     """
     try:
-        if not zipfile.is_zipfile(path):  # any text may read as code in the format before torch 1.6
-            raise ValueError("no archive")
+        with open(path, "rb") as file:
+            if not zipfile.is_zipfile(path) and file.read(len(MAGIC)) != MAGIC:  # any other text may read as code
+                raise ValueError("no file of torch's")
         state = torch.load(path, map_location="cpu", weights_only=True)
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}.") from None

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy
 import torch
-from fairseq import checkpoint_utils, utils
+from fairseq import checkpoint_utils, tasks, utils
 from fairseq.data import FairseqDataset
 from fairseq.models import BaseFairseqModel
 from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
@@ -15,9 +15,6 @@ from fairseq.tasks import FairseqTask
 from linformer_fairseq.checkpoints import check_checkpoint, read_checkpoint
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.cli.progress import say
-
-CLASSIFIED = "input0"
-"""The folder in which fairseq's tasks of classification have the texts, beside that of their labels."""
 
 
 @dataclass(frozen=True)
@@ -33,21 +30,23 @@ def load_trained(checkpoint: Path, data: Path) -> Trained:
 
     Args:
         checkpoint: a file that fairseq-train saved.
-        data: the folder that fairseq-preprocess wrote.
+        data: the folder that it was trained on.
 
     Raises:
-        UserError: the file is no checkpoint or is refused by torch's safe loader, or the folder lacks the
-            checkpoint's dictionaries.
+        UserError: the file is no checkpoint or is refused by torch's safe loader, or the folder lacks what its task
+            reads, such as dictionaries.
     """
     check_checkpoint(checkpoint)
-    if not any(any(folder.glob("dict*.txt")) for folder in (data, data / CLASSIFIED)):
-        raise UserError(f"{data} has no dictionaries: name the folder that fairseq-preprocess wrote.")
     if hasattr(torch.serialization, "add_safe_globals"):  # refuses what would run code, whichever loader fairseq uses
         read_checkpoint(checkpoint)
+    overrides = {"data": str(data), **plain_encoder()}
+    state = checkpoint_utils.load_checkpoint_to_cpu(str(checkpoint), overrides)
     try:
-        models, _, task = checkpoint_utils.load_model_ensemble_and_task(
-            [str(checkpoint)], arg_overrides={"data": str(data), **plain_encoder()}
-        )
+        task = tasks.setup_task(state["cfg"].task, from_checkpoint=True)
+    except Exception as error:  # whatever a task makes of another folder
+        raise UserError(f"{data} is not the data of {checkpoint} ({error}): name what it was trained on.") from None
+    try:
+        models, *_ = checkpoint_utils.load_model_ensemble_and_task([str(checkpoint)], task=task, state=state)
     except RuntimeError:  # torch's, on sizes
         raise UserError(
             f"{checkpoint} does not fit the dictionaries in {data}: name the data that it was trained on."

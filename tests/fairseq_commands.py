@@ -150,9 +150,9 @@ def train(data: Path, save_dir: Path, *more: object, **arch: str) -> Result:
     return run("train", *train_arguments(data, save_dir, *more, **arch))
 
 
-def kill_once_saved(arguments: list[object], log: Path) -> None:
-    """Runs the console script fairseq-train until it has saved a checkpoint, and kills it; `log` is what it printed."""
-    command = [Path(sys.executable).with_name("fairseq-train"), *map(str, arguments)]
+def kill_once_saved(arguments: list[object], log: Path, console_script: Path | None = None) -> None:
+    """Runs fairseq-train until it has saved a checkpoint, and kills it; `log` is what it printed."""
+    command = [console_script or Path(sys.executable).with_name("fairseq-train"), *map(str, arguments)]
     with log.open("w") as file:
         process = subprocess.Popen(command, cwd=ROOT, env=environment(), stdout=file, stderr=file)
         while "Saved checkpoint" not in log.read_text():

@@ -18,9 +18,7 @@ from fairseq import options
 from fairseq.models import ARCH_MODEL_REGISTRY
 
 from linformer_fairseq.cli.errors import UserError
-from linformer_fairseq.models.config import LinformerConfig, flag_defaults
-from linformer_fairseq.models.encoder_config import EncoderAttentionConfig
-from linformer_fairseq.modules.registry import flag_of
+from linformer_fairseq.models.config import PREFIXES
 from tests.fairseq_commands import environment
 
 ROOT = Path(__file__).parents[1]
@@ -80,7 +78,7 @@ def cells(document: Path) -> Iterable[list[str]]:
 def package_parser(name: str) -> ArgumentParser:
     """Returns the parser of `python -m linformer_fairseq.NAME`."""
     module = f"linformer_fairseq.{name}"
-    return importlib.import_module(module if name == "average" else f"{module}.arguments").build_parser()
+    return importlib.import_module(module if name == "average" else f"{module}.__main__").build_parser()
 
 
 class Parsed(BaseException):
@@ -262,17 +260,18 @@ def test_tables_are_narrow(document: Path) -> None:
 
 
 def test_architectures() -> None:
-    text = read(FLAGS)
-    ours = {name for name in ARCH_MODEL_REGISTRY if re.match("(linformer|two_level)_(transformer|roberta)", name)}
-    assert set(re.findall(r"`((?:linformer|two_level)_(?:transformer|roberta)\w*)`", text)) == ours
-    assert set(re.findall(r"`((?:transformer|roberta)\w*)`", text)) <= set(ARCH_MODEL_REGISTRY)
-
-
-def test_flags_of_masked_language_models() -> None:
-    """The document names the flags that they do not have."""
-    (told,) = re.findall(r"^## Encoders\n\n((?:.+\n)+)", read(FLAGS), re.MULTILINE)
-    others = flag_defaults(LinformerConfig).keys() - flag_defaults(EncoderAttentionConfig).keys()
-    assert set(re.findall(r"`(--linformer-[\w-]+)`", told)) == set(map(flag_of, others))
+    """All that are named in a document are there."""
+    prefixes = "|".join(PREFIXES)
+    named = {
+        name
+        for document in DOCUMENTS
+        for name in re.findall(rf"`((?:{prefixes})(?:transformer|roberta|bart|s2t|wav2vec)\w*)`", read(document))
+    }
+    assert named
+    assert named <= ARCH_MODEL_REGISTRY.keys()
+    (told,) = re.findall(r"that has attention, such as ((?:.|\n)*?), there are three", read(FLAGS))
+    for name in re.findall(r"`(\w+)`", told):
+        assert {prefix + name for prefix in PREFIXES} <= ARCH_MODEL_REGISTRY.keys()
 
 
 def test_python_examples_run() -> None:

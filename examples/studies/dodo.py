@@ -243,7 +243,7 @@ def check() -> bool | TaskFailed:
             reason = said.getvalue().strip().rpartition("error: ")[2] or str(error)
             return TaskFailed(f"{name} cannot be trained: {reason}")
 
-    from linformer_fairseq.convert.arguments import parse  # now, as fairseq has imported the plugin from its folder
+    from linformer_fairseq.convert.__main__ import parse  # now, as fairseq has imported the plugin from its folder
 
     for name, arm in STUDY.arms.items():
         try:

@@ -1,161 +1,153 @@
-"""From the checkpoint of a Transformer to that of a model with another attention."""
+"""From the checkpoint of any of fairseq's models with attention to one with another attention, and back."""
 
+import copy
 import re
 from argparse import Namespace
 from collections.abc import Mapping
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
-from fairseq import quantization_utils
-from fairseq.data import Dictionary
-from fairseq.models import (
-    ARCH_CONFIG_REGISTRY,
-    ARCH_MODEL_NAME_REGISTRY,
-    ARCH_MODEL_REGISTRY,
-    MODEL_DATACLASS_REGISTRY,
-    BaseFairseqModel,
-)
-from torch import Tensor, nn
+from fairseq import models, tasks
+from fairseq.checkpoint_utils import _upgrade_state_dict
+from torch import nn
 
 from linformer_fairseq.checkpoints import model_settings, plain_cfg
 from linformer_fairseq.cli.errors import UserError
-from linformer_fairseq.models.config import AttentionConfig, flag_defaults
-from linformer_fairseq.models.layers import FAST_PATH_PARAMETERS
-from linformer_fairseq.models.loading import projection_weights
-from linformer_fairseq.modules import LinearProjection
-from linformer_fairseq.trained import plain_encoder
+from linformer_fairseq.models.config import PREFIXES, AttentionConfig, default_flags
+from linformer_fairseq.models.loading import is_convolution, projection_weights
+from linformer_fairseq.models.register import SwappedModel
+from linformer_fairseq.models.swap import FAST_PATH_PARAMETERS, places_of
+from linformer_fairseq.modules import BaseAttention, LinearProjection
 
-from .families import LANGUAGE_MODEL, Family, architecture_of
+PACKAGE = "linformer_fairseq."
+OWN = "linformer_"
+"""How the names of this package's models begin, and those of the flags of their attention."""
+_FAST_PATH = re.compile(rf"(?<!_attn)\.({'|'.join(FAST_PATH_PARAMETERS)})$")
+"""Copies for a fused kernel, which fairseq 0.12.2 makes anew from weights; those in attention are of before 0.8."""
+CONVOLUTION, MASKING = "linformer_value_convolution", "linformer_mask_empty_slots"
 
-_ADAPTIVE_BAND = re.compile(r"decoder\.embed_tokens\.embeddings\.\d+\.0\.weight")
-"""The words of one band of `--adaptive-input`."""
-_EMBEDDED = ("encoder", "encoder.sentence_encoder", "decoder.sentence_encoder", "decoder")
-"""Where the words of a source, or of a language model, may be embedded; RoBERTa's once were in a decoder."""
 
-
-def convert_state(state: dict[str, Any], family: Family, config: AttentionConfig) -> dict[str, Any]:
-    """Returns the state of a checkpoint converted to another kind of attention, whose own parameters are fresh.
-
-    Args:
-        state: a checkpoint of fairseq's; it is left unchanged.
-        family: what `family_of` finds it to be.
-        config: the new model's attention.
+def with_settings(state: dict[str, Any], path: Path) -> dict[str, Any]:
+    """Returns a checkpoint with its settings in plain containers, in the form that fairseq has had since 0.10.
 
     Raises:
-        UserError: settings of which no model can be built.
+        UserError: one of a model without fairseq's attention, or of this package with projections, naming its `path`.
     """
-    args = model_settings(state)
-    trained = architecture_of(args) or family.base
-    if state.get("cfg") is None:  # of fairseq before 0.10, whose flags mean what they mean to their architecture
-        ARCH_CONFIG_REGISTRY[trained](args)
-    args._name = family.model
-    args.arch = family.architecture(getattr(args, "arch", None) or trained, config.linformer_projection)
-    for flag in flag_defaults(type(config)):
-        setattr(args, flag, getattr(config, flag))
-    if not all(config.kind_of(place).attention.drops_probabilities for place in config.places):
-        args.attention_dropout = 0.0  # which matters in training alone, whose command line says it anew
-    weights = {key: tensor for key, tensor in state["model"].items() if not _is_fast_path(key)}
-    settings: Any = args
-    if family is LANGUAGE_MODEL and state.get("cfg") is not None:  # whose flags fairseq keeps as a configuration
-        settings = {name: value for name, value in vars(args).items() if name != "arch"}
-    new = {**_with_settings(state, settings), "model": weights}
-    model = build_model(new)
-    start_as_identity(model)
-    if weights.keys() - model.state_dict().keys():  # older names, such as RoBERTa's in fairseq before 0.10
-        model.upgrade_state_dict(weights)
-    weights |= projection_weights(model.state_dict())
-    return new
+    arch = architecture_of(state)
+    if OWN + model_of(arch) not in models.MODEL_REGISTRY:
+        raise UserError(
+            f"{path} holds {f'a {arch}' if arch else 'no model of a known name'}: name the checkpoint of a model that "
+            "has fairseq's attention, and the --user-dir of its plugin if it is no model of fairseq's."
+        )
+    for key in projection_weights(state["model"]):
+        if not is_convolution(key):
+            raise UserError(
+                f"{path} has {key}, which was trained for its own attention: name the checkpoint of a model whose "
+                "attention has no such weights, as full attention, two levels and windows have none."
+            )
+    cfg = state.get("cfg")
+    if cfg is None:
+        history = {"optimizer_name": None, "lr_scheduler_state": None, "num_updates": 0}
+        old = {"args": copy.deepcopy(state["args"]), "optimizer_history": [history]}
+        cfg = _upgrade_state_dict({**old, "extra_state": {"train_iterator": None}})["cfg"]
+    weights = {key: tensor for key, tensor in state["model"].items() if not _FAST_PATH.search(key)}
+    return {**state, "args": None, "cfg": plain_cfg(cfg), "model": weights}
+
+
+def architecture_of(state: dict[str, Any]) -> str:
+    """Returns the name by which fairseq knows a checkpoint's model; an empty one where there is none."""
+    settings = model_settings(state)
+    arch: str = getattr(settings, "arch", None) or ""
+    return arch if arch in models.ARCH_MODEL_REGISTRY else getattr(settings, "_name", None) or arch
+
+
+def model_of(arch: str) -> str:
+    """Returns fairseq's name of the model that an architecture, of fairseq's or of this package's, belongs to."""
+    return models.ARCH_MODEL_NAME_REGISTRY.get(arch, arch).removeprefix(OWN)
+
+
+def task_of(state: dict[str, Any]) -> str | None:
+    """Returns the name of the task that a checkpoint's model was trained for; None where there is none."""
+    settings = state["cfg"].get("task")
+    return settings.get("_name") if isinstance(settings, Mapping) else getattr(settings, "_name", None)
+
+
+def is_converted(state: dict[str, Any]) -> bool:
+    """Returns whether a checkpoint is of a model of this package's, and not of fairseq's."""
+    return issubclass(models.ARCH_MODEL_REGISTRY[architecture_of(state)], SwappedModel)
+
+
+def new_attention(
+    state: dict[str, Any], given: Mapping[str, Any], model: nn.Module
+) -> tuple[dict[str, Any], AttentionConfig]:
+    """Returns the flags of the attention that was asked for, and what they mean in a checkpoint's model. A convolution
+    over the values stays unless told otherwise, and empty slots of learned E and F are masked, with which it can start
+    as full attention of up to k tokens."""
+    own = (module for module in model.modules() if isinstance(module, BaseAttention))
+    places = {"cross" if x.encoder_decoder_attention else "decoder" if x.causal else "encoder" for x in own}
+    width = getattr(model_settings(state), CONVOLUTION, 0)
+    flags = {**({CONVOLUTION: width} if width else {}), **given}
+    try:
+        config = AttentionConfig.from_namespace(Namespace(**flags)).in_model(places | places_of(model))
+    except ValueError as error:
+        raise UserError(f"{error}.") from None
+    if MASKING in config.used_options:
+        flags[MASKING] = True
+        setattr(config, MASKING, True)
+    return flags, config
 
 
 def start_as_identity(model: nn.Module) -> None:
-    """Lets slot c begin as token c where E and F are learned: if empty slots are masked, as full attention of up to k
-    tokens."""
+    """Lets slot c begin as token c where E and F are learned: with empty slots masked, as full attention."""
     for module in model.modules():
         if isinstance(module, LinearProjection):
             module.init = "identity"
             module.reset_parameters()
 
 
-def build_model(state: dict[str, Any]) -> BaseFairseqModel:
-    """Returns the model of a checkpoint in evaluation mode; projections that are not in it are fresh.
-
-    Raises:
-        UserError: settings that do not go together.
-    """
-    args = _all_settings(state)
-    args.encoder_embed_path = args.decoder_embed_path = None  # the embeddings of a trained model are in its state
-    args.load_checkpoint_heads = True  # for classification, which RoBERTa leaves out otherwise
-    weights: dict[str, Tensor] = state["model"]
-    sizes = vocabulary_sizes(weights)
-    task = Namespace(source_dictionary=_words(sizes[0]), target_dictionary=_words(sizes[1]))
-    try:
-        model = ARCH_MODEL_REGISTRY[architecture_of(args)].build_model(args, task)
-        model = quantization_utils.quantize_model_scalar(model, args)  # as fairseq's tasks do
-        own = model.state_dict()
-        weights = {key: tensor for key, tensor in weights.items() if key in own or not _is_fast_path(key)}
-        model.load_state_dict({**projection_weights(own), **weights}, model_cfg=args)
-    except SystemExit as error:
-        raise UserError(f"{str(error).removeprefix('error: ')}.") from None
-    except RuntimeError as error:  # torch's, on names and sizes
-        raise UserError(f"the checkpoint's tensors are not those of its model ({error}): save it again.") from None
-    return model.eval()
+def convert_state(state: dict[str, Any], config: AttentionConfig) -> dict[str, Any]:
+    """Returns what `with_settings` returned converted to another attention, whose own parameters are not in it yet."""
+    flags = {name: getattr(config, name) for name in default_flags(config.linformer_projection)}
+    if not all(config.kind_of(place).attention.drops_probabilities for place in config.places):
+        flags["attention_dropout"] = 0.0  # which matters in training alone, whose command line says it anew
+    prefixes = {kind: prefix for prefix, kind in PREFIXES.items()}
+    return _renamed(state, OWN, prefixes.get(config.linformer_projection, OWN), flags)
 
 
-def build_original(state: dict[str, Any]) -> BaseFairseqModel:
-    """Returns fairseq's model of a checkpoint in evaluation mode, with attention that no fused kernel computes."""
-    settings = model_settings(state)
-    vars(settings).update(plain_encoder())
-    return build_model(_with_settings(state, settings))
+def to_fairseq(state: dict[str, Any], path: Path) -> dict[str, Any]:
+    """Returns what `with_settings` returned as a checkpoint of fairseq's own model again."""
+    if not is_converted(state):
+        raise UserError(f"{path} is of fairseq's own model already: leave out --to-fairseq, or name a converted one.")
+    for key in projection_weights(state["model"]):
+        raise UserError(f"{path} has {key}, for which fairseq's model has no place: name a model without such weights.")
+    new, registry = _renamed(state, "", "", {}), tasks.TASK_REGISTRY
+    task = registry.get(task_of(new))
+    if task is not None and task.__module__.startswith(PACKAGE):  # which extends one of fairseq's
+        name = next(x for x in registry if x != task_of(new) and issubclass(task, registry[x]))
+        kept = {flag.name: new["cfg"]["task"][flag.name] for flag in fields(tasks.TASK_DATACLASS_REGISTRY[name])}
+        new["cfg"]["task"] = {**kept, "_name": name}
+    return new
 
 
-def _with_settings(state: dict[str, Any], settings: Any) -> dict[str, Any]:
-    """Returns the state of a checkpoint with other settings of its model."""
-    if state.get("cfg") is None:
-        return {**state, "args": settings}
-    return {**state, "cfg": {**plain_cfg(state["cfg"]), "model": settings}}
+def _renamed(state: dict[str, Any], own: str, prefix: str, flags: dict[str, Any]) -> dict[str, Any]:
+    """Returns a checkpoint of the same model under the names with these beginnings, of the model and of its
+    architecture, with other flags in place of those of the attention that it had."""
+    arch = architecture_of(state)
+    name = own + model_of(arch)
+    if is_converted(state):
+        arch = next(arch.removeprefix(known) for known in PREFIXES if arch.startswith(known))
+    known = {x for x, fill in models.ARCH_CONFIG_REGISTRY.items() if own or not fill.__module__.startswith(PACKAGE)}
+    # the architecture may be this package's or a plugin's alone; what it says is among the settings
+    arch = next(x for x in (prefix + arch, *models.ARCH_MODEL_INV_REGISTRY[name]) if x in known)
 
+    def renamed(part: str, settings: Any) -> Any:
+        if not isinstance(settings, Namespace | dict):
+            return settings
+        values = settings if isinstance(settings, dict) else vars(settings)
+        values = {flag: value for flag, value in values.items() if not flag.startswith(OWN)}
+        if part == "model":
+            values |= {**flags, "_name": name if name in models.MODEL_DATACLASS_REGISTRY else arch}
+        return type(settings)(**(values | ({"arch": arch} if "arch" in values else {})))  # some parts have all flags
 
-def vocabulary_sizes(weights: Mapping[str, Tensor]) -> tuple[int, int]:
-    """Returns the number of words of the source and of the target; of a language model, which reads its own words.
-
-    Raises:
-        UserError: no tensor tells it.
-    """
-    outputs = weights.get("decoder.output_projection.weight")
-    for side in _EMBEDDED:
-        if f"{side}.embed_tokens.weight" in weights:
-            source = len(weights[f"{side}.embed_tokens.weight"])
-            break
-    else:
-        source = sum(len(band) for name, band in weights.items() if _ADAPTIVE_BAND.fullmatch(name))
-        source = source or (0 if outputs is None else len(outputs))
-    if not source:
-        raise UserError("the checkpoint has neither embeddings nor an output layer of its words: save it again.")
-    words = weights.get("decoder.embed_tokens.weight") if outputs is None else outputs
-    return source, source if words is None else len(words)
-
-
-def _all_settings(state: dict[str, Any]) -> Namespace:
-    """Returns a copy of the flags of a checkpoint's model, with those that an older fairseq did not know."""
-    args = model_settings(state)
-    arch = architecture_of(args)
-    ARCH_CONFIG_REGISTRY[arch](args)
-    known = MODEL_DATACLASS_REGISTRY.get(ARCH_MODEL_NAME_REGISTRY[arch])
-    for flag in () if known is None else fields(known):
-        if not hasattr(args, flag.name):
-            is_elsewhere = str(flag.default).startswith("${")  # in another part of fairseq's configuration
-            setattr(args, flag.name, None if is_elsewhere else flag.default)
-    return args
-
-
-def _is_fast_path(key: str) -> bool:
-    module, _, name = key.rpartition(".")
-    return name in FAST_PATH_PARAMETERS and not module.endswith("_attn")  # whose own are of fairseq before 0.8
-
-
-def _words(size: int) -> Dictionary:
-    """Returns a dictionary of this size."""
-    words = Dictionary()
-    for index in range(size - len(words)):
-        words.add_symbol(str(index))
-    return words
+    return {**state, "model": dict(state["model"]), "cfg": {part: renamed(part, x) for part, x in state["cfg"].items()}}

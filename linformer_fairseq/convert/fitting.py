@@ -26,6 +26,7 @@ from fairseq.models import BaseFairseqModel
 from fairseq.modules import MultiheadAttention
 from torch import Tensor
 
+from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.cli.progress import bar
 from linformer_fairseq.modules import BaseAttention, LinearProjection
 
@@ -35,20 +36,17 @@ LEAST = 1e-4
 """The smallest share of the softmax that a slot is taken to have, as the logarithm of 0 is infinite."""
 
 
-def fittable_attention(model: BaseFairseqModel) -> dict[str, BaseAttention]:
-    """Returns the attention modules whose E and F can be fitted, by name."""
-    modules = model.named_modules()
-    return {name: x for name, x in modules if isinstance(getattr(x, "key_projection", None), LinearProjection)}
-
-
 @torch.no_grad()
 def fit(
-    transformer: BaseFairseqModel, linformer: BaseFairseqModel, sentences: FairseqDataset, chosen: Sequence[int]
+    trained: BaseFairseqModel, converted: BaseFairseqModel, sentences: FairseqDataset, chosen: Sequence[int]
 ) -> None:
-    """Fits the learned projections of `linformer`, which no layers share, to the attention maps of `transformer`."""
+    """Fits the learned projections of a converted model, which no layers share, to attention maps of the trained."""
     longest = max(sentences.num_tokens(index) for index in chosen)
-    modules = fittable_attention(linformer)
-    names = dict(transformer.named_modules())
+    named = converted.named_modules()
+    modules = {name: x for name, x in named if isinstance(getattr(x, "key_projection", None), LinearProjection)}
+    if not modules:
+        raise UserError("There is no E or F to fit: --fit needs --linformer-projection linear.")
+    names = dict(trained.named_modules())
     for of_keys in (True, False):
         sums = {name: _Sums(attention, of_keys, longest) for name, attention in modules.items()}
         with ExitStack() as hooks, bar(len(chosen), f"fitting {'E' if of_keys else 'F'}", "sentence") as progress:
@@ -56,44 +54,31 @@ def fit(
                 hook = partial(_add_scores, found)
                 hooks.enter_context(names[name].register_forward_pre_hook(hook, with_kwargs=True))
             for index in chosen:
-                transformer(**sentences.collater([sentences[index]])["net_input"])
+                trained(**sentences.collater([sentences[index]])["net_input"])
                 progress.update()
         for found in sums.values():
             found.solve()
 
 
 def _add_scores(sums: "_Sums", attention: MultiheadAttention, args: Any, kwargs: dict[str, Any]) -> None:
-    sums.add(_scores(attention, kwargs["query"], kwargs["key"]))
-
-
-def _scores(attention: MultiheadAttention, query: Tensor, key: Tensor) -> Tensor:
-    """Returns the scores S of a single sentence, (H, T, n), in float64.
-
-    The bias of the keys is left out, as it drops out of the softmax and is added to projected keys after E.
-    """
-    heads = (attention.num_heads, -1)
-    q = attention.q_proj(query)[:, 0].unflatten(1, heads).transpose(0, 1)
-    k = F.linear(key, attention.k_proj.weight)[:, 0].unflatten(1, heads).transpose(0, 1)
-    return (q.double() @ k.double().transpose(1, 2)) * attention.scaling
+    """Adds the scores S of a single sentence, in float64; the bias of the keys is left out, as it drops out of the
+    softmax and is added to projected keys after E."""
+    q = attention.q_proj(kwargs["query"])[:, 0].unflatten(1, (attention.num_heads, -1)).double()
+    k = F.linear(kwargs["key"], attention.k_proj.weight)[:, 0].unflatten(1, (attention.num_heads, -1)).double()
+    sums.add(torch.einsum("thd,nhd->htn", q, k) * attention.scaling)
 
 
 class _Sums:
-    """The sums that give the columns after the k-th of E, or of F, in one attention module.
-
-    Args:
-        longest: the length of the longest sentence; columns beyond it do not change.
-    """
+    """The sums that give the columns of E, or of F, in one attention module: those after the k-th, up to the length
+    of the longest sentence."""
 
     def __init__(self, attention: BaseAttention, of_keys: bool, longest: int) -> None:
-        self.attention = attention
-        self.of_keys = of_keys
+        self.attention, self.of_keys, self.sentences = attention, of_keys, 0
         self.weight: Tensor = (attention.key_projection if of_keys else attention.value_projection).weight
         self.k, most = self.weight.shape
         free = max(0, min(most, longest) - self.k)
-        self.sentences = 0
         # one system for all free columns of E, and one of k unknowns for each column of F
-        product = (free, free) if of_keys else (free, self.k, self.k)
-        self.products = torch.zeros(product, dtype=torch.float64)
+        self.products = torch.zeros((free, free) if of_keys else (free, self.k, self.k), dtype=torch.float64)
         self.targets = torch.zeros(free, self.k, dtype=torch.float64)
 
     def add(self, scores: Tensor) -> None:
@@ -125,12 +110,11 @@ class _Sums:
         of_window = scores.masked_fill(~(seen & ~in_slots), -torch.inf)
         shares = torch.cat([self._of_slots(scores, in_slots), of_window], -1).softmax(-1)[..., :k]  # (H, T, k)
         maps = scores.masked_fill(~seen, -torch.inf).softmax(-1)
-        missing = maps - shares @ self.weight[:, :n].double()
-        for column in range(n - k):
-            rows = in_slots[:, k + column]  # more than k tokens are in slots there, so that none is empty
-            own, wanted = shares[:, rows], missing[:, rows, k + column, None]
-            self.products[column] += (own.mT @ own).sum(0)
-            self.targets[column] += (own.mT @ wanted).sum(0)[:, 0]
+        rows = in_slots[:, k:].double()  # more than k tokens are in slots there, so that none is empty
+        missing = (maps - shares @ self.weight[:, :n].double())[..., k:] * rows
+        squares = torch.einsum("hti,htj->tij", shares, shares)
+        self.products[: n - k] += torch.einsum("tij,tc->cij", squares, rows)
+        self.targets[: n - k] += torch.einsum("hti,htc->ci", shares, missing)
 
     def _of_slots(self, scores: Tensor, in_slots: Tensor) -> Tensor:
         """Returns the scores of slots, S Eᵀ of those tokens that are in slots, (H, T, k)."""
@@ -141,8 +125,6 @@ class _Sums:
         """Solves the systems, and adds the solutions to the columns after the k-th."""
         ridge = RIDGE * max(1, self.sentences)
         products = self.products + ridge * torch.eye(self.products.size(-1), dtype=torch.float64)
-        if self.of_keys:
-            found = torch.linalg.solve(products, self.targets)  # (free, k)
-        else:
-            found = torch.linalg.solve(products, self.targets[..., None])[..., 0]
+        targets = self.targets if self.of_keys else self.targets[..., None]
+        found = torch.linalg.solve(products, targets).reshape(-1, self.k)
         self.weight[:, self.k : self.k + len(found)] += found.t().to(self.weight.dtype)

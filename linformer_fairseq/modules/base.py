@@ -58,6 +58,8 @@ class BaseAttention(MultiheadAttention):
 
     causal = False
     """Whether later tokens are hidden from a query by the attention itself."""
+    needs_future_mask = False
+    """Whether causal attention refuses to hide the future where its decoder does not ask for that by a mask."""
     drops_probabilities = True
     """Whether there are attention probabilities to drop in training."""
 
@@ -152,6 +154,10 @@ class BaseAttention(MultiheadAttention):
             self.causal and attn_mask.shape == 2 * query.shape[:1] and _is_future_mask(attn_mask)
         ):
             raise ValueError(f"{name} supports no attn_mask{' but the future mask' if self.causal else ''}")
+        if self.needs_future_mask and attn_mask is None and incremental_state is None and len(query) > 1:
+            raise ValueError(
+                f"{name} hides later tokens, and this decoder does not: leave decoder out of --linformer-attention"
+            )
         if before_softmax:
             raise ValueError(f"{name} does not support before_softmax")
         if self.causal and static_kv:

@@ -31,7 +31,7 @@ class SlotOptions(AttentionOptions):
     def arguments(self, layers: LayerShapes) -> list[dict[str, Any]]:
         return [{"key_projection": self.build_projection(k, layers.max_positions)} for k in layers.projected_dims]
 
-    def build_projection(self, projected_dim: int, max_positions: int) -> Projection:
+    def build_projection(self, projected_dim: int, max_positions: Any) -> Projection:
         """A projection with these options."""
         return self.projection(projected_dim, max_positions)
 
@@ -39,6 +39,8 @@ class SlotOptions(AttentionOptions):
 @dataclass
 class LearnedSlotOptions(SlotOptions):
     """The options of learned E and F: what shares them, and whether they are trained."""
+
+    needs_length = True
 
     linformer_sharing: str = field(
         default="headwise",
@@ -92,7 +94,7 @@ class LinearOptions(LearnedSlotOptions):
         },
     )
 
-    def build_projection(self, projected_dim: int, max_positions: int) -> Projection:
+    def build_projection(self, projected_dim: int, max_positions: Any) -> Projection:
         return LinearProjection(projected_dim, max_positions, mask_empty_slots=self.linformer_mask_empty_slots)
 
 

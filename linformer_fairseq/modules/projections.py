@@ -21,7 +21,7 @@ class Projection(nn.Module):
 
     Args:
         projected_dim: k, the largest number of slots, at least 1.
-        max_positions: N, the longest sentence in tokens.
+        max_positions: N, the longest sentence in tokens; None for any, where the kind has no weights.
 
     Raises:
         ValueError: k < 1.
@@ -36,7 +36,7 @@ class Projection(nn.Module):
     longest: int | None = None
     """The most tokens that a sentence may have; None where any number may."""
 
-    def __init__(self, projected_dim: int, max_positions: int) -> None:
+    def __init__(self, projected_dim: int, max_positions: int | None) -> None:
         super().__init__()
         check_dims(projected_dim)
         self.projected_dim = projected_dim

@@ -20,8 +20,8 @@ class LayerShapes:
 
     projected_dims: tuple[int, ...]
     """k of every layer; 0 for kinds that do not use it."""
-    max_positions: int
-    """N, the longest sentence in tokens."""
+    max_positions: int | None
+    """N, the longest sentence in tokens; None where any may come."""
     flag: str = "--linformer-k"
     """The flag that said the projected dimensions, for refusals."""
     advice: str = ""
@@ -38,6 +38,8 @@ class AttentionOptions:
 
     uses_k: ClassVar[bool] = True
     """Whether the projected dimension k means anything to the kind; otherwise it gets none."""
+    needs_length: ClassVar[bool] = False
+    """Whether the kind is built for a longest sentence, without which it cannot be."""
     k_within_length: ClassVar[bool] = False
     """Whether k must not be larger than N, of which the kind has parameters; otherwise k is only a maximum."""
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from linformer_fairseq.convert.arguments import parse
+from linformer_fairseq.convert.__main__ import parse
 from linformer_fairseq.convert.run import run as convert
 from linformer_fairseq.trained import plain_encoder
 from tests.conftest import Shared

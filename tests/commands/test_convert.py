@@ -15,12 +15,17 @@ import torch
 from linformer_fairseq.checkpoints import read_checkpoint
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.models.loading import projection_weights
-from tests.commands.conftest import Converting, rows_of
+from linformer_fairseq.models.swap import FAST_PATH_PARAMETERS
+from tests.commands.conftest import Converting, override_flags, rows_of
+from tests.conftest import Shared
 from tests.fairseq_commands import (
     LINFORMER,
+    PLUGIN,
     TWO_LEVELS,
     Result,
     environment,
+    generate_arguments,
+    hypotheses,
     masked_loss,
     run,
     run_documented,
@@ -35,6 +40,7 @@ from tests.variants import reads_checkpoints
 pytestmark = [pytest.mark.slow, reads_checkpoints]
 
 PAGE = "conversion.md"
+Hypotheses = dict[int, tuple[float, str]]
 LINEAR_DECODER = ["--linformer-attention", "decoder", "--linformer-decoder-projection", "linear"]
 
 
@@ -52,23 +58,71 @@ def tune(said: str, folder: Path) -> Result:
 
 
 def test_a_converted_transformer_translates_as_before(
-    trained_transformer: Path, data: Path, translated: dict[int, tuple[float, str]], tmp_path: Path
+    trained_transformer: Path, data: Path, translated: Hypotheses, tmp_path: Path
 ) -> None:
     """By the documented command. All three attentions have two levels unless told otherwise."""
     out, table = tmp_path / "converted.pt", tmp_path / "table.csv"
     put = {"DATA": data / "bin", "checkpoint_best.pt": trained_transformer, "converted.pt": out}
     said = run_documented(PAGE, "linformer_fairseq.convert --data", put, "--csv", table).ok()
-    assert "Sources and targets of up to 64 tokens get the same outputs as before, but for rounding." in said
+    assert "Sequences of up to 767 positions get the same outputs as before, but for rounding." in said
     assert f"The converted model is in {out}." in said
     header, *rows = rows_of(said).values()
     assert header == ["Texts", "Perplexity before", "Perplexity after", "Divergence", "Same best"]
     assert all(before == after and others == ["0.0000", "100.0%"] for _, before, after, *others in rows)
     with table.open(newline="") as file:
-        assert [row["Length"] for row in csv.DictReader(file)] == ["1 to 8", "9 to 16", "17 to 32"]
+        assert [row["Up to"] for row in csv.DictReader(file)] == ["8", "16", "32"]
     settings = read_checkpoint(out)["cfg"]["model"]
     assert settings.arch == "two_level_transformer_tiny"
     assert settings.linformer_attention == "encoder,cross,decoder"
     same_hypotheses(translated, translate(data, out))
+
+
+@pytest.fixture(scope="session")
+def came_back(shared: Shared, trained_transformer: Path, data: Path, translated: Hypotheses) -> Path:
+    """Returns that Transformer after a conversion to full attention, with which it translates as before, and back, by
+    the documented commands."""
+
+    def make(folder: Path) -> None:
+        there, back = folder / "there.pt", folder / "back.pt"
+        put = {"checkpoint_best.pt": trained_transformer, "converted.pt": there, "original.pt": back}
+        said = run_documented(PAGE, "linformer_fairseq.convert --linformer-projection full", put).ok()
+        assert "Sequences of any length get the same outputs as before, but for rounding." in said
+        same_hypotheses(translated, translate(data, there))
+        said = run_documented(PAGE, "linformer_fairseq.convert --to-fairseq", put).ok()
+        assert "Sequences of any length" in said
+        assert "fine-tune" not in said
+
+    return shared("came_back", make) / "back.pt"
+
+
+def test_full_attention_and_back(
+    came_back: Path, trained_transformer: Path, data: Path, translated: Hypotheses
+) -> None:
+    """fairseq without this package takes what came back, which has the tensors and settings of the original."""
+    before, after = (read_checkpoint(path) for path in (trained_transformer, came_back))
+    assert vars(after["cfg"]["model"]) == vars(before["cfg"]["model"])
+    weights = {key: tensor for key, tensor in before["model"].items() if key.split(".")[-1] not in FAST_PATH_PARAMETERS}
+    assert after["model"].keys() == weights.keys()
+    assert all(torch.equal(after["model"][key], tensor) for key, tensor in weights.items())
+    arguments = generate_arguments(data, came_back, *override_flags())
+    alone = [word for word in arguments if word not in PLUGIN]
+    assert len(alone) == len(arguments) - 2
+    load = "import sys, argparse, torch; torch.serialization.add_safe_globals([argparse.Namespace])"
+    run_it = "from fairseq_cli.generate import cli_main; cli_main(); assert 'linformer_fairseq' not in sys.modules"
+    command = [sys.executable, "-c", f"{load}; {run_it}", *map(str, alone)]
+    found = subprocess.run(command, env=environment(), capture_output=True, text=True)
+    assert found.returncode == 0, found.stderr[-3000:]
+    same_hypotheses(translated, hypotheses(found.stdout))
+
+
+def test_ctranslate2_takes_what_came_back(came_back: Path, data: Path, translated: Hypotheses, tmp_path: Path) -> None:
+    """It knows fairseq's models alone."""
+    ctranslate2 = pytest.importorskip("ctranslate2")
+    ctranslate2.converters.FairseqConverter(str(came_back), str(data / "bin")).convert(str(tmp_path / "model"))
+    sources = [line.split() for line in (data / "test.en").read_text().splitlines()]
+    translator = ctranslate2.Translator(str(tmp_path / "model"), device="cpu", intra_threads=1)
+    found = translator.translate_batch(sources, beam_size=4, max_decoding_length=30, max_batch_size=8)
+    assert [" ".join(result.hypotheses[0]) for result in found] == [text for _, (_, text) in sorted(translated.items())]
 
 
 def test_below_the_exact_length_alone(
@@ -78,19 +132,19 @@ def test_below_the_exact_length_alone(
     cut = [*TWO_LEVELS, "--linformer-k", 4, "--linformer-exact-below", 12]
     compared = ["--data", data / "bin", "--lengths", "6,11"]
     said = converting(trained_transformer, tmp_path / "converted.pt", *cut, *compared)
-    assert "Sources and targets of up to 11 tokens get the same outputs as before" in said
+    assert "Sequences of up to 11 positions get the same outputs as before" in said
     rows = rows_of(said)
-    assert [*rows] == ["Length", "1 to 6", "7 to 11", "12 and more"]
-    for name in ("1 to 6", "7 to 11"):
+    assert [*rows] == ["Up to", "6", "11", "longer"]
+    for name in ("6", "11"):
         _, before, after, divergence, same = rows[name]
         assert (before, divergence, same) == (after, "0.0000", "100.0%")
-    assert float(rows["12 and more"][3]) > 0
+    assert float(rows["longer"][3]) > 0
 
 
 def test_checkpoints_of_old_fairseqs(
     trained_transformer: Path,
     data: Path,
-    translated: dict[int, tuple[float, str]],
+    translated: Hypotheses,
     tmp_path: Path,
     converting: Converting,
 ) -> None:
@@ -124,7 +178,7 @@ def test_the_told_command_trains_as_before(
     )
     assert pasted.returncode == 0, pasted.stderr[-3000:]
     (perplexity,) = re.findall(r"valid on 'valid' subset .* \| ppl ([\d.]+)", pasted.stdout + pasted.stderr)
-    assert float(perplexity) == pytest.approx(float(rows_of(said)["1 to 64"][2]), abs=0.02)
+    assert float(perplexity) == pytest.approx(float(rows_of(said)["64"][2]), abs=0.02)
     before, after = (
         read_checkpoint(checkpoint)["cfg"]
         for checkpoint in (trained_transformer, folder / "out-tuned" / "checkpoint_last.pt")
@@ -155,20 +209,20 @@ def test_a_converted_roberta(trained_roberta: Path, text: Path, tmp_path: Path, 
     cut = [*TWO_LEVELS, "--linformer-k", 4, "--linformer-exact-below", 24]
     put = {"roberta.pt": trained_roberta, "converted.pt": out}
     said = run_documented(PAGE, "linformer_fairseq.convert roberta.pt", put, *cut).ok()
-    assert "Texts of up to 23 tokens get the same outputs as before, but for rounding." in said
-    rows = {name: cells for name, cells in rows_of(said).items() if name != "Length"}
+    assert "Sequences of up to 23 positions get the same outputs as before, but for rounding." in said
+    rows = {name: cells for name, cells in rows_of(said).items() if name != "Up to"}
     assert [*rows] == ["8", "16", "23", "32", "64"]
     assert [cells[1] == "0.0000" for cells in rows.values()] == [True, True, True, False, False]
     settings = read_checkpoint(out)["cfg"]["model"]
-    assert (settings.arch, settings._name) == ("two_level_roberta", "linformer_roberta")
+    assert (settings.arch, settings._name) == ("two_level_roberta", "two_level_roberta")
 
     shorter = [*TWO_LEVELS, "--linformer-k", 4, "--linformer-exact-below", 8, "--data", text]
     rows = rows_of(converting(trained_roberta, out, *shorter, "--lengths", "7,64"))
-    assert rows["1 to 7"][1] == rows["1 to 7"][2]
-    assert float(rows["8 to 64"][3]) > 0.01
+    assert rows["7"][1] == rows["7"][2]
+    assert float(rows["64"][3]) > 0.01
     said = converting(trained_roberta, out, *shorter, "--lengths", 64)
     loss = masked_loss(text, out)
-    assert 2**loss == pytest.approx(float(rows_of(said)["1 to 64"][2]), rel=2e-3)
+    assert 2**loss == pytest.approx(float(rows_of(said)["64"][2]), rel=2e-3)
     assert valid_losses(tune(said, tmp_path / "tuned").ok()) == [pytest.approx(loss, abs=0.002)]
 
 
@@ -179,8 +233,8 @@ def test_other_kinds_of_masked_language_models(
     out = tmp_path / "converted.pt"
     flags = [*LINFORMER, "--linformer-k", 8, "--data", text, "--lengths", "8,64"]
     start, fitted = (rows_of(converting(trained_roberta, out, *flags, "--fit", number)) for number in (0, 30))
-    assert fitted["1 to 8"][1] == fitted["1 to 8"][2] == start["1 to 8"][2]
-    assert float(fitted["9 to 64"][3]) < float(start["9 to 64"][3])
+    assert fitted["8"][1] == fitted["8"][2] == start["8"][2]
+    assert float(fitted["64"][3]) < float(start["64"][3])
     converting(trained_roberta, out, "--linformer-projection", "conv", "--linformer-k", 8, "--texts", 0)
     before, after = (read_checkpoint(path)["model"] for path in (trained_roberta, out))
     assert {*projection_weights(after)} == {*after} - {*before}
@@ -197,10 +251,13 @@ def test_refusals_of_masked_language_models(
         task = {**state["cfg"]["task"], **setting}
         torch.save({**state, "cfg": {**state["cfg"], "task": task}}, path)
     for arguments, said in (
-        ((trained_roberta, out, "--linformer-attention", "encoder"), "is not for masked language models: leave it out"),
+        ((trained_roberta, out, "--linformer-attention", "cross"), "this model has no cross-attention"),
         ((trained_roberta, out, "--lengths", "8,65"), "--lengths 65 is longer than the 64 tokens that the model takes"),
-        ((trained_roberta, out, *LINFORMER, "--linformer-k", 65), "--linformer-k 65 is larger than --max-positions 64"),
-        ((tuned, out, "--data", text), r"--data has the masks of masked_lm, and \S*tuned.pt is of another task"),
+        (
+            (trained_roberta, out, *LINFORMER, "--linformer-k", 65),
+            "--linformer-k 65 is larger than the longest source, 64 tokens",
+        ),
+        ((tuned, out, "--data", text), r"is not the data of \S*tuned.pt \(Must set task.num_classes\)"),
         ((unmasked, out, "--data", text), "valid has no masked token: name another --subset"),
     ):
         with pytest.raises(UserError, match=said):
@@ -238,9 +295,14 @@ def test_refusals(trained_transformer: Path, trained: Path, data: Path, tmp_path
         ((copy, tmp_path), "cannot be written: name a file in a folder that exists"),
         ((copy, out, "--fit", 5), "--fit needs --data"),
         ((copy, out, "--csv", tmp_path / "table.csv", "--texts", 0), "--csv needs a comparison: leave out --texts 0"),
+        ((copy, out, "--to-fairseq", "--linformer-k", 4), "--to-fairseq leaves nothing to choose"),
+        ((copy, out, "--to-fairseq"), "copy.pt is of fairseq's own model already: leave out --to-fairseq"),
         ((copy, out, "--csv", tmp_path), "cannot be written: name a file in a folder that exists"),
         ((copy, out, "--lengths", "8,65"), "--lengths 65 is longer than the 64 tokens that the model takes"),
-        ((copy, out, "--data", tmp_path), "has no dictionaries: name the folder that fairseq-preprocess wrote"),
+        (
+            (copy, out, "--data", tmp_path),
+            r"is not the data of \S+ \(Could not infer .*\): name what it was trained on",
+        ),
         ((copy, out, "--data", data / "bin", "--subset", "other"), "there is no other in the data"),
         ((copy, out, "--linformer-k", "many"), "--linformer-k takes a whole number"),
         ((copy, out, "--linformer-attention", "middle"), "--linformer-attention knows encoder, cross and decoder"),

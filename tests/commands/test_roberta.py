@@ -137,7 +137,7 @@ def test_two_levels_are_full_attention_on_short_texts(text: Path, trained_robert
 
 def test_bad_flags_end_in_one_sentence(texts: Path, tmp_path: Path) -> None:
     sentence = train_masked(texts / "bin", tmp_path, "--linformer-k", 65, arch=ARCH).sentence()
-    assert sentence == "error: --linformer-k 65 is larger than --max-positions 64; choose k <= N"
+    assert sentence == "error: --linformer-k 65 is larger than the longest source, 64 tokens; choose k <= N"
 
 
 def finetuning(texts: Path, save_dir: Path, task: str, checkpoint: Path, *more: object) -> list[object]:

@@ -1,6 +1,5 @@
 """`fairseq-train` with the plugin resumes, fine-tunes, takes hydra's configuration and refuses bad flags."""
 
-import re
 from pathlib import Path
 
 import pytest
@@ -71,17 +70,6 @@ def test_bfloat16(data: Path, tmp_path: Path) -> None:
     found = run_documented("flags.md", "fairseq-hydra-train task=translation", {"DATA": data / "bin"}, *options)
     first, second = valid_losses(found.ok())
     assert second < first
-
-
-def test_training_on_alignments(tmp_path: Path) -> None:
-    for name, line in (("en", "a b c d"), ("de", "A B C D"), ("align", "0-0 1-1 2-2 3-3")):
-        (tmp_path / f"text.{name}").write_text(f"{line}\n" * 8)
-    text = ["--trainpref", tmp_path / "text", "--validpref", tmp_path / "text", "--align-suffix", "align"]
-    run("preprocess", "-s", "en", "-t", "de", *text, "--destdir", tmp_path / "bin", "--joined-dictionary").ok()
-    criterion = ["--criterion", "label_smoothed_cross_entropy_with_alignment", "--load-alignments"]
-    output = train(tmp_path, tmp_path, *criterion, "--max-epoch", 10, "--linformer-k", 4).ok()
-    first, *_, last = map(float, re.findall(r"train \| epoch .* alignment_loss (\S+)", output))
-    assert 0 < last < first  # neither of which is NaN
 
 
 def test_bad_flags_end_in_one_sentence(data: Path, tmp_path: Path) -> None:

@@ -1,109 +1,162 @@
-"""The state of a checkpoint is converted, or refused."""
+"""Checkpoints of all kinds of models are converted, to another attention and back, or refused."""
 
 import copy
 from argparse import Namespace
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from fairseq.models import BaseFairseqModel
+from fairseq.models import ARCH_MODEL_REGISTRY
 from omegaconf import OmegaConf
 from torch import Tensor
 
 from linformer_fairseq.checkpoints import model_settings
 from linformer_fairseq.cli.errors import UserError
-from linformer_fairseq.convert.checkpoint import build_model, build_original, convert_state
-from linformer_fairseq.convert.families import LANGUAGE_MODEL, family_of
-from linformer_fairseq.models.config import AttentionConfig
-from linformer_fairseq.models.layers import FAST_PATH_PARAMETERS
+from linformer_fairseq.convert.checkpoint import (
+    architecture_of,
+    is_converted,
+    new_attention,
+    to_fairseq,
+    with_settings,
+)
+from linformer_fairseq.models.config import PLACES
+from linformer_fairseq.models.swap import FAST_PATH_PARAMETERS
 from linformer_fairseq.modules import BaseAttention, CausalTwoLevelAttention, TwoLevelAttention
-from tests.convert.toy_checkpoints import CUT, config, lm_state_of, state_of
-from tests.models.toy import batch, previous_tokens, sentence, toy_model, toy_task
+from tests.convert.toy_checkpoints import CUT, PATH, built, converted, lm_state_of, roberta_state_of, state_of
+from tests.models.toy import EVERYWHERE, batch, previous_tokens, sentence, toy_roberta, toy_task
 
-PATH = Path("trained.pt")
-
-
-def converted(state: dict[str, Any], new: AttentionConfig) -> dict[str, Any]:
-    """Returns the state of a converted checkpoint."""
-    return convert_state(state, family_of(state, PATH), new)
+STATES = {"transformer": state_of, "transformer_lm": lm_state_of, "roberta": roberta_state_of}
+every = pytest.mark.parametrize("name", STATES)
+LINEAR = {"linformer_projection": "linear", "linformer_k": "8"}
 
 
-def outputs(model: BaseFairseqModel, lengths: tuple[int, ...], target: int, seed: int = 0) -> Tensor:
-    """Returns what a model gives for each token of one target, for sources of these lengths, padded on the left.
-
-    Without lengths the target is a text of a language model.
-    """
+@torch.no_grad()
+def outputs(model: Any, *lengths: int, target: int = 8) -> list[Tensor]:
+    """Returns what a model gives for the tokens of texts of these lengths in one batch; of a translation model, for
+    those of one target of `target` tokens."""
     task = toy_task()
-    words = sentence(task, target, seed)[None]
-    if lengths:
-        sources = [sentence(task, length, seed + length) for length in lengths]
-        inputs = batch(task, sources, left_pad=True)["net_input"]
-        inputs["prev_output_tokens"] = previous_tokens(task, words.expand(len(lengths), -1))
-    else:
-        inputs = {"src_tokens": previous_tokens(task, words)}
-    with torch.no_grad():
-        return model(**inputs)[0]
+    translates = hasattr(model, "encoder") and hasattr(model, "decoder")
+    inputs = batch(task, [sentence(task, length, length) for length in lengths], left_pad=translates)["net_input"]
+    if translates:
+        inputs["prev_output_tokens"] = previous_tokens(task, sentence(task, target)[None].expand(len(lengths), -1))
+    found = model(**inputs)[0]
+    return list(found) if translates else [row[:length] for row, length in zip(found, lengths, strict=True)]
 
 
-def test_all_three_attentions_are_exact_below_the_exact_length() -> None:
-    """Sources of fewer tokens than `--linformer-exact-below`, and as many first tokens of targets, are as before.
+def farthest(one: Any, other: Any, *lengths: int, **options: int) -> float:
+    pairs = zip(outputs(one, *lengths, **options), outputs(other, *lengths, **options), strict=True)
+    return max((before - after).abs().max().item() for before, after in pairs)
 
-    fairseq's cross-attention has a softmax in float32, whatever the model has.
-    """
-    state = state_of()
-    new = converted(state, config(**CUT))
-    assert new["cfg"]["model"].linformer_attention == "encoder,cross,decoder"
-    model, original = build_model(new).double(), build_original(state).double()
-    kinds = [type(module) for module in model.modules() if isinstance(module, BaseAttention)]
-    assert kinds == [*[TwoLevelAttention] * 2, *[CausalTwoLevelAttention, TwoLevelAttention] * 2]
+
+@every
+def test_outputs_are_exact_below_the_exact_length(name: str) -> None:
+    """Two levels are in all places unless told otherwise. fairseq's cross-attention has a softmax in float32, whatever
+    the model has."""
+    state = STATES[name]()
+    new = converted(state, **CUT)
+    model, original = built(new), built(with_settings(state, PATH))
+    kinds = {type(module) for module in model.modules() if isinstance(module, BaseAttention)}
+    expected = {"transformer_lm": {CausalTwoLevelAttention}, "roberta": {TwoLevelAttention}}
+    assert kinds == expected.get(name, {TwoLevelAttention, CausalTwoLevelAttention})
     for lengths in ((23,), (23, 9), (1, 17, 5)):
-        before, after = (outputs(m, lengths, 40) for m in (original, model))
-        torch.testing.assert_close(after[:, :24], before[:, :24], rtol=0, atol=2e-6)
-        assert (after[:, 24:] - before[:, 24:]).abs().amax((1, 2)).min() > 1e-3
-    longer = [outputs(m, (24,), 24) for m in (original, model)]
-    assert (longer[0] - longer[1]).abs().max() > 1e-3
+        assert farthest(original, model, *lengths, target=24) < 2e-6
+    assert farthest(original, model, 60) > 1e-3
+    if name == "transformer":
+        assert farthest(original, model, 8, target=40) > 1e-3
 
 
-@pytest.mark.parametrize("arch", ["transformer_lm_gpt2_tiny", "transformer_lm_wiki103"])
-def test_language_models_are_exact_up_to_the_exact_length(arch: str) -> None:
-    """The second architecture has adaptive inputs and outputs, with words in bands."""
-    bands = {
-        "adaptive_input_cutoff": "5,10",
-        "adaptive_softmax_cutoff": "5,10",
-        "adaptive_input_factor": 2,
-        "adaptive_softmax_factor": 2,
-    }
-    state = lm_state_of(arch, **(bands if arch.endswith("wiki103") else {}))
-    new = converted(state, config(LANGUAGE_MODEL, **CUT))
-    assert new["cfg"]["model"]["_name"] == "linformer_transformer_lm"
-    model, original = build_model(new).double(), build_original(state).double()
-    assert all(isinstance(layer.self_attn, CausalTwoLevelAttention) for layer in model.decoder.layers)
-    before, after = (outputs(m, (), 60) for m in (original, model))
-    torch.testing.assert_close(after[:, :24], before[:, :24], rtol=0, atol=1e-11)
-    assert (after[:, 24:] - before[:, 24:]).abs().max() > 1e-3
+@every
+def test_full_attention_is_exact_at_all_lengths(name: str) -> None:
+    state = STATES[name]()
+    assert (
+        farthest(built(with_settings(state, PATH)), built(converted(state, linformer_projection="full")), 60, 7) < 2e-6
+    )
+
+
+@every
+def test_names_and_settings(name: str) -> None:
+    """Those of fairseq's architecture and of the new kind, which names the architecture where there is one."""
+    arch = architecture_of(with_settings(STATES[name](), PATH))
+    for kind, prefix in (
+        ("two-level", "two_level_"),
+        ("full", "full_"),
+        ("linear", "linformer_"),
+        ("window", "linformer_"),
+    ):
+        new = converted(STATES[name](), linformer_projection=kind)
+        settings, has_dataclass = model_settings(new), name == "transformer_lm"
+        assert settings._name == (f"linformer_{name}" if has_dataclass else prefix + arch)
+        assert getattr(settings, "arch", None) == (None if has_dataclass else prefix + arch)
+        assert type(new["cfg"]["model"]) is (dict if has_dataclass else Namespace)
+        assert settings.linformer_projection == kind
+        assert set(settings.linformer_attention.split(",")) <= set(PLACES)
+        assert built(new)
+
+
+@pytest.mark.parametrize("flags", [LINEAR, {**CUT, "linformer_exact_below": 0}])
+def test_sentences_of_as_many_tokens_as_slots_are_translated_as_before(flags: dict[str, object]) -> None:
+    state = state_of()
+    model, original = (
+        built(converted(state, **flags, linformer_attention=EVERYWHERE)),
+        built(with_settings(state, PATH)),
+    )
+    assert farthest(original, model, 4, 3, target=4) < 1e-4
+    assert farthest(original, model, 20) > 1e-3
+
+
+def test_adaptive_inputs_have_words_in_bands() -> None:
+    bands = {f"adaptive_{part}_cutoff": "5,10" for part in ("input", "softmax")}
+    state = lm_state_of("transformer_lm_wiki103", **bands, adaptive_input_factor=2, adaptive_softmax_factor=2)
+    assert farthest(built(with_settings(state, PATH)), built(converted(state, **CUT)), 24) < 1e-11
 
 
 @pytest.mark.parametrize(
-    ("kind", "arch"), [("two-level", "two_level_transformer"), ("linear", "linformer_transformer")]
+    ("name", "kind"),
+    [
+        *((name, kind) for name in STATES for kind in ("full", "two-level")),
+        *(("transformer", "key-clusters"), ("roberta", "window"), ("transformer_lm", "window")),
+    ],
 )
-def test_sentences_of_as_many_tokens_as_slots_are_translated_as_before(kind: str, arch: str) -> None:
-    state = state_of()
-    cut = {"linformer_exact_below": 0} if kind == "two-level" else {}
-    new = converted(state, config(linformer_projection=kind, **cut))
-    args = new["cfg"]["model"]
-    assert (args.arch, args._name) == (arch, "linformer_transformer")
-    model, original = build_model(new), toy_model("transformer")
-    before, after = (outputs(m, (8, 3), 8) for m in (original, model))
-    torch.testing.assert_close(after, before, rtol=1e-4, atol=1e-4)
-    before, after = (outputs(m, (20,), 8) for m in (original, model))
-    assert (after - before).abs().max() > 1e-3
+def test_there_and_back(name: str, kind: str) -> None:
+    """What comes back is fairseq's, with its settings and tensors."""
+    state = with_settings(STATES[name](), PATH)
+    there = converted(state, linformer_projection=kind)
+    assert is_converted(there)
+    back = to_fairseq(with_settings(there, PATH), PATH)
+    assert not is_converted(back)
+    before, after = vars(model_settings(state)), vars(model_settings(back))
+    renamed = {"_name": "transformer_lm"} if name == "transformer_lm" else {}
+    dropout = {"attention_dropout": after["attention_dropout"]}  # which some kinds do not have
+    assert after == {**before, **renamed, **dropout}
+    assert back["model"].keys() == state["model"].keys()
+    assert all(torch.equal(back["model"][key], tensor) for key, tensor in state["model"].items())
+    assert farthest(built(state), built(back), 30, 5) == 0
+
+
+def test_what_this_package_adds_gives_way_to_what_it_extends() -> None:
+    """Its own architectures of fairseq's models, its tasks, and its flags in parts that have those of all."""
+    state = converted(roberta_state_of())
+    state["cfg"]["model"].arch = state["cfg"]["model"]._name = "two_level_roberta_tiny"
+    state["cfg"]["criterion"] = Namespace(arch="two_level_roberta_tiny", linformer_k="4", label_smoothing=0.1)
+    task = {"_name": "document_translation", "part_tokens": 5}
+    known = {"data": "here", "source_lang": "en"}
+    state["cfg"]["task"] = {**dict.fromkeys(translation_flags()), **task, **known}
+    back = to_fairseq(with_settings(state, PATH), PATH)
+    assert architecture_of(back) == "roberta"
+    assert back["cfg"]["criterion"] == Namespace(arch="roberta", label_smoothing=0.1)
+    assert back["cfg"]["task"] == {**dict.fromkeys(translation_flags()), **known, "_name": "translation"}
+
+
+def translation_flags() -> list[str]:
+    from fairseq.tasks.translation import TranslationConfig
+
+    return list(TranslationConfig.__dataclass_fields__)
 
 
 def test_what_is_converted_stays_as_it_is() -> None:
     state = state_of()
     kept = copy.deepcopy(state)
-    new = converted(state, config(linformer_projection="linear"))
+    new = converted(state, **LINEAR)
     assert vars(state["cfg"]["model"]) == vars(kept["cfg"]["model"])
     assert state["model"].keys() == kept["model"].keys()
     weights = {name: w for name, w in kept["model"].items() if name.rpartition(".")[2] not in FAST_PATH_PARAMETERS}
@@ -117,49 +170,122 @@ def test_what_is_converted_stays_as_it_is() -> None:
     }
 
 
-def test_checkpoints_of_other_fairseqs() -> None:
-    """Checkpoints of fairseq-hydra-train, and those of fairseq before 0.10, are converted."""
+def test_flags_of_the_new_attention() -> None:
+    """Those given, empty slots of learned projections masked, and a convolution over the values kept."""
+    state, model = with_settings(state_of(), PATH), built(state_of())
+    for flags in ({"linformer_projection": "two-level"}, {"linformer_projection": "conv", "linformer_k": "8"}):
+        assert new_attention(state, flags, model)[0] == flags
+    flags, config = new_attention(state, LINEAR, model)
+    assert flags == {**LINEAR, "linformer_mask_empty_slots": True}
+    assert config.linformer_mask_empty_slots
+    assert config.places == {"encoder", "cross"}
+    before = converted(roberta_state_of(), **CUT, linformer_value_convolution=5)
+    for key, weight in before["model"].items():
+        if "value_convolution" in key:
+            torch.nn.init.normal_(weight)
+    new = converted(before, linformer_projection="linear", linformer_k="16")
+    assert architecture_of(new) == "linformer_roberta"
+    model, original = built(new), built(before)
+    assert farthest(original, model, 16) < 2e-6, "k tokens of an identity start, and the convolution"
+    assert farthest(original, model, 17) > 1e-3
+
+
+def test_checkpoints_of_hydra() -> None:
     state = state_of()
     flat = vars(state["cfg"]["model"])
     hydra = {**state, "cfg": OmegaConf.create({"model": flat, "task": {"data": "here"}})}
-    new = converted(hydra, config())
-    assert new["cfg"]["model"].linformer_k == "8"
+    new = converted(hydra)
+    assert model_settings(new).linformer_k == "8"
     assert new["cfg"]["task"] == {"data": "here"}
-    old = {"args": Namespace(**flat, data="here"), "model": state["model"], "extra_state": {}}
-    new = converted(old, config())
-    assert new["args"].linformer_k == "8"
-    assert new["args"].data == "here"
-    assert model_settings(new).arch == "two_level_transformer"
 
 
-def test_architectures_of_other_sizes() -> None:
-    """An architecture of fairseq's has a counterpart of the same name; any other one becomes the base."""
+@every
+def test_checkpoints_of_fairseq_before_0_10(name: str) -> None:
+    """They have all flags in one namespace, which becomes a configuration."""
+    state = STATES[name]()
+    settings = model_settings(state)
+    task = state["cfg"]["task"]["_name"]
+    settings.arch, settings.task, settings.data = architecture_of(state), task, "here"
+    del settings._name
+    old = {"args": settings, "model": state["model"], "extra_state": {}}
+    new = converted(old, **CUT)
+    assert new["args"] is None
+    task = new["cfg"]["task"]
+    assert (task.data if isinstance(task, Namespace) else task["data"]) == "here"
+    assert farthest(built(with_settings(state, PATH)), built(new), 23) < 1e-5
+
+
+def test_names_of_old_fairseqs_become_those_of_today() -> None:
+    """fairseq before 0.10 called RoBERTa's encoder a decoder, and before 0.8 had one tensor for Q, K and V."""
+    state = roberta_state_of()
+    old = {}
+    for name, tensor in state["model"].items():
+        module, _, kind = name.rpartition(".")
+        if name.endswith((".q_proj.weight", ".q_proj.bias")):
+            parts = [state["model"][f"{module[:-6]}{letter}_proj.{kind}"] for letter in "qkv"]
+            name, tensor = f"{module[:-6]}in_proj_{kind}", torch.cat(parts)
+        elif ".k_proj." in name or ".v_proj." in name or name.endswith(".version"):
+            continue
+        old[name.replace("layernorm_embedding", "emb_layer_norm").replace("encoder.", "decoder.", 1)] = tensor
+    assert "decoder.sentence_encoder.layers.0.self_attn.in_proj_weight" in old
+    new = converted({**state, "model": old}, **CUT)
+    assert {*new["model"]} == {*converted(state, **CUT)["model"]}
+    for model in (built(new), built(with_settings({**state, "model": old}, PATH))):
+        assert farthest(built(with_settings(state, PATH)), model, 23) < 1e-4
+
+
+def test_heads_for_classification_stay() -> None:
+    state, task = roberta_state_of(), toy_task()
+    trained = toy_roberta("roberta")
+    trained.register_classification_head("topics", num_classes=3, inner_dim=5)
+    new = converted({**state, "model": trained.state_dict()}, **CUT)
+    tokens = sentence(task, 12)[None]
+    with torch.no_grad():
+        before, after = (m(tokens, classification_head_name="topics")[0] for m in (trained.eval().double(), built(new)))
+    assert before.shape == (1, 3)
+    torch.testing.assert_close(after, before, rtol=1e-4, atol=1e-5)
+
+
+def test_architectures_of_plugins_become_those_of_their_models() -> None:
     state = state_of()
-    for arch, kind, new in (
-        ("transformer_iwslt_de_en", "two-level", "two_level_transformer_iwslt_de_en"),
-        ("transformer_iwslt_de_en", "linear", "linformer_transformer_iwslt_de_en"),
-        ("transformer_mine", "linear", "linformer_transformer"),
-    ):
-        state["cfg"]["model"].arch = arch
-        assert converted(state, config(linformer_projection=kind))["cfg"]["model"].arch == new
+    state["cfg"]["model"].arch = "transformer_mine"
+    assert architecture_of(converted(state)) == "two_level_transformer"
+    assert architecture_of(to_fairseq(with_settings(converted(state), PATH), PATH)) == "transformer"
 
 
 def test_copies_that_fairseq_0_12_2_keeps_are_dropped() -> None:
     state = state_of()
     state["model"] = {**state["model"], "encoder.layers.0.in_proj_weight": torch.zeros(3)}
-    assert "encoder.layers.0.in_proj_weight" not in converted(state, config())["model"]
+    assert "encoder.layers.0.in_proj_weight" not in converted(state)["model"]
+
+
+def test_files_of_pretrained_words_are_not_needed_any_more() -> None:
+    state = state_of()
+    state["cfg"]["model"].encoder_embed_path = "gone.txt"
+    assert built(converted(state))
+
+
+def test_dictionaries_of_two_sizes() -> None:
+    state = state_of(share_all_embeddings=False)
+    state["model"]["encoder.embed_tokens.weight"] = torch.zeros(30, 16)
+    assert built(converted(state)).encoder.embed_tokens.num_embeddings == 30
 
 
 @pytest.mark.parametrize(
     ("trained", "flags", "said"),
     [
-        ({"_name": "lstm", "arch": "lstm"}, {}, "trained.pt holds a lstm: name the checkpoint of a"),
+        ({"_name": "lstm", "arch": "lstm"}, {}, r"^trained.pt holds a lstm: name the checkpoint of a model that has"),
+        ({"_name": "mine", "arch": "mine"}, {}, "^trained.pt holds a mine: name .*, and the --user-dir of its plugin"),
         ({"_name": None, "arch": None}, {}, "holds no model of a known name"),
+        ({}, {**LINEAR, "linformer_k": "65"}, "--linformer-k 65 is larger than the longest source, 64 tokens"),
+        ({}, {"linformer_k": "many"}, "--linformer-k takes a whole number"),
+        ({}, {"linformer_attention": "middle"}, "--linformer-attention knows encoder, cross and decoder"),
         (
+            {"encoder_embed_dim": 8},
             {},
-            {"linformer_k": "65", "linformer_projection": "linear"},
-            "--linformer-k 65 is larger than --max-source-positions 64",
+            "fairseq needs more than a checkpoint to build a transformer .* name its --data",
         ),
+        ({"encoder_ffn_embed_dim": 8}, {}, "the checkpoint's tensors are not those of its model"),
     ],
 )
 def test_other_models_and_those_that_cannot_be_built_are_refused(
@@ -168,29 +294,26 @@ def test_other_models_and_those_that_cannot_be_built_are_refused(
     state = state_of()
     vars(state["cfg"]["model"]).update(trained)
     with pytest.raises(UserError, match=said):
-        converted(state, config(**flags))
+        converted(state, **flags)
 
 
-def test_learned_projections_are_refused() -> None:
-    state = converted(state_of(), config(linformer_projection="linear"))
+def test_attention_with_weights_of_its_own_is_refused() -> None:
     with pytest.raises(UserError, match=r"trained.pt has \S+key_projection.weight, which was trained for its own"):
-        converted(state, config())
+        converted(converted(state_of(), **LINEAR))
+    state = with_settings(converted(state_of(), linformer_value_convolution=3), PATH)
+    with pytest.raises(
+        UserError, match=r"trained.pt has \S+value_convolution.weight, for which fairseq's model has no"
+    ):
+        to_fairseq(state, PATH)
+    with pytest.raises(UserError, match=r"trained.pt is of fairseq's own model already: leave out --to-fairseq"):
+        to_fairseq(with_settings(state_of(), PATH), PATH)
 
 
-def test_a_state_of_another_model_is_refused() -> None:
-    state = state_of()
-    del state["model"]["decoder.layers.1.fc1.weight"]
-    with pytest.raises(UserError, match="the checkpoint's tensors are not those of its model"):
-        converted(state, config())
-
-
-def test_files_of_pretrained_words_are_not_needed_any_more() -> None:
-    state = state_of()
-    state["cfg"]["model"].encoder_embed_path = "gone.txt"
-    assert build_model(converted(state, config()))
-
-
-def test_dictionaries_of_two_sizes() -> None:
-    state = state_of(share_all_embeddings=False)
-    state["model"]["encoder.embed_tokens.weight"] = torch.zeros(30, 16)
-    assert build_model(converted(state, config())).encoder.embed_tokens.num_embeddings == 30
+def test_a_model_that_came_back_goes_through_torchscript() -> None:
+    state = to_fairseq(with_settings(converted(state_of(), linformer_projection="full"), PATH), PATH)
+    model = built(state)
+    assert type(model) is ARCH_MODEL_REGISTRY["transformer"]
+    inputs = {**batch(toy_task(), [sentence(toy_task(), 9)], left_pad=True)["net_input"]}
+    inputs["prev_output_tokens"] = previous_tokens(toy_task(), sentence(toy_task(), 5)[None])
+    scripted = torch.jit.script(model)
+    torch.testing.assert_close(scripted(**inputs)[0], model(**inputs)[0], rtol=1e-5, atol=1e-5)

@@ -7,11 +7,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from linformer_fairseq.convert.checkpoint import start_as_identity
-from linformer_fairseq.convert.fitting import LEAST, RIDGE, _Sums, fit, fittable_attention
+from linformer_fairseq.convert.building import build_original
+from linformer_fairseq.convert.checkpoint import with_settings
+from linformer_fairseq.convert.fitting import LEAST, RIDGE, _Sums, fit
+from linformer_fairseq.models.loading import projection_weights
 from linformer_fairseq.modules import BaseAttention
 from linformer_fairseq.modules.ops import naive
-from tests.models.toy import previous_tokens, sentence, toy_model, toy_task
+from tests.convert.toy_checkpoints import PATH, built, converted, state_of
+from tests.models.toy import previous_tokens, sentence, toy_task
 from tests.reference import make_attention
 
 K, N = 3, 9
@@ -136,23 +139,17 @@ def equation(attention: BaseAttention, row: Tensor, i: int) -> tuple[list[Tensor
 @pytest.mark.parametrize(
     "flags",
     [
-        {"linformer_projection": "linear"},
+        {},
         {"linformer_attention": "decoder", "linformer_window": 2},
     ],
 )
 def test_fitted_model_is_still_exact_for_short_sentences(flags: dict[str, object]) -> None:
-    transformer = toy_model("transformer", max_source_positions=16, max_target_positions=16)
-    flags |= {"linformer_k": "4", "linformer_mask_empty_slots": True}
-    linformer = toy_model(max_source_positions=16, max_target_positions=16, random=False, **flags)
-    start_as_identity(linformer)
-    own = {name: w for name, w in linformer.state_dict().items() if name not in transformer.state_dict()}
-    linformer.load_state_dict({**transformer.state_dict(), **own})
+    state = state_of(max_source_positions=16, max_target_positions=16)
+    transformer = build_original(with_settings(state, PATH)).model
+    linformer = built(converted(state, **{"linformer_projection": "linear", **flags, "linformer_k": "4"})).float()
     sentences = Sentences([4, 9, 12, 16, 14, 11, 10, 13, 15, 16, 9, 12])
-    starts = {
-        weight: weight.detach().clone()
-        for attention in fittable_attention(linformer).values()
-        for weight in (attention.key_projection.weight, attention.value_projection.weight)
-    }
+    weights = projection_weights(linformer.state_dict())
+    starts = {name: weight.clone() for name, weight in weights.items()}
     assert starts
 
     def distances() -> tuple[float, float]:
@@ -171,5 +168,5 @@ def test_fitted_model_is_still_exact_for_short_sentences(flags: dict[str, object
     short_fitted, long_fitted = distances()
     assert abs(short_fitted) < 1e-4
     assert long_fitted != long
-    assert all((weight != start).any() for weight, start in starts.items())
+    assert all((weights[name] != start).any() for name, start in starts.items())
     assert not any(module._forward_pre_hooks for module in transformer.modules())

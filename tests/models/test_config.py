@@ -13,7 +13,7 @@ from linformer_fairseq import (
     LinformerTransformerModel,
     TwoLevelAttention,
 )
-from linformer_fairseq.models.config import LinformerConfig, flag_defaults
+from linformer_fairseq.models.config import default_flags
 from linformer_fairseq.modules import (
     CAUSAL_KINDS,
     KINDS,
@@ -123,7 +123,7 @@ def test_each_place_and_layer_may_have_a_k_of_its_own() -> None:
 
 
 def test_the_window_is_a_part_of_k() -> None:
-    for window, slots in ((0, [8, 3]), (2, [6, 1]), (None, [4, 2])):
+    for window, slots in ((0, [8, 3]), (2, [6, 1]), (None, [8, 3])):
         flags = {"linformer_attention": "decoder", "linformer_window": window}
         assert dims(toy_model(linformer_k="8,3", **flags).decoder.layers) == slots
 
@@ -166,7 +166,7 @@ def test_every_flag_has_a_help_text() -> None:
     parser = ArgumentParser()
     LinformerTransformerModel.add_args(parser)
     ours = {action.dest: action.help for action in parser._actions if action.dest.startswith("linformer")}
-    assert ours.keys() == flag_defaults(LinformerConfig).keys()
+    assert ours.keys() == default_flags("linear").keys()
     assert len(ours) >= 11
     assert all(ours.values())
     assert {"--encoder-layers", "--max-source-positions"} <= set(parser._option_string_actions)
@@ -176,7 +176,7 @@ def test_every_flag_has_a_help_text() -> None:
     ("flags", "sentence_start"),
     [
         ({"linformer_k": "0"}, "--linformer-k must be at least 1, not 0"),
-        ({"linformer_k": "65"}, "--linformer-k 65 is larger than --max-source-positions 64"),
+        ({"linformer_k": "65"}, "--linformer-k 65 is larger than the longest source, 64 tokens"),
         ({"linformer_k": "8,4,2"}, "--linformer-k 8,4,2 gives 3 values for 2 layers"),
         ({"linformer_k": "many"}, "--linformer-k takes a whole number"),
         ({"linformer_cross_k": "-1", "linformer_k": "4"}, "--linformer-cross-k must be at least 1"),
@@ -185,11 +185,11 @@ def test_every_flag_has_a_help_text() -> None:
         ({"linformer_k": [4.7, 3.2]}, "--linformer-k takes a whole number"),
         (
             {"linformer_attention": "encoder,decoder", "linformer_decoder_k": "65"},
-            "--linformer-decoder-k 65 is larger than --max-target-positions 64",
+            "--linformer-decoder-k 65 is larger than the longest target, 64 tokens",
         ),
         (
             {"linformer_attention": "encoder,decoder", "linformer_k": "8,4", "decoder_layers": 3},
-            "--linformer-k 8,4 gives 2 values for 3 layers; .* or another --linformer-decoder-k for the decoder's",
+            "--linformer-k 8,4 gives 2 values for 3 layers; .* or another --linformer-decoder-k for causal self",
         ),
         (
             {"linformer_attention": "decoder", "cross_self_attention": True},
@@ -211,7 +211,7 @@ def test_every_flag_has_a_help_text() -> None:
         ({"linformer_slot_width": 0, **TWO_LEVELS}, "--linformer-slot-width must be at least 1, not 0"),
         (
             {"linformer_attention": "decoder", "linformer_decoder_projection": "conv"},
-            "--linformer-decoder-projection is one of linear, two-level, window, not 'conv'",
+            "--linformer-decoder-projection is one of linear, full, two-level, window, not 'conv'",
         ),
         (
             {"linformer_projection": "window", "linformer_window_size": 0},
@@ -232,54 +232,37 @@ def test_bad_flags_end_in_one_sentence(flags: dict[str, object], sentence_start:
     assert "\n" not in str(error.value)
 
 
-NO_DECODER = "without decoder among --linformer-attention: leave it out .*, or add decoder"
-NO_CROSS = "without cross among --linformer-attention: leave it out .*, or add cross"
-LEARNED = "leave it out .*, or choose --linformer-projection linear or conv"
+LEARNED = "linear or conv attention at encoder, cross or decoder"
+WITH_K = "linear, .* attention at"
 
 
 @pytest.mark.parametrize(
-    ("kind", "places", "flag", "value", "why"),
+    ("kind", "places", "flag", "value", "users"),
     [
-        (
-            "linear",
-            "encoder,cross",
-            "open-slots",
-            3,
-            "on linear attention: leave it out .*, or choose .*-projection two-l",
-        ),
-        (
-            "linear",
-            EVERYWHERE,
-            "exact-below",
-            0,
-            "on linear attention: leave it out .*, or choose .*-projection two-level",
-        ),
-        ("two-level", EVERYWHERE, "sharing", "layerwise", f"on two-level attention: {LEARNED}"),
-        ("mean-pool", "encoder,cross", "sharing", "key-value", f"on mean-pool attention: {LEARNED}"),
-        ("mean-pool", "encoder,cross", "freeze-projection", True, f"on mean-pool attention: {LEARNED}"),
-        ("conv", "encoder,cross", "mask-empty-slots", True, "on conv attention: leave it out .*, or choose .* linear"),
-        ("linear", "encoder,cross", "window", 8, NO_DECODER),
-        ("two-level", EVERYWHERE, "window", 8, "on two-level .* choose --linformer-decoder-projection linear"),
-        ("linear", "decoder", "window-size", 8, "on linear .* choose --linformer-decoder-projection window"),
-        ("window", "encoder,decoder", "k", "32", "on window .* choose --linformer-projection linear, .* or two-level"),
-        ("window", "encoder,decoder", "decoder-k", "32", "on window .* --linformer-decoder-projection linear or two-l"),
-        ("linear", "encoder", "cross-k", "4", NO_CROSS),
-        ("linear", "cross", "decoder-k", "4", NO_DECODER),
-        ("linear", "encoder", "decoder-projection", "linear", NO_DECODER),
-        (
-            "linear",
-            "cross,decoder",
-            "value-convolution",
-            3,
-            "without encoder among --linformer-attention: leave it out",
-        ),
-        ("mean-pool", "decoder", "projection", "mean-pool", "on the decoder's linear attention: leave it out"),
+        ("linear", "encoder,cross", "open-slots", 3, "two-level attention at encoder, cross or decoder"),
+        ("linear", EVERYWHERE, "exact-below", 0, "two-level attention at encoder, cross or decoder"),
+        ("two-level", EVERYWHERE, "sharing", "layerwise", LEARNED),
+        ("mean-pool", "encoder,cross", "sharing", "key-value", LEARNED),
+        ("mean-pool", "encoder,cross", "freeze-projection", True, LEARNED),
+        ("conv", "encoder,cross", "mask-empty-slots", True, "linear attention at encoder, cross or decoder"),
+        ("linear", "encoder,cross", "window", 8, "linear attention at decoder"),
+        ("two-level", EVERYWHERE, "window", 8, "linear attention at decoder"),
+        ("linear", "decoder", "window-size", 8, "window.* attention at encoder or decoder"),
+        ("full", EVERYWHERE, "k", "32", f"{WITH_K} encoder, cross or decoder"),
+        ("window", "encoder,decoder", "k", "32", f"{WITH_K} encoder, cross or decoder"),
+        ("window", "encoder,decoder", "decoder-k", "32", "linear or two-level attention at decoder"),
+        ("linear", "encoder", "cross-k", "4", f"{WITH_K} cross"),
+        ("linear", "cross", "decoder-k", "4", "linear or two-level attention at decoder"),
+        ("linear", "encoder", "decoder-projection", "linear", "any attention at decoder"),
+        ("linear", "cross,decoder", "value-convolution", 3, "any attention at encoder"),
+        ("mean-pool", "decoder", "projection", "mean-pool", "any attention at encoder or cross"),
+        ("conv", "decoder", "projection", "conv", "any attention at encoder or cross"),
     ],
 )
-def test_a_flag_without_effect_is_refused(kind: str, places: str, flag: str, value: object, why: str) -> None:
+def test_a_flag_without_effect_is_refused(kind: str, places: str, flag: str, value: object, users: str) -> None:
     flags = {"linformer_projection": kind, "linformer_attention": places, f"linformer_{flag.replace('-', '_')}": value}
     told = f"--linformer-{flag}" if value is True else f"--linformer-{flag} {value}"
-    with pytest.raises(SystemExit, match=f"^error: {told} has no effect {why}"):
+    with pytest.raises(SystemExit, match=f"^error: {told} has no effect here, as it is for {users}: leave it out"):
         toy_model(**flags)
 
 
@@ -289,11 +272,13 @@ def test_a_flag_that_has_an_effect_somewhere_passes() -> None:
     assert toy_model(linformer_projection="mean-pool", linformer_attention=EVERYWHERE, linformer_sharing="layerwise")
     assert toy_model("two_level_transformer", linformer_window=0, linformer_k=64)
     assert toy_model("two_level_transformer", linformer_attention="decoder", linformer_decoder_projection="window")
-    with pytest.raises(SystemExit, match=r"^error: --linformer-k 9 has no effect without encoder or decoder"):
+    with pytest.raises(
+        SystemExit, match=r"^error: --linformer-k 9 has no effect here, .* attention at encoder or decoder:"
+    ):
         toy_model(linformer_attention="cross", linformer_cross_k="4", linformer_k="9")
 
 
-@pytest.mark.parametrize("kind", [kind for kind in CROSS_KINDS if kind != "linear"])
+@pytest.mark.parametrize("kind", [kind for kind in CROSS_KINDS if kind not in ("linear", "full")])
 def test_k_is_only_a_maximum_where_it_is_not_learned(kind: str) -> None:
     """As many slots as tokens, or more, are full attention, but for clusters, which are a power of two."""
     task, flags = toy_task(), {"linformer_projection": kind, "linformer_k": "100", "linformer_cross_k": "1024"}

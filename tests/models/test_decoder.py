@@ -1,5 +1,6 @@
 """The decoder searches, is causal, and returns attention weights."""
 
+import copy
 import math
 
 import pytest
@@ -13,7 +14,7 @@ from fairseq.search import DiverseBeamSearch, Sampling
 from fairseq.sequence_generator import SequenceGenerator
 from fairseq.tasks.translation import TranslationTask
 
-from linformer_fairseq.models.decoder import NO_WEIGHTS
+from linformer_fairseq.models.sides import NO_WEIGHTS
 from linformer_fairseq.modules import KINDS
 from linformer_fairseq.modules.linformer_attention import SHARINGS
 from tests.fairseq_commands import SHORT
@@ -25,6 +26,7 @@ from tests.models.toy import (
     previous_tokens,
     scored,
     sentence,
+    small,
     toy_model,
     toy_task,
     translate,
@@ -182,19 +184,28 @@ def test_only_the_layer_whose_weights_are_read_computes_them() -> None:
     model.eval()
     assert layers_asked(incremental_state={}) == [False, True]
     assert layers_asked(incremental_state={NO_WEIGHTS: {}}) == [False, False]
+    pristine = model
     for need_attn in ("hard", False):  # as fairseq-generate does where it prints alignments, and where it does not
-        for module in (model.decoder, *model.decoder.layers):
-            module.make_generation_fast_(need_attn=need_attn)
+        model = copy.deepcopy(pristine)
+        model.make_generation_fast_(need_attn=need_attn)
         assert layers_asked() == [False, True]
         assert layers_asked(incremental_state={}) == [False, bool(need_attn)]
 
 
 CROSS_ATTENTION: dict[str, dict[str, object]] = {
-    "full": {"linformer_attention": "encoder", "linformer_k": "2"},
-    "two-level, short": {"linformer_projection": "two-level", **{f"linformer_{name}": n for name, n in SHORT.items()}},
-    **{f"linear, {sharing}": {"linformer_projection": "linear", "linformer_sharing": sharing} for sharing in SHARINGS},
+    "fairseq's": {"linformer_attention": "encoder", "linformer_k": "2"},
+    "two-level, short": {
+        "linformer_projection": "two-level",
+        "linformer_k": "2",
+        **{f"linformer_{name}": n for name, n in SHORT.items()},
+    },
+    **{f"linear, {sharing}": {"linformer_k": "2", "linformer_sharing": sharing} for sharing in SHARINGS},
     "conv": {"linformer_projection": "conv", "linformer_k": "32"},  # kernels of two tokens
-    **{name: {"linformer_projection": name} for name in KINDS if name not in ("linear", "conv", "window")},
+    **{
+        name: {"linformer_projection": name, **small(name, "2")}
+        for name in KINDS
+        if name not in ("linear", "conv", "window")
+    },
 }
 
 
@@ -203,7 +214,7 @@ def test_training_on_alignments(flags: dict[str, object]) -> None:
     """Weights are probabilities of source tokens, of whose logarithm the criterion makes a loss, which falls."""
     task = toy_task()
     task.cfg.load_alignments = True
-    model = toy_model(task=task, random=False, **{"linformer_k": "2", **flags}).train()
+    model = toy_model(task=task, random=False, **flags).train()
     words = task.source_dictionary
     lines = [words.encode_line(line, add_if_not_exist=False).long() for line in ("w1 w2 w3 w4", "w5 w6", "w7 w8 w9")]
     sizes, links = list(map(len, lines)), [torch.arange(len(line) - 1).repeat_interleave(2) for line in lines]

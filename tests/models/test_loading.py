@@ -60,7 +60,7 @@ def test_a_convolution_starts_fresh_beside_a_model_without(kind: str, caplog: py
     torch.testing.assert_close(out, expected)
 
 
-@pytest.mark.parametrize("kind", CROSS_KINDS)
+@pytest.mark.parametrize("kind", [kind for kind in CROSS_KINDS if kind != "full"])
 def test_pruned_layers(kind: str) -> None:
     """fairseq's `--encoder-layers-to-keep` takes the projections of the layers that it keeps."""
     flags = {"linformer_projection": kind, "linformer_k": "8,4,2", "linformer_cross_k": "4", "encoder_layers": 3}
@@ -85,6 +85,27 @@ def test_projections_start_fresh_beside_a_convolution_that_is_loaded() -> None:
     name = "encoder.layers.0.self_attn.value_convolution.weight"
     assert torch.equal(model.state_dict()[name], trained.state_dict()[name])
     assert torch.equal(model.state_dict()["encoder.layers.0.self_attn.key_projection.weight"], fresh)
+
+
+@pytest.mark.parametrize("sharing", SHARINGS)
+def test_columns_beyond_the_longest_text_of_a_checkpoint_start_fresh(
+    sharing: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """So that texts of that length get what they got."""
+    task, flags = toy_task(), {"linformer_k": "4", "linformer_sharing": sharing, "linformer_attention": EVERYWHERE}
+    longer = {"max_source_positions": 80, "max_target_positions": 80}
+    trained, model = toy_model(**flags), toy_model(random=False, **flags, **longer)
+    fresh = {name: weight[:, 64:].clone() for name, weight in projection_weights(model.state_dict()).items()}
+    with caplog.at_level(logging.WARNING):
+        model.load_state_dict(trained.state_dict())
+    assert caplog.messages == ["the checkpoint's E and F are for 64 tokens: their columns for up to 80 start fresh"]
+    for name, weight in projection_weights(model.state_dict()).items():
+        assert torch.equal(weight[:, :64], trained.state_dict()[name])
+        assert torch.equal(weight[:, 64:], fresh[name])
+    outputs = [m(**net_input(task))[0] for m in (model, trained)]
+    torch.testing.assert_close(*outputs)
+    with pytest.raises(SystemExit, match=r"^error: the checkpoint's \S+ has shape \(4, 80\), this model's \(4, 64\)"):
+        trained.load_state_dict(model.state_dict())
 
 
 @pytest.mark.parametrize(

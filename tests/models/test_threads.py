@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from linformer_fairseq.modules import KINDS
-from tests.models.toy import EVERYWHERE, batch, sentence, toy_model, toy_task, translate
+from tests.models.toy import EVERYWHERE, batch, sentence, small, toy_model, toy_task, translate
 
 BEAMS = (5, 4, 2)
 
@@ -14,9 +14,9 @@ BEAMS = (5, 4, 2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_threads_with_other_beams_do_no_harm(kind: str) -> None:
     task = toy_task()
-    sizes: dict[str, object] = {"linformer_attention": EVERYWHERE, "linformer_k": "8"}
+    sizes: dict[str, object] = {"linformer_attention": EVERYWHERE, **small(kind, "8")}
     if kind == "window":
-        sizes = {"linformer_attention": "encoder,decoder", "linformer_window_size": 4}
+        sizes["linformer_attention"] = "encoder,decoder"
     if kind == "two-level":
         sizes |= {"linformer_exact_below": 0, "linformer_slot_width": 2, "linformer_open_slots": 1}
     model = toy_model(task=task, linformer_projection=kind, **sizes)

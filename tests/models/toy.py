@@ -47,6 +47,12 @@ SLOTS_FOR_ALL = {"linformer_k": "64", "linformer_mask_empty_slots": True}
 """With an identity as E and F, slots for all tokens: full attention."""
 
 
+def small(kind: str, k: str = "4", window: int = 4) -> dict[str, object]:
+    """Returns the flags with which a kind sees less than all tokens of a short text; full attention sees them all."""
+    flag = "linformer_window_size" if kind == "window" else "linformer_k"
+    return {} if kind == "full" else {flag: window if kind == "window" else k}
+
+
 def toy_words() -> Dictionary:
     """Returns a dictionary of twelve words."""
     words = Dictionary()

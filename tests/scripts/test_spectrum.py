@@ -149,7 +149,7 @@ def test_refusals(script: ModuleType, trained_transformer: Path, data: Path, tmp
     out, binary = ["--out", tmp_path / "out"], data / "bin"
     for arguments, sentence in [
         ([tmp_path / "none.pt", binary, *out], "is missing: name a checkpoint"),
-        ([trained_transformer, tmp_path, *out], "has no dictionaries: name the folder that fairseq-preprocess wrote"),
+        ([trained_transformer, tmp_path, *out], "Could not infer language pair"),
         ([trained_transformer, binary, *out, "--subset", "nowhere"], "name another --subset"),
         ([trained_transformer, binary, *out, "--energy", "1"], "argument --energy: '1' is not a number from"),
         ([trained_transformer, binary, "--out", trained_transformer], "is a file"),

@@ -25,7 +25,13 @@ from linformer_fairseq.modules.two_level.sizes import CAUSAL, EXACT_BELOW, SizeR
 from linformer_fairseq.modules.two_level.steps import TargetState, attend_in_steps
 
 
-@register_attention("two-level", TwoLevelOptions, causal=True)
+class CausalTwoLevelOptions(TwoLevelOptions):
+    """The options of two-level attention in a decoder, whose sizes follow from the longest text."""
+
+    needs_length = True
+
+
+@register_attention("two-level", CausalTwoLevelOptions, causal=True)
 class CausalTwoLevelAttention(BaseAttention):
     r"""Causal attention in two levels: in a decoder a drop-in for fairseq's `MultiheadAttention`, with its parameters.
 

@@ -1,9 +1,15 @@
+"""What becomes of the encoders and decoders of models whose attention is replaced."""
+
+import copy
+import pickle
+
 import pytest
 import torch
 from fairseq.models.transformer import TransformerEncoder
 
+from linformer_fairseq.models.sides import SingleRows
 from linformer_fairseq.modules import KINDS
-from tests.models.toy import batch, net_input, sentence, toy_model, toy_roberta, toy_task
+from tests.models.toy import batch, net_input, sentence, small, toy_model, toy_task, translate
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -11,8 +17,7 @@ from tests.models.toy import batch, net_input, sentence, toy_model, toy_roberta,
 def test_outputs_are_in_the_order_of_the_tokens(kind: str, left: bool) -> None:
     """Every sentence has the states that it has alone, wherever its padding is, in all that fairseq returns."""
     task = toy_task()
-    size = {"linformer_window_size": 4} if kind == "window" else {"linformer_k": "4"}
-    encoder = toy_model(task=task, linformer_attention="encoder", linformer_projection=kind, **size).encoder
+    encoder = toy_model(task=task, linformer_attention="encoder", linformer_projection=kind, **small(kind)).encoder
     sentences = [sentence(task, length, length) for length in (20, 9)]
     together = encoder(**batch(task, sentences, left)["net_input"], return_all_hiddens=True)
     for number, tokens in enumerate(sentences):
@@ -23,15 +28,6 @@ def test_outputs_are_in_the_order_of_the_tokens(kind: str, left: bool) -> None:
             for found, expected in zip(together[name], alone[name], strict=True):
                 torch.testing.assert_close(found[own, number], expected[:, 0], rtol=1e-4, atol=1e-5)
         assert torch.equal(together["encoder_embedding"][0][number, own], alone["encoder_embedding"][0][0])
-
-
-def test_given_embeddings_are_moved_with_their_tokens() -> None:
-    model = toy_model(linformer_k="4")
-    source = net_input(toy_task(), (20, 9))
-    del source["prev_output_tokens"]
-    embeddings = model.encoder.embed_tokens(source["src_tokens"])
-    expected, found = (model.encoder(**source, token_embeddings=x) for x in (None, embeddings))
-    torch.testing.assert_close(found["encoder_out"][0], expected["encoder_out"][0])
 
 
 @pytest.mark.parametrize(
@@ -49,9 +45,16 @@ def test_rows_are_repeated_for_full_cross_attention_alone(places: str, stays: bo
 
 
 def test_a_decoder_that_attends_to_itself_and_the_source_at_once_has_its_rows() -> None:
-    encoder = toy_model(linformer_k="4", cross_self_attention=True).encoder
-    assert not encoder.single_rows
+    assert not isinstance(toy_model(linformer_k="4", cross_self_attention=True).encoder, SingleRows)
 
 
-def test_an_encoder_alone_repeats_rows() -> None:
-    assert not toy_roberta(linformer_k="4").encoder.sentence_encoder.single_rows
+def test_a_model_can_be_copied_and_pickled() -> None:
+    """Whichever classes its encoder and decoder have become."""
+    task = toy_task()
+    model = toy_model("two_level_transformer", task)
+    sample = batch(task, [sentence(task, 9, 1)], left_pad=True)
+    expected = translate(task, model, sample)[0]
+    for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        assert other.decoder is not model.decoder
+        for found, wanted in zip(translate(task, other, sample)[0], expected, strict=True):
+            assert torch.equal(found["tokens"], wanted["tokens"])

@@ -1,28 +1,36 @@
 """The configuration files of `fairseq-hydra-train` are those that the flags' dataclasses give."""
 
+from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 from omegaconf import OmegaConf
 
-from linformer_fairseq.models import hydra_config
-from linformer_fairseq.models.hydra_config import FOLDER, configurations
 from linformer_fairseq.modules import KINDS
+from tests.fairseq_commands import ROOT
 from tests.models.toy import ROBERTA_SIZES, SIZES, toy_args, toy_masked_lm_task, toy_roberta_args, toy_task
 
-
-def test_configuration_files_are_not_stale() -> None:
-    """If this fails, run `python -m linformer_fairseq.models.hydra_config`."""
-    assert {path.stem: path.read_text(encoding="utf-8") for path in FOLDER.iterdir()} == configurations()
+FOLDER = ROOT / "linformer_fairseq" / "config" / "model"
 
 
-def test_files_are_written_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hydra_config, "FOLDER", tmp_path)
+@pytest.fixture(scope="module")
+def script(load_script: Callable[[str], ModuleType]) -> ModuleType:
+    return load_script("hydra_config")
+
+
+def test_configuration_files_are_not_stale(script: ModuleType) -> None:
+    """If this fails, run `scripts/hydra_config.py`."""
+    assert {path.stem: path.read_text(encoding="utf-8") for path in FOLDER.iterdir()} == script.configurations()
+
+
+def test_files_are_written_anew(script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(script, "FOLDER", tmp_path)
     for name in ("gone.yaml", "linformer_transformer.yaml"):
         (tmp_path / name).write_text("other")
-    hydra_config.main()
-    assert {path.stem: path.read_text(encoding="utf-8") for path in tmp_path.iterdir()} == configurations()
+    script.main()
+    assert {path.stem: path.read_text(encoding="utf-8") for path in tmp_path.iterdir()} == script.configurations()
 
 
 @pytest.mark.parametrize("arch", ["linformer_transformer", "two_level_transformer"])

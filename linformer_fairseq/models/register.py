@@ -1,0 +1,194 @@
+"""Registers fairseq's models once more, with another attention."""
+
+import logging
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable
+from dataclasses import fields, make_dataclass
+from typing import Any
+
+from fairseq import utils
+from fairseq.checkpoint_utils import prune_state_dict
+from fairseq.models import (
+    ARCH_CONFIG_REGISTRY,
+    ARCH_MODEL_INV_REGISTRY,
+    ARCH_MODEL_REGISTRY,
+    MODEL_DATACLASS_REGISTRY,
+    MODEL_REGISTRY,
+    BaseFairseqModel,
+    FairseqEncoderDecoderModel,
+    FairseqMultiModel,
+    register_model,
+    register_model_architecture,
+)
+from fairseq.tasks import FairseqTask
+from omegaconf import DictConfig, OmegaConf
+from torch import Tensor
+
+from linformer_fairseq.models.config import PREFIXES, AttentionConfig, add_flags, default_flags
+from linformer_fairseq.models.errors import one_sentence
+from linformer_fairseq.models.inference import drops_ragged_batches, is_command, is_interactive
+from linformer_fairseq.models.loading import with_own_weights
+from linformer_fairseq.models.sides import SwappedDecoder
+from linformer_fairseq.models.swap import leave_out_weights, swap
+
+logger = logging.getLogger(__name__)
+
+WITHOUT_ATTENTION = {"fconv", "fconv_lm", "fconv_self_att", "hf_gpt2", "lightconv_lm", "lstm", "lstm_lm", "s2t_berard"}
+WITHOUT_ATTENTION |= {"tacotron_2", "wav2vec"}
+"""The models of fairseq's that have nothing to replace."""
+
+
+class SwappedModel(BaseFairseqModel):
+    """A model of fairseq's whose attention is replaced once it has been built.
+
+    All flags of fairseq's model keep their meaning; `--linformer-...` choose the attention. The architectures
+    `linformer_...` are Linformer as published (Wang et al., 2020), `two_level_...` attend in two levels, and `full_...`
+    have full attention in fused kernels, unless flags say otherwise.
+    """
+
+    exact_below = 0
+    """The length below which texts get full attention; 0 where none do."""
+    has_told = False
+    """Whether the log has it."""
+
+    @classmethod
+    def hub_models(cls) -> dict[str, Any]:
+        return {}
+
+    @classmethod
+    def add_args(cls, parser: ArgumentParser) -> None:
+        super().add_args(parser)
+        if not _has_dataclass(cls):  # whose flags fairseq has added
+            add_flags(parser)
+
+    @classmethod
+    def build_model(cls, args: Any, task: FairseqTask) -> "SwappedModel":
+        if not _has_dataclass(cls):
+            args = plain_namespace(args, resolve=True)
+        settings = getattr(task, "cfg", None) or getattr(task, "args", None)
+        with one_sentence():
+            if utils.eval_bool(str(getattr(settings, "left_pad_target", False))):
+                raise ValueError("--left-pad-target is not supported: leave it out, targets are padded on the right")
+            cls.complete(args)
+        model = super().build_model(args, task)
+        model.__class__ = cls  # which some of fairseq's models leave out
+        config = AttentionConfig.from_namespace(args)
+        with one_sentence():
+            places = swap(model, config, args)
+        if any("linformer_exact_below" in {x.name for x in config.kind_of(place).fields} for place in places):
+            model.exact_below = config.linformer_exact_below
+        for decoder in (x for x in model.modules() if isinstance(x, SwappedDecoder)):
+            decoder.trains_alignments = bool(getattr(settings, "load_alignments", False))
+        return model
+
+    @classmethod
+    def complete(cls, args: Any) -> None:
+        """Changes what else the flags have to say before fairseq builds the model."""
+
+    def load_state_dict(
+        self,
+        state_dict: dict[str, Tensor],
+        strict: bool = True,
+        model_cfg: Namespace | DictConfig | None = None,
+        args: Namespace | None = None,
+    ) -> Any:
+        """fairseq's, in which weights of attention that the checkpoint does not have start fresh."""
+        if isinstance(self, FairseqMultiModel):  # which takes the pairs of languages that it has
+            pairs = tuple(f"models.{pair}." for pair in self.models)
+            state_dict = {name: weight for name, weight in state_dict.items() if name.startswith(pairs)}
+        with one_sentence():
+            # fairseq's `--encoder-layers-to-keep` comes first
+            state_dict = with_own_weights(prune_state_dict(state_dict, model_cfg), self.state_dict())
+        old = {} if args is None else {"args": args}  # which not all models take
+        return super().load_state_dict(state_dict, strict, model_cfg, **old)
+
+    def train(self, mode: bool = True) -> Any:
+        """torch's, after a line in the log about what k has no effect on; only a training calls it so."""
+        if mode and self.exact_below and not self.has_told:
+            self.has_told = True
+            logger.info(
+                f"two levels: texts of fewer than {self.exact_below} tokens get full attention, so that --linformer-k "
+                "has no effect on them (to have two levels there too, give --linformer-exact-below 0)"
+            )
+        return super().train(mode)
+
+    def make_generation_fast_(self, **options: Any) -> None:
+        super().make_generation_fast_(**options)
+        leave_out_weights(self)
+
+    def prepare_for_inference_(self, cfg: DictConfig) -> None:
+        """fairseq's. The hub lets each call choose whether it reads attention weights, so that there they are kept."""
+        super().prepare_for_inference_(cfg)
+        for decoder in (x for x in self.modules() if isinstance(x, SwappedDecoder)):
+            if is_command(cfg):
+                decoder.ends_in_one_sentence = True  # `--match-source-len` goes beyond the longest target
+            else:
+                decoder.needs_weights = True
+        multiple = cfg.dataset.required_batch_size_multiple
+        keeps_all = is_interactive(cfg) or cfg.task._name == "document_translation"
+        if not isinstance(self, FairseqEncoderDecoderModel) or not is_command(cfg) or keeps_all:
+            return
+        if multiple > 1 and drops_ragged_batches():
+            logger.warning(
+                f"the last sentences are left out where their batch is no multiple of {multiple}: give "
+                "--required-batch-size-multiple 1 to translate all"
+            )
+
+
+def register_with_attention(name: str, model: type[SwappedModel] | None = None) -> None:
+    """Registers a model of fairseq's, or of another plugin, once more as `linformer_NAME`, with the flags of the
+    attention, and each of its architectures with every prefix of `PREFIXES`.
+
+    Args:
+        name: by which the model is registered.
+        model: the class of the new model, where it does more than `SwappedModel`.
+    """
+    base, known = MODEL_REGISTRY[name], MODEL_DATACLASS_REGISTRY.get(name)
+    if model is None:
+        told = {"__module__": __name__, "__doc__": SwappedModel.__doc__}
+        model = type(f"Linformer{base.__name__}", (SwappedModel, base), told)
+    if known is not None:
+        flags = [(flag.name, flag.type, flag) for flag in fields(AttentionConfig.with_kinds()) if flag.name != "_name"]
+        known = make_dataclass(f"Linformer{known.__name__}", flags, bases=(known,))
+    register_model(f"linformer_{name}", dataclass=known)(model)
+    for arch in ARCH_MODEL_INV_REGISTRY.get(name, []):
+        for prefix, kind in PREFIXES.items():
+            if prefix + arch not in ARCH_MODEL_REGISTRY:  # as that of a dataclass is by now
+                fill_in = _with_defaults(kind, ARCH_CONFIG_REGISTRY[arch])
+                register_model_architecture(f"linformer_{name}", prefix + arch)(fill_in)
+
+
+def register_all() -> None:
+    """Registers all of fairseq's own models that have attention and are not registered yet."""
+    for name, model in list(MODEL_REGISTRY.items()):
+        is_known = name in WITHOUT_ATTENTION or f"linformer_{name}" in MODEL_REGISTRY
+        if model.__module__.startswith("fairseq.models.") and not is_known and ARCH_MODEL_INV_REGISTRY.get(name):
+            register_with_attention(name)
+
+
+def _has_dataclass(model: type[BaseFairseqModel]) -> bool:
+    """Whether fairseq knows the flags of a model from a dataclass."""
+    return getattr(model, "__dataclass", None) is not None
+
+
+def plain_namespace(args: Namespace | DictConfig, resolve: bool = False) -> Namespace:
+    """The arguments as `fairseq-train` has them, where `fairseq-hydra-train` gives a configuration."""
+    if not isinstance(args, DictConfig):
+        return args
+    values: Any = OmegaConf.to_container(args, resolve=resolve)
+    return Namespace(**values)
+
+
+def _with_defaults(kind: str, architecture: Callable[[Any], None]) -> Callable[[Namespace | DictConfig], None]:
+    """fairseq's architecture with defaults of every flag of the attention, so that a checkpoint records them."""
+
+    def fill_in(args: Namespace | DictConfig) -> None:
+        # fairseq's function asks for attributes that may be missing, which old OmegaConf answers with None
+        flat = plain_namespace(args)
+        for name, value in default_flags(getattr(flat, "linformer_projection", kind)).items():
+            setattr(flat, name, getattr(flat, name, value))
+        architecture(flat)
+        if flat is not args:
+            args.update(vars(flat))
+
+    return fill_in
