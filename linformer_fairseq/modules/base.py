@@ -186,7 +186,9 @@ class BaseAttention(MultiheadAttention):
                 weights = weights.gather(2, padding.places[:, None, :, None].expand_as(weights))
         if weights is None:
             return out, None
-        return out, weights.transpose(0, 1) if need_head_weights else weights.mean(1)
+        if need_head_weights:
+            return out, weights.transpose(0, 1)
+        return out, weights.squeeze(1) if weights.size(1) == 1 else weights.mean(1)
 
     def moves(self, padding: Padding) -> Moves:
         """What this kind needs to have in order. Padding of what is moved is set to zero, and what the attention gives
@@ -231,7 +233,7 @@ class BaseAttention(MultiheadAttention):
         if causal:
             mask = torch.ones(found.shape[2:], dtype=torch.bool, device=found.device).tril()
         if mask is not None:
-            found = found.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else found + mask
+            found = found.masked_fill_(~mask, -torch.inf) if mask.dtype == torch.bool else found.add_(mask)
         probabilities = softmax(found)
         out = self.dropout_module(probabilities.type_as(values)) @ values
         return out, probabilities if need_weights else None

@@ -32,9 +32,13 @@ class Padding(NamedTuple):
         """True at tokens as sentences come, (B, 1, 1, n), and everywhere in a sentence that has none, so that queries
         attend to something."""
         seen = self.tokens
-        if self.known_lengths is None or 0 in self.known_lengths:
+        if self.has_empty_sentences():
             seen = seen | (self.lengths == 0)[:, None]
         return seen[:, None, None]
+
+    def has_empty_sentences(self) -> bool:
+        """Whether a sentence has no tokens, or may have none while torch.compile is tracing."""
+        return self.known_lengths is None or 0 in self.known_lengths
 
     def refuse_before_a_token(self, name: str) -> None:
         """Refuses padding that is not on the right; while torch.compile is tracing, it ends the program.
@@ -101,7 +105,9 @@ class Places(NamedTuple):
         """The places of keys with their padding, which may have been left where it is."""
         if padding is None:
             return cls(tokens, None, None)
-        return cls(tokens, padding.mask, padding.order) if moved else cls(tokens, ~padding.tokens, None)
+        if moved:
+            return cls(tokens, padding.mask, padding.order)
+        return cls(tokens, ~padding.tokens if padding.has_empty_sentences() else None, None)  # else they have none
 
     def rows(self, kept: Tensor) -> "Places":
         """The places of some of the sentences, by their numbers."""
