@@ -58,10 +58,7 @@ def average(checkpoints: Sequence[Path], output: Path) -> None:
                 )
         for name, tensor in state["model"].items():
             if tensor.is_floating_point():
-                if name in sums:
-                    sums[name] += tensor
-                else:
-                    sums[name] = tensor.to(torch.float64, copy=True)
+                sums[name] = sums.get(name, 0) + tensor.double()
     _put_means(state["model"], sums, len(checkpoints))
     write_checkpoint(state, output)
 
@@ -77,22 +74,22 @@ def newest(folder: Path, number: int) -> list[Path]:
     """
     if not folder.is_dir():
         raise UserError(f"{folder} is not a folder: name the --save-dir of a training.")
-    found: list[tuple[int, Path]] = []
+    found: list[Path] = []
     for pattern in (r"checkpoint_\d+_(\d+)\.pt", r"checkpoint(\d+)\.pt"):
         matches = [(re.fullmatch(pattern, path.name), path) for path in folder.iterdir()]
-        found = found or sorted((int(match[1]), path) for match, path in matches if match)
+        found = found or [path for _, path in sorted((int(match[1]), path) for match, path in matches if match)]
     if not found:
         raise UserError(
             f"{folder} has no checkpoints of epochs or of updates (checkpoint3.pt, checkpoint_3_1000.pt): name the "
             "--save-dir of a training that saved some."
         )
     if len(found) < number:
-        names = " to ".join(dict.fromkeys(found[place][1].name for place in (0, -1)))
+        names = " to ".join(dict.fromkeys([found[0].name, found[-1].name]))
         raise UserError(
             f"{folder} has {len(found)} of the {number} checkpoints to be averaged ({names}): ask for fewer with "
             "--last."
         )
-    return [path for _, path in found[-number:]]
+    return found[-number:]
 
 
 def _check_paths(checkpoints: Sequence[Path], output: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 from linformer_fairseq.cli import progress
 from linformer_fairseq.cli.arguments import Parser, ascending, count, natural
 from linformer_fairseq.cli.errors import UserError
-from linformer_fairseq.cli.files import write_text
+from linformer_fairseq.cli.files import replacing
 from linformer_fairseq.cli.main import exit_status
 from linformer_fairseq.cli.progress import bar
 
@@ -53,10 +53,11 @@ def test_names_of_options_cannot_be_shortened() -> None:
 
 def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "x.txt"
-    write_text(path, "ä\n")
-    with pytest.raises(UnicodeEncodeError):
-        write_text(path, "\ud800")
-    assert path.read_text(encoding="utf-8") == "ä\n"
+    with replacing(path) as part:
+        part.write_text("whole")
+    with pytest.raises(UnicodeEncodeError), replacing(path) as part:
+        part.write_text("\ud800", encoding="utf-8")
+    assert path.read_text() == "whole"
     assert [entry.name for entry in tmp_path.iterdir()] == ["x.txt"]
 
 

@@ -4,8 +4,6 @@ import argparse
 from collections.abc import Callable
 from typing import Any, NoReturn, TypeVar
 
-import torch
-
 from .errors import UserError
 
 Number = TypeVar("Number", int, float)
@@ -26,12 +24,6 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise UserError(f"{message} (see --help).")
-
-
-def check_device(device: str) -> None:
-    """Refuses `--device cuda` where torch sees no GPU."""
-    if device == "cuda" and not torch.cuda.is_available():
-        raise UserError("--device cuda needs a GPU that torch sees: use --device cpu.")
 
 
 def number(kind: Callable[[str], Number], low: float, high: float, wanted: str) -> Callable[[str], Number]:

@@ -17,9 +17,3 @@ def replacing(path: Path) -> Iterator[Path]:
         with suppress(OSError):
             part.unlink()
         raise
-
-
-def write_text(path: Path, text: str) -> None:
-    """Writes a text file in one move."""
-    with replacing(path) as part:
-        part.write_text(text, encoding="utf-8")

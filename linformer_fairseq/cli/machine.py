@@ -28,8 +28,6 @@ def describe_machine() -> str:
 
 @cache
 def _gpu() -> str:
-    if torch.cuda.is_initialized():
-        return torch.cuda.get_device_name(0)
     # another process asks, as CUDA occupies some hundred MB of the GPU for as long as one lives that has called it
     command = [sys.executable, "-c", "import torch; print(torch.cuda.get_device_name(0))"]
     asked = subprocess.run(command, capture_output=True, text=True)

@@ -1,10 +1,10 @@
 """The task `document_translation`: fairseq's `translation` of whole documents."""
 
 import logging
+import math
 from argparse import Namespace
 from collections import deque
 from dataclasses import dataclass, field, fields
-from functools import partial
 from typing import Any, Optional
 
 import numpy as np
@@ -19,10 +19,10 @@ from fairseq.sequence_generator import SequenceGenerator, SequenceGeneratorWithA
 from fairseq.sequence_scorer import SequenceScorer
 from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
-from torch import Tensor
+from torch import Tensor, nn
 
 from linformer_fairseq.models.errors import one_sentence
-from linformer_fairseq.tasks.parts import DocumentsInParts, Hypothesis, cut, even_parts, halves, join, sentence_lengths
+from linformer_fairseq.tasks.parts import Hypothesis, counted_in_parts, cut, even_parts, halves, join, sentence_lengths
 from linformer_fairseq.tasks.sentence_search import (
     SentenceCountSearch,
     SentenceLimits,
@@ -37,7 +37,7 @@ SentenceCount: Any = ChoiceEnum(["forced", "free"])
 DEFAULT_POSITIONS = (TranslationConfig.max_source_positions, TranslationConfig.max_target_positions)
 HALVED = "reaches the longest target before its end, and is made again in two parts"
 """What the log says of such a translation."""
-WHOLE_ONLY = ("--score-reference", "--prefix-size", "--constraints")
+WHOLE_ONLY = ("score_reference", "prefix_size", "constraints")
 """Flags of fairseq that a document in parts cannot be translated with."""
 
 
@@ -80,12 +80,21 @@ class DocumentTranslationTask(TranslationTask):
 
     def __init__(self, cfg: DocumentTranslationConfig, src_dict: Dictionary, tgt_dict: Dictionary) -> None:
         super().__init__(cfg, src_dict, tgt_dict)
-        _check_parts(cfg)
+        if cfg.part_tokens is not None and cfg.part_tokens < 2:
+            raise ValueError(f"--part-tokens {cfg.part_tokens} leaves no room for a word and the end: give 2 or more")
+        if cfg.part_tokens and cfg.no_split_documents:
+            raise ValueError("--part-tokens and --no-split-documents ask for opposite things: leave one out")
+        separator = cfg.sentence_separator
         for side, dictionary in (("source", src_dict), ("target", tgt_dict)):
-            _check_separator(cfg.sentence_separator, dictionary, side)
-            dictionary.separator = cfg.sentence_separator
-        self.source_separator: int = src_dict.index(cfg.sentence_separator)
-        self.target_separator: int = tgt_dict.index(cfg.sentence_separator)
+            if len(separator.split()) != 1 or dictionary.index(separator) < dictionary.nspecial:
+                raise ValueError(
+                    f"the {side} dictionary has no word {separator!r} to divide sentences: put it between the "
+                    "sentences of every document before fairseq-preprocess, or name the word that is there with "
+                    "--sentence-separator"
+                )
+            dictionary.separator = separator
+        self.source_separator: int = src_dict.index(separator)
+        self.target_separator: int = tgt_dict.index(separator)
         self.computes_losses = False
         """fairseq builds a criterion where it trains and validates, and none where it translates."""
         self.checkpoint_positions = (0, 0)
@@ -108,10 +117,9 @@ class DocumentTranslationTask(TranslationTask):
 
     def build_model(self, cfg: Namespace, from_checkpoint: bool = False) -> BaseFairseqModel:
         model = super().build_model(cfg, from_checkpoint)
-        for side in ("encoder", "decoder"):
-            words = getattr(getattr(model, side, None), "embed_tokens", None)
-            if words is not None:
-                words._register_load_state_dict_pre_hook(partial(_check_words, words.num_embeddings, side))
+        for name, words in model.named_modules():
+            if name in ("encoder.embed_tokens", "decoder.embed_tokens"):
+                words._register_load_state_dict_pre_hook(_check_words, with_module=True)
         if self.cfg.eval_bleu:  # with this tokeniser fairseq makes the text that it scores, and nothing else
             self.tokenizer = ScoredText(self.tokenizer, self.cfg.sentence_separator)
         if from_checkpoint:
@@ -120,13 +128,12 @@ class DocumentTranslationTask(TranslationTask):
         return model
 
     def build_tokenizer(self, args: Any) -> SentenceEncoder | None:
-        return self._sentence_by_sentence(super().build_tokenizer(args))
+        tokenizer = super().build_tokenizer(args)
+        return tokenizer and SentenceEncoder(tokenizer, self.cfg.sentence_separator)
 
     def build_bpe(self, args: Any) -> SentenceEncoder | None:
-        return self._sentence_by_sentence(super().build_bpe(args))
-
-    def _sentence_by_sentence(self, encoder: Any) -> SentenceEncoder | None:
-        return None if encoder is None else SentenceEncoder(encoder, self.cfg.sentence_separator)
+        bpe = super().build_bpe(args)
+        return bpe and SentenceEncoder(bpe, self.cfg.sentence_separator)
 
     def max_positions(self) -> tuple[int, int]:
         """The longest source and target: the flags, or of a loaded checkpoint where they are fairseq's default. To
@@ -140,40 +147,32 @@ class DocumentTranslationTask(TranslationTask):
         )
         return min(source, self.cfg.part_tokens or source), target
 
-    def get_batch_iterator(
-        self,
-        dataset: LanguagePairDataset,
-        max_tokens: int | None = None,
-        max_sentences: int | None = None,
-        max_positions: tuple[int, int] | None = None,
-        ignore_invalid_inputs: bool = False,
-        **options: Any,
-    ) -> EpochBatchIterator:
+    def get_batch_iterator(self, dataset: LanguagePairDataset, **options: Any) -> EpochBatchIterator:
         """Returns fairseq's iterator, with `required_batch_size_multiple` 1: with a larger one newer fairseq leaves the
         last, longest documents out, of every epoch and of every evaluation.
 
         To translate, documents count as much as the longest of their parts. For losses, those that are too long are
         left out of a training, and refused in a validation.
         """
-        limits = max_positions or self.max_positions()
+        limits = options.get("max_positions") or self.max_positions()
+        skip = options.get("ignore_invalid_inputs", False)
         with one_sentence():
             if not self.computes_losses:
-                dataset = self._in_parts(dataset, max_tokens, limits, ignore_invalid_inputs)
-            elif not ignore_invalid_inputs:
-                self._check_fits(dataset, limits)
-        return super().get_batch_iterator(
-            dataset,
-            max_tokens=max_tokens,
-            max_sentences=max_sentences,
-            max_positions=max_positions,
-            ignore_invalid_inputs=ignore_invalid_inputs,
-            **{**options, "required_batch_size_multiple": 1},
-        )
+                dataset = self._in_parts(dataset, options.get("max_tokens") or math.inf, limits, skip)
+            elif not skip:
+                self._refuse_longer(
+                    dataset,
+                    limits,
+                    f"translation is longer than the {limits[0]:,} source and {limits[1]:,} target tokens that the "
+                    "model takes: cut it, give larger --max-source-positions and --max-target-positions, or leave such "
+                    "documents out with --skip-invalid-size-inputs-valid-test",
+                )
+        return super().get_batch_iterator(dataset, **{**options, "required_batch_size_multiple": 1})
 
     def _in_parts(
-        self, dataset: LanguagePairDataset, max_tokens: int | None, limits: tuple[int, int], skip: bool
-    ) -> DocumentsInParts:
-        """Looks at all documents before any is translated.
+        self, dataset: LanguagePairDataset, max_tokens: float, limits: tuple[int, int], skip: bool
+    ) -> LanguagePairDataset:
+        """Looks at all documents before any is translated, and counts them as `counted_in_parts` does.
 
         Args:
             limits: the longest source and target.
@@ -184,22 +183,20 @@ class DocumentTranslationTask(TranslationTask):
         """
         self._check_whole(dataset, limits)
         longest, longest_target = limits
-        sizes = np.array(dataset.src_sizes)
+        sizes = dataset.src_sizes.copy()
         for index in np.flatnonzero(sizes > longest).tolist():
-            document = self._document(dataset.src[index])
             try:
-                sizes[index] = max(map(len, self._parts(document, longest, index)))
+                sizes[index] = max(map(len, self._parts(dataset.src[index], longest, index)))
             except ValueError:
                 if not skip:
                     raise
-        if max_tokens is not None:
-            for index in np.flatnonzero((sizes > max_tokens) & (sizes <= longest)).tolist():
-                raise ValueError(
-                    f"{self._name(self._document(dataset.src[index]), index)} takes {sizes[index]:,} tokens at once, "
-                    f"more than --max-tokens {max_tokens}: give a larger --max-tokens, or a smaller "
-                    "--max-source-positions, at which documents are cut"
-                )
-        return DocumentsInParts(dataset, sizes, min(longest_target, max_tokens or longest_target))
+        for index in np.flatnonzero((sizes > max_tokens) & (sizes <= longest)).tolist():
+            raise ValueError(
+                f"{self._name(dataset.src[index], index)} takes {sizes[index]:,} tokens at once, more than "
+                f"--max-tokens {max_tokens}: give a larger --max-tokens, or a smaller --max-source-positions, at which "
+                "documents are cut"
+            )
+        return counted_in_parts(dataset, sizes, min(longest_target, max_tokens))
 
     def _check_whole(self, dataset: LanguagePairDataset, limits: tuple[int, int]) -> None:
         """Refuses documents that the model does not take whole beside a flag that needs them so.
@@ -207,42 +204,38 @@ class DocumentTranslationTask(TranslationTask):
         Raises:
             ValueError: there is one.
         """
-        if self.whole_only is None:
-            return
-        for index in _too_long(dataset, limits, targets=self.whole_only == "--score-reference"):
-            raise ValueError(
-                f"{self._name(self._document(dataset.src[index]), index)} or its reference is longer than the model, "
-                f"and {self.whole_only} works with whole documents only: leave the document or the flag out"
+        if self.whole_only:
+            self._refuse_longer(
+                dataset,
+                limits if self.whole_only == "--score-reference" else (limits[0], math.inf),
+                f"reference is longer than the model, and {self.whole_only} works with whole documents only: leave the "
+                "document or the flag out",
             )
 
-    def _check_fits(self, dataset: LanguagePairDataset, limits: tuple[int, int]) -> None:
-        """Refuses documents that no loss can be computed of.
+    def _refuse_longer(self, dataset: LanguagePairDataset, limits: tuple[int, float], told: str) -> None:
+        """Refuses documents whose source or target is longer than the limits, in a sentence that ends as told.
 
         Raises:
             ValueError: there is one.
         """
-        for index in _too_long(dataset, limits, targets=True):
-            raise ValueError(
-                f"{self._name(self._document(dataset.src[index]), index)} or its translation is longer than the "
-                f"{limits[0]:,} source and {limits[1]:,} target tokens that the model takes: cut it, give larger "
-                "--max-source-positions and --max-target-positions, or leave such documents out with "
-                "--skip-invalid-size-inputs-valid-test"
-            )
-
-    def _document(self, tokens: Tensor) -> Tensor:
-        return tokens[tokens.ne(self.src_dict.pad())]
+        longer = dataset.src_sizes > limits[0]
+        if dataset.tgt_sizes is not None:
+            longer |= dataset.tgt_sizes > limits[1]
+        for index in np.flatnonzero(longer).tolist():
+            raise ValueError(f"{self._name(dataset.src[index], index)} or its {told}")
 
     def _name(self, document: Tensor, index: int | None = None) -> str:
         """Returns what a message calls a document: its number, as in fairseq's output, and its first words."""
-        words = self.src_dict.string(document[:6])
+        words = self.src_dict.string(utils.strip_pad(document, self.src_dict.pad())[:6])
         return f'{"the document" if index is None else f"document {index}"} ("{words} ...")'
 
     def _parts(self, document: Tensor, longest: int, index: int | None = None) -> list[Tensor]:
-        """Cuts a document where it is longer than `longest` tokens.
+        """Cuts a document where it is longer than `longest` tokens without its padding.
 
         Raises:
             ValueError: with `--no-split-documents`, or where a sentence alone is longer.
         """
+        document = utils.strip_pad(document, self.src_dict.pad())
         if len(document) <= longest:
             return [document]
         name = self._name(document, index)
@@ -269,8 +262,11 @@ class DocumentTranslationTask(TranslationTask):
         Limits of length hold for each sentence; `inference_step` sets the generator's own for every batch.
         """
         with one_sentence():
-            limits = _sentence_limits(args)
-            self.whole_only = next((flag for flag in WHOLE_ONLY if getattr(args, _name_of(flag), None)), None)
+            # --eval-bleu-args holds only what was given
+            given = {f.name: getattr(args, f.name) for f in fields(SentenceLimits) if hasattr(args, f.name)}
+            limits = SentenceLimits(**given)
+            needing = (f"--{name.replace('_', '-')}" for name in WHOLE_ONLY if getattr(args, name, None))
+            self.whole_only = next(needing, None)
             positions = utils.resolve_max_positions(self.max_positions(), *[model.max_positions() for model in models])
             for dataset in self.datasets.values():
                 self._check_whole(dataset, positions)
@@ -323,26 +319,24 @@ class DocumentTranslationTask(TranslationTask):
         given_whole = any(words is not None for words in given.values())
         if not isinstance(generator, SequenceGenerator):
             return super().inference_step(generator, models, sample, **given)
-        documents = [self._document(tokens) for tokens in sample["net_input"]["src_tokens"]]
-        numbers = sample["id"].tolist() if "id" in sample else [None] * len(documents)
+        rows = sample["net_input"]["src_tokens"]
+        numbers = sample["id"].tolist() if "id" in sample else [None] * len(rows)
         longest = utils.resolve_max_positions(self.max_positions(), *[model.max_positions() for model in models])[0]
         with one_sentence():
-            waiting = [deque(self._parts(d, longest, number)) for d, number in zip(documents, numbers, strict=True)]
-            whole = all(len(parts) == 1 for parts in waiting)
-            if not whole and given_whole:
+            waiting = [deque(self._parts(row, longest, number)) for row, number in zip(rows, numbers, strict=True)]
+            if given_whole and any(len(parts) > 1 for parts in waiting):
                 raise ValueError("prefixes and constraints need documents that the model takes whole: leave them out")
         may_cut = not self.cfg.no_split_documents and not given_whole
-        done: list[list[tuple[Tensor, list[Hypothesis]]]] = [[] for _ in documents]
+        done: list[list[tuple[Tensor, list[Hypothesis]]]] = [[] for _ in waiting]
         while any(waiting):
-            rows = [row for row, parts in enumerate(waiting) if parts]
-            parts = [waiting[row].popleft() for row in rows]
-            found = self._search(generator, models, sample if whole else self._batch(parts), parts, given)
-            whole = False
-            for row, part, (hypotheses, complete) in zip(rows, parts, found, strict=True):
-                lengths = sentence_lengths(part, self.source_separator)
-                if not complete and may_cut and len(lengths) > 1:
+            some = [row for row, parts in enumerate(waiting) if parts]
+            parts = [waiting[row].popleft() for row in some]
+            lengths = [sentence_lengths(part, self.source_separator) for part in parts]
+            found = self._search(generator, models, parts, lengths, given)
+            for row, part, sentences, (hypotheses, complete) in zip(some, parts, lengths, found, strict=True):
+                if not complete and may_cut and len(sentences) > 1:
                     logger.info(f"the translation of {self._name(part, numbers[row])} {HALVED}")
-                    waiting[row].extendleft(reversed(cut(part, self.source_separator, halves(lengths))))
+                    waiting[row].extendleft(reversed(cut(part, self.source_separator, halves(sentences))))
                     continue
                 if not complete:
                     logger.warning(
@@ -352,32 +346,33 @@ class DocumentTranslationTask(TranslationTask):
                 done[row].append((part, hypotheses))
         return [parts[0][1] if len(parts) == 1 else [self._join(generator, parts)] for parts in done]
 
-    def _batch(self, parts: list[Tensor]) -> dict[str, Any]:
-        """Returns the batch of these documents, padded on the right."""
-        tokens = data_utils.collate_tokens(parts, self.src_dict.pad(), left_pad=False)
-        return {"net_input": {"src_tokens": tokens, "src_lengths": tokens.ne(self.src_dict.pad()).sum(1)}}
-
     def _search(
         self,
         generator: SequenceGenerator,
         models: list[BaseFairseqModel],
-        sample: dict[str, Any],
         parts: list[Tensor],
+        lengths: list[list[int]],
         given: dict[str, Tensor | None],
     ) -> list[tuple[list[Hypothesis], bool]]:
-        """Returns the hypotheses of every part, those that are complete first, and whether the first one is."""
-        lengths = pad_lengths([sentence_lengths(part, self.source_separator) for part in parts])
-        limits = generator.sentence_limits.document(lengths)
+        """Returns the hypotheses of every part, those that are complete first, and whether the first one is.
+
+        Args:
+            lengths: of the sentences of every part.
+            given: to fairseq's `inference_step`.
+        """
+        tokens = data_utils.collate_tokens(parts, self.src_dict.pad())
+        sample = {"net_input": {"src_tokens": tokens, "src_lengths": tokens.ne(self.src_dict.pad()).sum(1)}}
+        sources = pad_lengths(lengths)
+        limits = generator.sentence_limits.document(sources)
         generator.max_len_a, generator.max_len_b = 0, int(limits.max())
         if self._forced:
-            given = {**given, "constraints": lengths.to(parts[0].device)}
+            given = {**given, "constraints": sources.to(tokens.device)}
         else:
             limits = limits.max().expand_as(limits)  # fairseq has one limit for all
         found = super().inference_step(generator, models, sample, **given)
         results = []
-        for hypotheses, sources, limit in zip(found, lengths, limits.tolist(), strict=True):
-            borders = int((sources >= 0).sum()) - 1
-            is_cut = [self._is_cut(generator, hypothesis["tokens"], borders, limit) for hypothesis in hypotheses]
+        for hypotheses, sentences, limit in zip(found, lengths, limits.tolist(), strict=True):
+            is_cut = [self._is_cut(generator, one["tokens"], len(sentences) - 1, limit) for one in hypotheses]
             order = sorted(range(len(hypotheses)), key=is_cut.__getitem__)
             results.append(([hypotheses[i] for i in order], not all(is_cut)))
         return results
@@ -393,63 +388,13 @@ class DocumentTranslationTask(TranslationTask):
         return join(best, self.target_separator, generator.normalize_scores, generator.len_penalty)
 
 
-def _too_long(dataset: LanguagePairDataset, limits: tuple[int, int], targets: bool) -> list[int]:
-    """The documents whose source, or with `targets` whose translation, is longer than the limits."""
-    found = np.array(dataset.src_sizes) > limits[0]
-    if targets and dataset.tgt_sizes is not None:
-        found |= dataset.tgt_sizes > limits[1]
-    return list(np.flatnonzero(found).tolist())
-
-
-def _check_separator(separator: str, dictionary: Dictionary, side: str) -> None:
-    """Refuses a dictionary that does not hold the separator as an ordinary word.
-
-    Raises:
-        ValueError: it does not.
-    """
-    if len(separator.split()) != 1 or dictionary.index(separator) < dictionary.nspecial:
-        raise ValueError(
-            f"the {side} dictionary has no word {separator!r} to divide sentences: put it between the sentences of "
-            "every document before fairseq-preprocess, or name the word that is there with --sentence-separator"
-        )
-
-
-def _check_words(words: int, side: str, state: dict[str, Tensor], prefix: str, *_: Any) -> None:
+def _check_words(embedding: nn.Embedding, state: dict[str, Tensor], prefix: str, *_: Any) -> None:
     """Refuses the embeddings of a checkpoint whose dictionary has not as many words as the data's."""
-    found = state.get(f"{prefix}weight")
+    words, found = embedding.num_embeddings, state.get(f"{prefix}weight")
     if found is not None and len(found) != words:
         with one_sentence():
             raise ValueError(
-                f"the {side}'s dictionary has {words:,} words, and the checkpoint was trained with {len(found):,}: "
-                "name the data of its training, whose dictionary has the separator if it was trained on documents"
+                f"the {prefix.split('.')[0]}'s dictionary has {words:,} words, and the checkpoint was trained with "
+                f"{len(found):,}: name the data of its training, whose dictionary has the separator if it was trained "
+                "on documents"
             )
-
-
-def _check_parts(cfg: DocumentTranslationConfig) -> None:
-    """Refuses parts that no document can be cut into.
-
-    Raises:
-        ValueError: they are asked for.
-    """
-    if cfg.part_tokens is None:
-        return
-    if cfg.part_tokens < 2:
-        raise ValueError(f"--part-tokens {cfg.part_tokens} leaves no room for a word and the end: give 2 or more")
-    if cfg.no_split_documents:
-        raise ValueError("--part-tokens and --no-split-documents ask for opposite things: leave one out")
-
-
-def _name_of(flag: str) -> str:
-    return flag[2:].replace("-", "_")
-
-
-def _sentence_limits(args: Any) -> SentenceLimits:
-    """Reads fairseq's limits of length, which hold for each sentence here.
-
-    Raises:
-        ValueError: limits that no sentence can keep.
-    """
-    given = {f.name: getattr(args, f.name) for f in fields(SentenceLimits) if hasattr(args, f.name)}
-    limits = SentenceLimits(**given)
-    limits.validate()
-    return limits

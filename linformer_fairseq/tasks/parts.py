@@ -1,5 +1,6 @@
 """Documents that are too long for a model are cut at sentence borders, and their translations joined again."""
 
+import copy
 from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
@@ -7,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from fairseq.data import BaseWrapperDataset, FairseqDataset, LanguagePairDataset, data_utils
+from fairseq.data import LanguagePairDataset
 from torch import Tensor
 
 Hypothesis = dict[str, Any]
@@ -40,17 +41,16 @@ def even_parts(lengths: Sequence[int], limit: int) -> list[int]:
     return filled(lengths, longest)
 
 
-def filled(lengths: Sequence[int], limit: int, most: int | None = None) -> list[int]:
+def filled(lengths: Sequence[int], limit: int) -> list[int]:
     """Returns how many sentences go into each part where every part takes as many as it can.
 
     Args:
         lengths: of the sentences, each below the limit.
         limit: the most tokens of a part.
-        most: the most sentences of a part; None for any number.
     """
     sizes, room = [0], limit
     for length in lengths:
-        if length + 1 > room or sizes[-1] == most:
+        if length + 1 > room:
             sizes.append(0)
             room = limit
         sizes[-1] += 1
@@ -130,40 +130,20 @@ def _join_alignments(lengths: Sequence[int], hypotheses: Sequence[Hypothesis]) -
     return joined
 
 
-class DocumentsInParts(BaseWrapperDataset):
-    """Documents that count as much as the longest of their parts, for fairseq's filter and for `--max-tokens`.
+def counted_in_parts(dataset: LanguagePairDataset, sizes: np.ndarray, most_target: float) -> LanguagePairDataset:
+    """Returns documents that count as much as their longest part, for fairseq's filter and for `--max-tokens`.
 
-    The parts of the documents of a batch are translated at the same time only with parts of other documents. Of a
+    The parts of a document are translated one after the other, at the same time only as parts of other documents. Of a
     reference that share counts which the longest part is of its source, and no more than `most_target`, as nothing is
     cut where it is longer.
 
     Args:
-        dataset: the documents.
         sizes: (documents,), tokens of the longest part of each source.
         most_target: tokens.
     """
-
-    def __init__(self, dataset: LanguagePairDataset, sizes: np.ndarray, most_target: int) -> None:
-        super().__init__(dataset)
-        self.part_sizes = sizes
-        self.counted = sizes
-        if dataset.tgt_sizes is not None:
-            references = -(-dataset.tgt_sizes * sizes // dataset.src_sizes)
-            self.counted = np.maximum(sizes, references.clip(max=most_target))
-
-    def num_tokens(self, index: int) -> int:
-        return self.counted[index]
-
-    def num_tokens_vec(self, indices: np.ndarray) -> np.ndarray:
-        return self.counted[indices]
-
-    def size(self, index: int) -> tuple[int, int]:
-        return self.part_sizes[index], 0
-
-    def filter_indices_by_size(
-        self, indices: np.ndarray, max_sizes: int | tuple[int, int] | None
-    ) -> tuple[np.ndarray, list[int]]:
-        return data_utils.filter_paired_dataset_indices_by_size(self.part_sizes, None, indices, max_sizes)
-
-    def batch_by_size(self, indices: np.ndarray, **options: Any) -> Any:
-        return FairseqDataset.batch_by_size(self, indices, **options)
+    counted = copy.copy(dataset)
+    counted.src_sizes = sizes
+    if dataset.tgt_sizes is not None:
+        counted.tgt_sizes = (-(-dataset.tgt_sizes * sizes // dataset.src_sizes)).clip(max=most_target)
+    counted.ordered_indices = dataset.ordered_indices  # a batch has documents of about as many parts
+    return counted

@@ -15,18 +15,17 @@ from linformer_fairseq.models.sides import NO_WEIGHTS
 
 @dataclass(frozen=True)
 class SentenceLimits:
-    """What `--min-len`, `--max-len-a` and `--max-len-b` say of each sentence of a document, in subwords."""
+    """What `--min-len`, `--max-len-a` and `--max-len-b` say of each sentence of a document, in subwords.
+
+    Raises:
+        ValueError: limits that no sentence can keep.
+    """
 
     min_len: int = 1
     max_len_a: float = 0.0
     max_len_b: int = 200
 
-    def validate(self) -> None:
-        """Refuses limits that no sentence can keep.
-
-        Raises:
-            ValueError: a shortest length above the longest.
-        """
+    def __post_init__(self) -> None:
         if self.max_len_a == 0 and self.max_len_b < self.min_len:
             raise ValueError(
                 f"--min-len {self.min_len} is above --max-len-b {self.max_len_b}, both of which hold for each "
@@ -101,7 +100,6 @@ class SentenceCountSearch(BeamSearch):
         self.stop_on_max_len = True  # hypotheses of -inf are no reason to go on
         self.separator = separator
         self.limits = limits
-        self.sources: Tensor | None = None
 
     def init_constraints(self, batch_constraints: Tensor | None, beam_size: int) -> None:
         if batch_constraints is None:
@@ -109,17 +107,10 @@ class SentenceCountSearch(BeamSearch):
         self.sources = batch_constraints
 
     def prune_sentences(self, batch_idxs: Tensor) -> None:
-        if self.sources is not None:
-            self.sources = self.sources.to(batch_idxs.device)[batch_idxs]
+        self.sources = self.sources[batch_idxs]
 
     def step(
-        self,
-        step: int,
-        lprobs: Tensor,
-        scores: Tensor | None,
-        prev_output_tokens: Tensor | None = None,
-        original_batch_idxs: Tensor | None = None,
-        **options: Any,
+        self, step: int, lprobs: Tensor, scores: Tensor | None, prev_output_tokens: Tensor, *rest: Any
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Masks separator and end where they are not allowed, and everything else where a sentence must end.
 
@@ -127,31 +118,27 @@ class SentenceCountSearch(BeamSearch):
             lprobs: (B, beam, words).
             prev_output_tokens: (B * beam, step + 1), with the first token of all hypotheses.
         """
-        assert prev_output_tokens is not None
         lprobs = self._masked(lprobs, prev_output_tokens.view(*lprobs.shape[:2], -1))
-        scores, indices, beams = super().step(step, lprobs, scores, prev_output_tokens, original_batch_idxs, **options)
+        scores, indices, beams = super().step(step, lprobs, scores, prev_output_tokens, *rest)
         # where fewer candidates are left than the beam holds, it takes impossible ones; the models refuse padding in
         # the middle of a target, so that these hold an ordinary word
         return scores, indices.masked_fill(scores.eq(-math.inf), self.unk), beams
 
     def _masked(self, lprobs: Tensor, tokens: Tensor) -> Tensor:
         """Returns the scores (B, beam, words) of what may follow hypotheses (B, beam, step + 1)."""
-        assert self.sources is not None
-        sources = self.sources.to(lprobs.device)
-        borders = (sources >= 0).sum(1, keepdim=True) - 1  # (B, 1)
+        borders = (self.sources >= 0).sum(1, keepdim=True) - 1  # (B, 1)
         separators = tokens.eq(self.separator)
         count = separators.sum(-1)  # (B, beam)
         positions = torch.arange(tokens.size(-1), device=tokens.device)
         length = positions[-1] - (positions * separators).amax(-1)
-        source = sources.gather(1, count.minimum(borders))
+        source = self.sources.gather(1, count.minimum(borders))
         last = count >= borders
         may_end = length >= self.limits.shortest(source)
-        ends = {self.separator: may_end & ~last, self.eos: may_end & last}
         # another rule, such as --no-repeat-ngram-size, may forbid the very end that is due; then the sentence goes on
         due = torch.where(last, lprobs[..., self.eos], lprobs[..., self.separator]).ne(-math.inf)
         must_end = (length >= self.limits.longest(source)) & due
         masked = lprobs.masked_fill(must_end.unsqueeze(-1), -math.inf)
-        for word, allowed in ends.items():
+        for word, allowed in ((self.separator, may_end & ~last), (self.eos, may_end & last)):
             masked[..., word] = lprobs[..., word].masked_fill(~allowed, -math.inf)
         # at the generator's limit of length nothing but the end of the document is left, and must be let through
         nothing = masked.amax(-1).eq(-math.inf)

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from fairseq.data import Dictionary, data_utils
@@ -13,11 +14,9 @@ def split_sentences(document: str, separator: str) -> list[str]:
     return [text.strip() for text in re.split(rf"(?<!\S){re.escape(separator)}(?!\S)", document)]
 
 
-def join_sentences(sentences: list[str], separator: str = "") -> str:
+def join_sentences(sentences: list[str], separator: str) -> str:
     """Returns the document of these sentences."""
-    first, *others = sentences
-    words = [first, *(word for sentence in others for word in (separator, sentence))]
-    return " ".join(word for word in words if word)  # an empty sentence leaves no space behind
+    return separator.join(f" {text} " if text else " " for text in sentences).strip()
 
 
 def each_sentence(function: Callable[[str], str], document: str, separator: str) -> str:
@@ -48,7 +47,7 @@ class ScoredText(SentenceEncoder):
     """A detokeniser whose documents are to be scored: without separators, which a metric would count as words."""
 
     def decode(self, document: str) -> str:
-        return join_sentences([self.encoder.decode(text) for text in split_sentences(document, self.separator)])
+        return " ".join(filter(None, map(self.encoder.decode, split_sentences(document, self.separator))))
 
 
 class DocumentDictionary(Dictionary):
@@ -63,8 +62,6 @@ class DocumentDictionary(Dictionary):
     def string(self, tensor: Tensor, bpe_symbol: str | None = None, *arguments: Any, **options: Any) -> str:
         if self.separator is None or bpe_symbol is None:
             return super().string(tensor, bpe_symbol, *arguments, **options)
-        separator = self.separator
+        join_subwords = partial(data_utils.post_process, symbol=bpe_symbol)
         lines = super().string(tensor, None, *arguments, **options).split("\n")
-        return "\n".join(
-            each_sentence(lambda text: data_utils.post_process(text, bpe_symbol), line, separator) for line in lines
-        )
+        return "\n".join(each_sentence(join_subwords, line, self.separator) for line in lines)

@@ -16,7 +16,7 @@ from torch import Tensor
 from linformer_fairseq.models.config import AttentionConfig
 from linformer_fairseq.models.swap import FAST_PATH_PARAMETERS, places_of, swap
 from linformer_fairseq.modules import BaseAttention
-from tests.models.toy import batch, each_hypothesis, sentence, toy_task, toy_words, translate
+from tests.models.toy import each_hypothesis, toy_task, toy_words, translate
 
 WORDS = toy_words()
 FEATURES = 8
@@ -229,25 +229,28 @@ def test_weights_stay_what_they_are(arch: str) -> None:
     assert all(before[name] is parameter for name, parameter in after.items())
 
 
-def test_a_search_with_bart_has_one_row_a_sentence() -> None:
-    """Its four hypotheses share the row, as in fairseq's, and are those of fairseq's."""
-    task, plain, model = toy_task(), built("bart_base").eval(), built("bart_base", "two-level").eval()
+@pytest.mark.parametrize("arch", [arch for arch, case in CASES.items() if case.inputs in ("text", "speech")])
+def test_a_search_finds_what_it_finds_in_fairseq(arch: str) -> None:
+    """The four hypotheses of a sentence share its row, as in fairseq's BART, but for a decoder of convolutions."""
+    plain, model = built(arch).eval(), built(arch, "two-level").eval()
     for parameter in plain.parameters():
         torch.nn.init.normal_(parameter, std=0.4)
     model.load_state_dict(plain.state_dict())
+    given, _ = inputs(CASES[arch].inputs, "left")
+    del given["prev_output_tokens"]
     rows: list[tuple[int, int]] = []
-    for layer in model.decoder.layers:
-        assert isinstance(layer.encoder_attn, BaseAttention)
-        layer.encoder_attn.register_forward_pre_hook(
+    for attention in [x for x in model.modules() if isinstance(x, BaseAttention) and x.encoder_decoder_attention]:
+        attention.register_forward_pre_hook(
             lambda _, args, given: rows.append((given["query"].size(1), given["key"].size(1))), with_kwargs=True
         )
-    sample = batch(task, [sentence(task, length, length) for length in (12, 5, 9)], left_pad=True)
-    found, expected = (each_hypothesis(translate(task, m, sample)) for m in (model, plain))
+    found, expected = (
+        each_hypothesis(translate(toy_task(), next(iter(getattr(m, "models", {"": m}).values())), {"net_input": given}))
+        for m in (model, plain)
+    )
     for (_, one), (_, other) in zip(found, expected, strict=True):
         assert torch.equal(one["tokens"], other["tokens"])
-        torch.testing.assert_close(one["positional_scores"], other["positional_scores"])
-    assert rows[0] == (12, 3)
-    assert {row for _, row in rows} == {3}
+        torch.testing.assert_close(one["positional_scores"], other["positional_scores"], rtol=1e-4, atol=1e-4)
+    assert {keys for _, keys in rows} == {8 if arch == "lightconv" else 2}
 
 
 @pytest.mark.parametrize(

@@ -281,6 +281,7 @@ def test_alignments() -> None:
         if kind == "soft":
             assert [len(row) for row in found["alignment"]] == [len(source)] * len(found["tokens"])
             assert found["alignment"][0][: len(parts[0])] == alone[0]["alignment"][0]
+            assert found["alignment"][-1] == ["0.000000"] * len(parts[0]) + alone[1]["alignment"][-1]
         else:
             moved = [(s + len(parts[0]), t + len(alone[0]["tokens"])) for s, t in alone[1]["alignment"]]
             assert found["alignment"] == [*alone[0]["alignment"], *moved]

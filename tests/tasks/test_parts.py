@@ -70,39 +70,21 @@ def test_cut(lengths: list[int], data: st.DataObject) -> None:
     assert [sentence_lengths(part, task.source_separator) for part in parts] == [
         lengths[a:b] for a, b in pairwise([0, *torch.tensor(sizes).cumsum(0).tolist()])
     ]
-    text = f" {'<sep>'} ".join(task.src_dict.string(part) for part in parts)
+    text = " <sep> ".join(task.src_dict.string(part) for part in parts)
     assert text.split() == task.src_dict.string(whole).split()
 
 
-def hypothesis(tokens: list[int], scores: list[float], alignment: object) -> dict:
-    return {
-        "tokens": torch.tensor([*tokens, 2]),
-        "positional_scores": torch.tensor(scores),
-        "alignment": alignment,
-        "attention": torch.ones(3, len(scores)),
-        "score": torch.tensor(0.0),
-    }
-
-
-def parts(first: object, second: object) -> list:
-    one, two = hypothesis([5, 6], [-1.0, -2.0, -3.0], first), hypothesis([7], [-4.0, -5.0], second)
-    return [(torch.tensor([8, 8, 8, 2]), one), (torch.tensor([8, 2]), two)]
+def hypothesis(tokens: list[int], scores: list[float]) -> dict:
+    nothing = torch.empty(0)
+    return {"tokens": torch.tensor([*tokens, 2]), "positional_scores": torch.tensor(scores), "alignment": nothing}
 
 
 @pytest.mark.parametrize(("normalize", "power", "score"), [(True, 1.0, -3.0), (True, 2.0, -0.6), (False, 1.0, -15.0)])
 def test_join(normalize: bool, power: float, score: float) -> None:
     """The separator stands where the first part ended, with the score of that end."""
-    joined = join(parts(torch.empty(0), torch.empty(0)), 9, normalize, power)
+    one, two = hypothesis([5, 6], [-1.0, -2.0, -3.0]), hypothesis([7], [-4.0, -5.0])
+    joined = join([(torch.tensor([8, 8, 8, 2]), one), (torch.tensor([8, 2]), two)], 9, normalize, power)
     assert joined["tokens"].tolist() == [5, 6, 9, 7, 2]
     assert joined["positional_scores"].tolist() == [-1, -2, -3, -4, -5]
     assert joined["score"] == pytest.approx(score)
     assert joined["attention"].numel() == joined["alignment"].numel() == 0
-
-
-def test_alignments_move_with_their_part() -> None:
-    """The second part starts after four source and three target tokens."""
-    joined = join(parts([(0, 0), (2, 1)], [(0, 0)]), 9)
-    assert joined["alignment"] == [(0, 0), (2, 1), (4, 3)]
-    row, nothing = ["0.250000"] * 4, "0.000000"
-    joined = join(parts([row] * 3, [["0.500000"] * 2] * 2), 9)
-    assert joined["alignment"] == [[*row, nothing, nothing]] * 3 + [[nothing] * 4 + ["0.500000"] * 2] * 2
