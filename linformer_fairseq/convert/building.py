@@ -57,7 +57,7 @@ def build_model(state: dict[str, Any], task: FairseqTask) -> models.BaseFairseqM
 
 def build_original(state: dict[str, Any]) -> Trained:
     """Returns the model of a checkpoint, whose attention fairseq's layers compute, and a task without data."""
-    task, settings = task_without_data(state), state["cfg"]["model"]
+    task, settings = _task_without_data(state), state["cfg"]["model"]
     if isinstance(settings, Namespace) and not is_converted(state):
         state = {**state, "cfg": {**state["cfg"], "model": Namespace(**{**vars(settings), **plain_encoder()})}}
     try:
@@ -69,7 +69,7 @@ def build_original(state: dict[str, Any]) -> Trained:
         raise UserError(f"fairseq needs more than a checkpoint to build a {what}: name its --data.") from None
 
 
-def task_without_data(state: dict[str, Any]) -> FairseqTask:
+def _task_without_data(state: dict[str, Any]) -> FairseqTask:
     """Returns the task that a checkpoint's model was trained for, as far as its settings and the sizes of its tensors
     tell: without data, and with dictionaries of made-up words."""
     weights, settings = state["model"], state["cfg"].get("task")

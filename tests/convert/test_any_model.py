@@ -24,11 +24,11 @@ TASKS = {
         "masked_lm": "masked_lm",
         "hubert": "hubert_pretraining",
     },
-    **{"text to speech": "text_to_speech", "spoken text": "text_to_speech", "speech to speech": "speech_to_speech"},
+    **{"text to speech": "text_to_speech", "spoken text": "text_to_speech"},
     **{"speech": "speech_to_text", "begun": "language_modeling", "waves": "audio_pretraining", "tokens": "masked_lm"},
 }
 """The task of a model, or of models of such inputs; of others it is translation."""
-MORE = {"transformer_ulm", "speech_dlm"}
+MORE = {"transformer_ulm", "speech_dlm", "s2ut_transformer", "s2spect_transformer"}
 """Models that are built from more than a checkpoint holds."""
 
 
@@ -40,7 +40,7 @@ def state_of_any(arch: str) -> dict[str, Any]:
     if known := MODEL_DATACLASS_REGISTRY.get(arch):
         settings = {name: flags[name] for name in known.__dataclass_fields__ if name in flags} | {"_name": arch}
     task = {"_name": TASKS.get(arch, TASKS.get(case.inputs, "translation")), "add_bos_token": False}
-    task |= {"sample_rate": 16000, "label_rate": 50.0, "target_is_code": arch.startswith("s2ut")}
+    task |= {"sample_rate": 16000, "label_rate": 50.0}
     return {"cfg": {"model": settings, "task": task}, "model": any_model(arch).state_dict()}
 
 
@@ -55,9 +55,8 @@ def test_there_and_back(arch: str) -> None:
     for kind in ("full", "two-level"):
         there = converted(state, linformer_projection=kind)
         assert ARCH_MODEL_NAME_REGISTRY[architecture_of(there)] == f"linformer_{ARCH_MODEL_NAME_REGISTRY[arch]}"
-        assert {*there["model"]} == {*state["model"]} - {key for key in state["model"] if FAST_PATH.search(key)}
         back = to_fairseq(with_settings(there, PATH), PATH)
         assert architecture_of(back) == arch
-        assert back["model"].keys() == there["model"].keys()
-        assert all(torch.equal(tensor, state["model"][key]) for key, tensor in back["model"].items())
+        kept = {key: tensor for key, tensor in state["model"].items() if not FAST_PATH.search(key)}
+        torch.testing.assert_close(dict(back["model"]), kept, rtol=0, atol=0, equal_nan=True)
         assert type(built(back)) is ARCH_MODEL_REGISTRY[arch]
