@@ -26,8 +26,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from linformer_fairseq.modules.ops.blocks import from_blocks, to_blocks
 from linformer_fairseq.modules.ops.causal_products import slots_to_tokens, tokens_to_slots
-from linformer_fairseq.modules.ops.sliding_window import SlidingWindow, from_blocks, to_blocks
+from linformer_fairseq.modules.ops.sliding_window import SlidingWindow
 
 SINGLE_CHUNK = 192
 """The longest text, in tokens, that is fastest in one chunk."""
@@ -185,7 +186,8 @@ def _in_chunks(
     if hidden is not None:
         scores = scores.masked_fill(to_blocks(hidden, chunk)[:, None], -torch.inf)
     if window:
-        unseen = ~near.mask(key.size(2), length, chunk, None, query.device).triu(1)
+        every = torch.ones(1, key.size(2), dtype=torch.bool, device=query.device)
+        unseen = ~near.mask(every, length, chunk).triu(1)
         near_keys, near_values = (near.of_blocks(x, chunk).flatten(1, 2) for x in (all_keys, all_values))
         scores = torch.cat([scores, (q @ near_keys.transpose(2, 3)).masked_fill(unseen, -torch.inf)], 3)
     probabilities = torch.softmax(scores, 3)

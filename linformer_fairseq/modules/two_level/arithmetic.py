@@ -24,6 +24,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from linformer_fairseq.modules.base import fold_beams, scores, unfold_beams
+from linformer_fairseq.modules.ops.blocks import in_blocks
 from linformer_fairseq.modules.two_level.sizes import Sizes
 
 LARGEST_GROUP = 32
@@ -96,13 +97,13 @@ def window_table(keys: Tensor, values: Tensor, sizes: Sizes, counts: Tensor | No
 
 def _means_and_tokens(x: Tensor, width: int, counts: Tensor | None) -> Tensor:
     """The means of the windows of `x` (n, B, H, d), and then its tokens, (B, H, R, d)."""
-    windows = _by_blocks(x, width, 0)  # (s, w, B, H, d)
+    windows = in_blocks(x, width, 0)  # (s, w, B, H, d)
     if counts is None:
         means = windows.mean(1)
     else:
         sums = windows.sum(1, dtype=torch.promote_types(x.dtype, torch.float32))
         means = (sums / counts.t().clamp(min=1)[:, :, None, None]).to(x.dtype)
-    means = _by_blocks(means, _rows_of_group(width), 0).flatten(0, 1)
+    means = in_blocks(means, _rows_of_group(width), 0).flatten(0, 1)
     return torch.cat([means.permute(1, 2, 0, 3), windows.flatten(0, 1).permute(1, 2, 0, 3)], 2)
 
 
@@ -115,14 +116,6 @@ def ranges_of(keys: Tensor) -> Tensor:
 def _rows_of_group(width: int) -> int:
     """Neighbouring rows of a table that are gathered together, g; windows are whole groups."""
     return math.gcd(width, LARGEST_GROUP)
-
-
-def _by_blocks(x: Tensor, block: int, dim: int) -> Tensor:
-    """Cuts a dimension into blocks, the last one filled with zeros."""
-    missing = -x.size(dim) % block
-    if missing:
-        x = F.pad(x, (0, 0) * (x.dim() - 1 - dim) + (0, missing))
-    return x.unflatten(dim, (-1, block))
 
 
 @torch.no_grad()
@@ -192,7 +185,7 @@ def worth_of_windows(
             shares.masked_fill_(padding[:, None, start : start + size, None], 0.0)
         if by_past and not start:
             shares[:, :, : block - 1] = 0.0
-        own = _by_blocks(shares, block, 2).sum(3)
+        own = in_blocks(shares, block, 2).sum(3)
         if hidden is not None:
             own = F.pad(own.masked_fill(hidden[::block], -1.0), (0, means.size(2) - seen), value=-1.0)
         worth.append(own)
@@ -281,7 +274,7 @@ def attend_to_rows(
         for x in (table.keys, table.values)
     )
     bias = rows.bias.flatten(0, 1).transpose(0, 1).unsqueeze(2)
-    blocks = _by_blocks(query, block, 0).flatten(2, 3).transpose(1, 2)  # (Y, X, q, d)
+    blocks = in_blocks(query, block, 0).flatten(2, 3).transpose(1, 2)  # (Y, X, q, d)
     out = F.scaled_dot_product_attention(blocks, keys, values, attn_mask=bias, dropout_p=dropout)
     out = out.transpose(1, 2).flatten(0, 1)[:length].unflatten(1, (batch, heads)).permute(1, 2, 0, 3)
     if not need_weights:

@@ -23,10 +23,19 @@ from linformer_fairseq.modules.two_level.arithmetic import (
     with_windows_ahead,
     worth_of_windows,
 )
-from linformer_fairseq.modules.two_level.sizes import CROSS, ENCODER, EXACT_BELOW, SizeRule, Sizes, TwoLevelOptions
+from linformer_fairseq.modules.two_level.sizes import (
+    CAUSAL,
+    CROSS,
+    ENCODER,
+    EXACT_BELOW,
+    SizeRule,
+    Sizes,
+    TwoLevelOptions,
+)
 from linformer_fairseq.modules.two_level.steps import (
     GroupState,
     SourceState,
+    TargetState,
     attend_in_steps,
     in_source_order,
 )
@@ -109,13 +118,44 @@ def _counts(sizes: Sizes | None, lengths: Tensor, tokens: int) -> Tensor | None:
     return None if sizes is None else window_counts(lengths, -(-tokens // sizes.width), sizes.width)
 
 
+class BaseTwoLevelAttention(BaseAttention):
+    """What two-level attention to a source and in a decoder have in common: the rule of sizes, and a search's state."""
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        *args: Any,
+        projected_dim: int,
+        open_slots: int | None = None,
+        slot_width: int | None = None,
+        block_size: int | None = None,
+        exact_below: int = EXACT_BELOW,
+        **options: Any,
+    ) -> None:
+        super().__init__(embed_dim, num_heads, *args, **options)
+        place = CAUSAL if self.causal else ENCODER if self.self_attention else CROSS
+        self.rule = SizeRule(projected_dim, place, open_slots, slot_width, block_size, exact_below)
+
+    def heads(self, x: Tensor) -> Tensor:
+        """The features of each head, (T, B, C) to (T, B, H, d)."""
+        return x.unflatten(2, (self.num_heads, self.head_dim))
+
+    def reorder_incremental_state(self, incremental_state: IncrementalState, new_order: Tensor) -> IncrementalState:
+        """Keeps the hypotheses that stay, in their new order."""
+        search: SourceState | TargetState | None = self.cached(incremental_state).get("search")
+        if search is None:
+            return incremental_state
+        return self.cache(incremental_state, {"search": search.reordered(new_order)})
+
+
 @register_attention(
     "two-level",
     TwoLevelOptions,
     "means of windows, of which blocks of queries open the best to attend to their tokens one by one",
     defaults={"linformer_attention": "encoder,cross,decoder"},
 )
-class TwoLevelAttention(BaseAttention):
+class TwoLevelAttention(BaseTwoLevelAttention):
     r"""Attention in two levels, a drop-in for fairseq's `MultiheadAttention` without parameters of its own.
 
     A sentence of n tokens is cut into windows of w. To a query a window stands for its tokens by their mean K̄, V̄, hence
@@ -144,34 +184,18 @@ class TwoLevelAttention(BaseAttention):
         ValueError: for what no kind supports, and k, m, w or q below 1.
     """
 
-    def __init__(
-        self,
-        embed_dim: int,
-        num_heads: int,
-        *args: Any,
-        projected_dim: int,
-        open_slots: int | None = None,
-        slot_width: int | None = None,
-        block_size: int | None = None,
-        exact_below: int = EXACT_BELOW,
-        **options: Any,
-    ) -> None:
-        super().__init__(embed_dim, num_heads, *args, **options)
-        place = ENCODER if self.self_attention else CROSS
-        self.rule = SizeRule(projected_dim, place, open_slots, slot_width, block_size, exact_below)
-
     def extra_repr(self) -> str:
         names = ("slot_width", "open_slots", "block_size", "exact_below")
         told = [f"{name}={size}" for name in names if (size := getattr(self.rule, name)) is not None]
         return ", ".join([f"k={self.rule.projected_dim}", *told])
 
     def attend(self, call: Call) -> Result:
-        query, state = self._heads(self.q_proj(call.query)), call.incremental_state
+        query, state = self.heads(self.q_proj(call.query)), call.incremental_state
         search: SourceState | None = self.cached(state).get("search")
         if search is None:
             assert call.key is not None
             assert call.value is not None
-            keys, values = self._heads(self.k_proj(call.key)), self._heads(self.v_proj(call.value))
+            keys, values = self.heads(self.k_proj(call.key)), self.heads(self.v_proj(call.value))
             batch = self._batch(call)
             if state is None:
                 out, weights = self._attend_by_group(query, keys, values, batch, call.need_weights)
@@ -186,13 +210,6 @@ class TwoLevelAttention(BaseAttention):
         out, weights, search = attend_in_steps(search, (query,), self.dropout_probability, call.need_weights)
         self.cache(state, {"search": search})
         return out, weights
-
-    def reorder_incremental_state(self, incremental_state: IncrementalState, new_order: Tensor) -> IncrementalState:
-        """Keeps the rows of the hypotheses that stay, in their new order."""
-        search: SourceState | None = self.cached(incremental_state).get("search")
-        if search is None:
-            return incremental_state
-        return self.cache(incremental_state, {"search": search.reordered(new_order)})
 
     def moves(self, padding: Padding) -> Moves:
         """Nothing where the whole batch gets full attention, which needs no order."""
@@ -248,7 +265,3 @@ class TwoLevelAttention(BaseAttention):
             worth = with_windows_ahead(worth, sizes, table.counts)
         rows = rows_of_blocks(ranked(worth)[..., : sizes.opened], table)
         return attend_to_rows(query, rows, sizes.block, table, self.dropout_probability, need_weights)
-
-    def _heads(self, x: Tensor) -> Tensor:
-        """The features of each head, (T, B, C) to (T, B, H, d)."""
-        return x.unflatten(2, (self.num_heads, self.head_dim))
