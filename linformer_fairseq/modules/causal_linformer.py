@@ -33,17 +33,15 @@ class CausalOptions(LinearOptions):
             raise ValueError(f"--linformer-window must be at least 0, not {self.linformer_window}")
 
     def arguments(self, layers: LayerShapes) -> list[dict[str, Any]]:
-        windows = [self._window(k, layers.flag) for k in layers.projected_dims]
-        slots = tuple(k - window for k, window in zip(layers.projected_dims, windows, strict=True))
+        dims, given = layers.projected_dims, self.linformer_window
+        windows = [k // 2 if given is None else given for k in dims]
+        slots = tuple(k - window for k, window in zip(dims, windows, strict=True))
+        if min(slots) < 1:
+            raise ValueError(
+                f"--linformer-window {given} leaves no slot of {layers.flag} {min(dims)}; choose a smaller one"
+            )
         arguments = super().arguments(replace(layers, projected_dims=slots))
         return [{**own, "window": window} for own, window in zip(arguments, windows, strict=True)]
-
-    def _window(self, k: int, flag: str) -> int:
-        """How many of k are tokens."""
-        window = k // 2 if self.linformer_window is None else self.linformer_window
-        if window >= k:
-            raise ValueError(f"--linformer-window {window} leaves no slot of {flag} {k}; choose a smaller one")
-        return window
 
 
 @register_attention("linear", CausalOptions, causal=True)

@@ -21,18 +21,12 @@ class ClusterOptions(AttentionOptions):
 class ClusterMeans(NamedTuple):
     """The mean key and value of each cluster of B sentences, and which tokens it has."""
 
-    keys: Tensor
-    """(B, H, s, d)."""
-    values: Tensor
-    """(B, H, s, d)."""
-    biases: Tensor | None
-    """Added to scores, (B, 1, 1, s); None where they are 0."""
-    order: Tensor
-    """As in `Clusters`, (B, H, s w)."""
-    sizes: Tensor | None
-    """As in `Clusters`, (B, s)."""
-    tokens: int
-    """n."""
+    keys: Tensor  # (B, H, s, d)
+    values: Tensor  # (B, H, s, d)
+    biases: Tensor | None  # added to scores, (B, 1, 1, s); None where they are 0
+    order: Tensor  # as in `Clusters`, (B, H, s w)
+    sizes: Tensor | None  # as in `Clusters`, (B, s)
+    tokens: int  # n
 
 
 @register_attention("key-clusters", ClusterOptions, "means of clusters of similar keys, of which each head has its own")

@@ -56,27 +56,21 @@ class LearnedSlotOptions(SlotOptions):
     )
 
     def arguments(self, layers: LayerShapes) -> list[dict[str, Any]]:
-        """E and F of every layer, shared as asked for."""
+        """E and F of every layer, shared as asked for; without F, E is for the values too."""
+        dims, trained = layers.projected_dims, not self.linformer_freeze_projection
+        names = ["key_projection", "value_projection"] if self.linformer_sharing == "headwise" else ["key_projection"]
 
-        def build(k: int) -> Projection:
-            projection = self.build_projection(k, layers.max_positions)
-            return projection.requires_grad_(not self.linformer_freeze_projection)
+        def build(k: int) -> dict[str, Any]:
+            return {name: self.build_projection(k, layers.max_positions).requires_grad_(trained) for name in names}
 
-        if self.linformer_sharing == "layerwise":
-            dims = layers.projected_dims
-            if len(set(dims)) > 1:
-                raise ValueError(
-                    f"--linformer-sharing layerwise needs one {layers.flag} for all layers, not "
-                    f"{','.join(map(str, dims))}{layers.advice}"
-                )
-            shared_by_all = build(dims[0])
-            return [{"key_projection": shared_by_all, "value_projection": shared_by_all}] * len(dims)
-        arguments = []
-        for k in layers.projected_dims:
-            key = build(k)
-            value = key if self.linformer_sharing == "key-value" else build(k)
-            arguments.append({"key_projection": key, "value_projection": value})
-        return arguments
+        if self.linformer_sharing != "layerwise":
+            return [build(k) for k in dims]
+        if len(set(dims)) > 1:
+            raise ValueError(
+                f"--linformer-sharing layerwise needs one {layers.flag} for all layers, not "
+                f"{','.join(map(str, dims))}{layers.advice}"
+            )
+        return [build(dims[0])] * len(dims)
 
 
 @dataclass
@@ -98,17 +92,14 @@ class LinearOptions(LearnedSlotOptions):
         return LinearProjection(projected_dim, max_positions, mask_empty_slots=self.linformer_mask_empty_slots)
 
 
-@dataclass
 class MeanPoolOptions(SlotOptions):
     projection = MeanPool
 
 
-@dataclass
 class MaxPoolOptions(SlotOptions):
     projection = MaxPool
 
 
-@dataclass
 class ConvOptions(LearnedSlotOptions):
     projection = ConvProjection
 
@@ -116,16 +107,11 @@ class ConvOptions(LearnedSlotOptions):
 class Slots(NamedTuple):
     """The projected keys and values of B sentences."""
 
-    keys: Tensor
-    """(B, H, s, d)."""
-    values: Tensor
-    """(B, H, s, d)."""
-    mask: Tensor | None
-    """True where a slot takes part in the softmax, (B, 1, 1, s); None where all do."""
-    lengths: Tensor | None
-    """Tokens of each sentence, (B,); None where all have n."""
-    tokens: int
-    """n."""
+    keys: Tensor  # (B, H, s, d)
+    values: Tensor  # (B, H, s, d)
+    mask: Tensor | None  # true where a slot takes part in the softmax, (B, 1, 1, s); None where all do
+    lengths: Tensor | None  # tokens of each sentence, (B,); None where all have n
+    tokens: int  # n
 
 
 @register_attention("conv", ConvOptions, "kernel = stride = N/k")
@@ -230,7 +216,7 @@ class LinformerMultiheadAttention(SourceAttention[Slots]):
         found = found.unflatten(2, (heads, slots))  # (B, T, H, s)
         if mask is not None:
             found = found.masked_fill(~mask, -torch.inf)
-        probabilities = self.dropout_module(torch.softmax(found, 3)).to(values.dtype).flatten(2)
+        probabilities = self.dropout_module(found.softmax(3)).to(values.dtype).flatten(2)
         matrix = _by_head(values, self.out_proj.weight.t().unflatten(0, (heads, -1)))
         bias = self.out_proj.bias
         out = probabilities @ matrix if bias is None else torch.baddbmm(bias, probabilities, matrix)

@@ -7,7 +7,6 @@ Shapes: n is the padded length, B the batch, D the features, s <= k the slots th
 """
 
 import math
-from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -156,42 +155,29 @@ class LinearProjection(Projection):
         return f"{super().extra_repr()}, empty_slots={'masked' if self.masks_empty_slots else 'kept'}"
 
 
-class PoolingWindows(NamedTuple):
-    """Which window each token is in. Windows stand side by side, and their sizes differ by one at most."""
-
-    of_tokens: Tensor
-    """The window of each token, (B, n); s for padding, which is in none."""
-    sizes: Tensor
-    """Tokens of each window, (B, s); 0 for windows that a short sentence does not fill."""
-
-    def mean_matrix(self, dtype: torch.dtype) -> Tensor:
-        """The matrix that maps tokens to the means of their windows, (B, s, n)."""
-        numbers = torch.arange(self.sizes.size(1), device=self.sizes.device)
-        members = self.of_tokens[:, None] == numbers[:, None]
-        return members.to(dtype) / self.sizes.clamp(min=1)[..., None].to(dtype)
-
-
 @remembered
-def pooling_windows(lengths: Tensor, n: int, most: int) -> PoolingWindows:
+def pooling_windows(lengths: Tensor, n: int, most: int) -> Tensor:
     """Cuts each sentence into s = min(`most`, m) windows, m its length: token j is in window ⌊j s / m⌋.
 
-    An empty sentence counts as one token of padding, as its softmax would be of nothing otherwise.
+    Windows stand side by side, and their sizes differ by one at most. An empty sentence counts as one token of padding,
+    as its softmax would be of nothing otherwise.
 
     Args:
         lengths: tokens of each sentence, (B,).
         n: the padded length.
+
+    Returns:
+        The window of each token, (B, n); for padding, which is in none, min(`most`, n).
     """
-    tokens, count = torch.arange(n, device=lengths.device), min(most, n)
-    lengths = lengths.clamp(min=1)[:, None]
-    of_tokens = (tokens * lengths.clamp(max=most) // lengths).masked_fill(tokens >= lengths, count)
-    sizes = lengths.new_zeros(len(lengths), count + 1).scatter_add(1, of_tokens, torch.ones_like(of_tokens))
-    return PoolingWindows(of_tokens, sizes[:, :count])
+    tokens, lengths = torch.arange(n, device=lengths.device), lengths.clamp(min=1)[:, None]
+    return (tokens * lengths.clamp(max=most) // lengths).masked_fill(tokens >= lengths, min(most, n))
 
 
 @remembered
-def _mean_matrix(lengths: Tensor, n: int, most: int, dtype: torch.dtype) -> Tensor:
-    """The matrix of the means of these windows, (B, s, n)."""
-    return pooling_windows(lengths, n, most).mean_matrix(dtype)
+def mean_matrix(lengths: Tensor, n: int, most: int, dtype: torch.dtype) -> Tensor:
+    """The matrix that maps tokens to the means of these windows, (B, s, n); zero in windows without a token."""
+    members = pooling_windows(lengths, n, most)[:, None] == torch.arange(min(most, n), device=lengths.device)[:, None]
+    return members.to(dtype) / members.sum(2, keepdim=True).clamp(min=1).to(dtype)
 
 
 class MeanPool(Projection):
@@ -201,7 +187,7 @@ class MeanPool(Projection):
     """
 
     def matrix(self, n: int, lengths: Tensor | None, like: Tensor) -> Tensor:
-        return _mean_matrix(_lengths(n, lengths, like), n, self.projected_dim, like.dtype)
+        return mean_matrix(_lengths(n, lengths, like), n, self.projected_dim, like.dtype)
 
     def forward(self, x: Tensor, lengths: Tensor | None) -> Tensor:
         return x if len(x) <= self.projected_dim else super().forward(x, lengths)
@@ -218,7 +204,7 @@ class MaxPool(MeanPool):
 
     def forward(self, x: Tensor, lengths: Tensor | None) -> Tensor:
         n, batch, features = x.shape
-        windows = pooling_windows(_lengths(n, lengths, x), n, self.projected_dim).of_tokens
+        windows = pooling_windows(_lengths(n, lengths, x), n, self.projected_dim)
         index = windows.t()[:, :, None].expand(n, batch, features)
         # padded rows hold zeros, which would win against negative features: they have a slot of their own, the last
         slots = x.new_full((self.num_slots(n) + 1, batch, features), -torch.inf)

@@ -18,14 +18,10 @@ Attention = TypeVar("Attention", bound="type[BaseAttention]")
 class LayerShapes:
     """The layers that an attention is built for."""
 
-    projected_dims: tuple[int, ...]
-    """k of every layer; 0 for kinds that do not use it."""
-    max_positions: int | None
-    """N, the longest sentence in tokens; None where any may come."""
-    flag: str = "--linformer-k"
-    """The flag that said the projected dimensions, for refusals."""
-    advice: str = ""
-    """How a refusal of the projected dimensions ends."""
+    projected_dims: tuple[int, ...]  # k of every layer; 0 for kinds that do not use it
+    max_positions: int | None  # N, the longest sentence in tokens; None where any may come
+    flag: str = "--linformer-k"  # which said the projected dimensions, for refusals
+    advice: str = ""  # how a refusal of the projected dimensions ends
 
 
 @dataclass
@@ -88,10 +84,8 @@ class Kind:
         return fields(self.options)
 
     def options_from(self, settings: object) -> AttentionOptions:
-        """Reads the options of this kind from the attributes of `settings`; those for places that the model does not
-        have keep their defaults."""
-        names = [option.name for option in self.fields if hasattr(settings, option.name)]
-        return self.options(**{name: getattr(settings, name) for name in names})
+        """Reads the options of this kind from the attributes of `settings`."""
+        return self.options(**{option.name: getattr(settings, option.name) for option in self.fields})
 
 
 KINDS: dict[str, Kind] = {}

@@ -95,12 +95,7 @@ class CausalWindowAttention(WindowAttention):
 
     It costs O(T w). A search keeps the keys and values of the last w - 1 tokens, whatever the position.
 
-    Args:
-        args, options: as `BaseAttention` and fairseq take them; `self_attention` has to be true.
-        window_size: w.
-
-    Raises:
-        ValueError: for what no kind supports, cross-attention, and w < 1.
+    Args, errors: as those of `WindowAttention`.
     """
 
     causal = True
