@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from linformer_fairseq.modules.base import Call, bias_of, is_plain, without_bias
+from linformer_fairseq.modules.ops.precision import at_least_float32
 from linformer_fairseq.modules.ops.token_weights import weights_of_slots
 from linformer_fairseq.modules.projections import (
     ConvProjection,
@@ -191,7 +192,7 @@ class LinformerMultiheadAttention(SourceAttention[Slots]):
         Each query then costs H s multiplications of all features instead of d; the matrices of a sentence count twice,
         as they are written and read again. Torch's kernels for half precision are faster.
         """
-        full = query.dtype == torch.promote_types(query.dtype, torch.float32)
+        full = query.dtype == at_least_float32(query.dtype)
         if query.device.type != "cpu" or not full or self.value_convolution is not None:
             return False
         queries, width = len(query), self.embed_dim

@@ -111,36 +111,28 @@ class LinearProjection(Projection):
     counts from length c + 1 on.
 
     Args:
-        init: "xavier" (uniform; the default) or "identity" (slot c takes token c; the later tokens start small and
-            random, so that with empty slots masked the attention starts as full attention for n <= k).
         mask_empty_slots: keep slots that a short sentence cannot fill out of the softmax.
 
     Raises:
-        ValueError: k < 1, k > N, or another `init`.
+        ValueError: k < 1 or k > N.
     """
 
-    def __init__(
-        self, projected_dim: int, max_positions: int, init: str = "xavier", mask_empty_slots: bool = False
-    ) -> None:
+    def __init__(self, projected_dim: int, max_positions: int, mask_empty_slots: bool = False) -> None:
         super().__init__(projected_dim, max_positions)
         if projected_dim > max_positions:
             raise ValueError(
                 f"the projected dimension k = {projected_dim} is larger than the longest length N = {max_positions}; "
                 "choose k <= N"
             )
-        if init not in ("xavier", "identity"):
-            raise ValueError(f"unknown initialisation {init!r} of the projection; choose xavier or identity")
         self.longest = max_positions
         self.masks_empty_slots = mask_empty_slots
-        self.init = init
-        self.weight = nn.Parameter(torch.empty(projected_dim, max_positions))
-        self.reset_parameters()
+        self.weight = nn.Parameter(nn.init.xavier_uniform_(torch.empty(projected_dim, max_positions)))
 
     @torch.no_grad()
-    def reset_parameters(self) -> None:
-        nn.init.xavier_uniform_(self.weight)
-        if self.init == "identity":
-            self.weight[:, : self.projected_dim] = torch.eye(self.projected_dim)
+    def start_as_identity(self) -> None:
+        """Makes slot c token c. Later tokens stay small and random: with empty slots masked, this is full attention for
+        n <= k."""
+        self.weight[:, : self.projected_dim] = torch.eye(self.projected_dim)
 
     def num_slots(self, n: int) -> int:
         return super().num_slots(n) if self.masks_empty_slots else self.projected_dim

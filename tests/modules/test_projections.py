@@ -52,9 +52,9 @@ def test_starts() -> None:
     xavier = LinearProjection(k, n).weight
     assert xavier.abs().max() <= (6 / (k + n)) ** 0.5
     assert xavier.std().item() == pytest.approx((2 / (k + n)) ** 0.5, rel=0.05)
-    identity = LinearProjection(k, n, init="identity").weight
-    assert torch.equal(identity[:, :k], torch.eye(k))
-    assert 0 < identity[:, k:].abs().max() <= (6 / (k + n)) ** 0.5
+    (identity := LinearProjection(k, n)).start_as_identity()
+    assert torch.equal(identity.weight[:, :k], torch.eye(k))
+    assert 0 < identity.weight[:, k:].abs().max() <= (6 / (k + n)) ** 0.5
     assert torch.equal(PROJECTIONS["conv"](k, n).weight, torch.full((n // k,), k / n))
 
 
@@ -66,7 +66,5 @@ def test_refuses_an_impossible_k(kind: str) -> None:
     if kind == "linear":
         with pytest.raises(ValueError, match="k = 65 is larger than the longest length N = 64"):
             LinearProjection(65, 64)
-        with pytest.raises(ValueError, match="unknown initialisation 'magic'"):
-            LinearProjection(4, 8, init="magic")
     else:
         assert PROJECTIONS[kind](65, 64)(torch.ones(64, 1, 2), None).shape == (64, 1, 2)

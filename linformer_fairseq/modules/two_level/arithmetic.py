@@ -25,6 +25,7 @@ from torch import Tensor
 
 from linformer_fairseq.modules.base import fold_beams, scores, unfold_beams
 from linformer_fairseq.modules.ops.blocks import in_blocks
+from linformer_fairseq.modules.ops.precision import at_least_float32
 from linformer_fairseq.modules.two_level.sizes import Sizes
 
 LARGEST_GROUP = 32
@@ -71,9 +72,9 @@ class BlockRows(NamedTuple):
     bias: Tensor  # added to scores, (B h, H, Y, L)
 
 
-def window_counts(lengths: Tensor, windows: int, width: int) -> Tensor:
-    """The tokens of each window of sentences with these lengths (B,): (B, s)."""
-    starts = torch.arange(0, windows * width, width, device=lengths.device)
+def window_counts(lengths: Tensor, n: int, width: int) -> Tensor:
+    """The tokens of each window of sentences with these lengths (B,), up to n: (B, s)."""
+    starts = torch.arange(0, n, width, device=lengths.device)
     return (lengths[:, None] - starts).clamp(0, width)
 
 
@@ -101,7 +102,7 @@ def _means_and_tokens(x: Tensor, width: int, counts: Tensor | None) -> Tensor:
     if counts is None:
         means = windows.mean(1)
     else:
-        sums = windows.sum(1, dtype=torch.promote_types(x.dtype, torch.float32))
+        sums = windows.sum(1, dtype=at_least_float32(x.dtype))
         means = (sums / counts.t().clamp(min=1)[:, :, None, None]).to(x.dtype)
     means = in_blocks(means, _rows_of_group(width), 0).flatten(0, 1)
     return torch.cat([means.permute(1, 2, 0, 3), windows.flatten(0, 1).permute(1, 2, 0, 3)], 2)
@@ -128,9 +129,7 @@ def shares_of_windows(query: Tensor, windows: WindowSummaries, hidden: Tensor | 
     """
     means, ranges, counts = windows
     hypotheses = query.size(1) // len(means)
-    if hypotheses > 1:
-        query = fold_beams(query, hypotheses)
-    query = query.permute(1, 2, 0, 3)
+    query = fold_beams(query, hypotheses).permute(1, 2, 0, 3)
     unseen = None if counts is None else (counts == 0)[:, None, None]
     if hidden is not None:
         unseen = hidden if unseen is None else unseen | hidden
@@ -145,7 +144,7 @@ def shares_of_windows(query: Tensor, windows: WindowSummaries, hidden: Tensor | 
     del of_means  # of the size of all scores, as what follows
     sides = torch.cat([query.clamp(max=0), query.clamp(min=0)], 3)  # for the lowest and the highest keys
     total.add_(shares(scores(sides * 2**0.5, ranges.flatten(3))))  # divided by the root of 2 d
-    return total if hypotheses <= 1 else unfold_beams(total, hypotheses)
+    return unfold_beams(total, hypotheses)
 
 
 @torch.no_grad()
@@ -326,16 +325,12 @@ def attend_in_full(
     """
     keys, values, bias = table
     hypotheses = query.size(1) // len(keys)
-    if hypotheses > 1:
-        query = fold_beams(query, hypotheses)
-    query, weights = query.permute(1, 2, 0, 3), None
+    query, weights = fold_beams(query, hypotheses).permute(1, 2, 0, 3), None
     out = F.scaled_dot_product_attention(query, keys, values, attn_mask=bias, dropout_p=dropout)
     if need_weights:
         found = scores(query, keys)
-        weights = torch.softmax(found if bias is None else found + bias, 3)
-    if hypotheses > 1:
-        out, weights = unfold_beams(out, hypotheses), None if weights is None else unfold_beams(weights, hypotheses)
-    return out, weights
+        weights = unfold_beams(torch.softmax(found if bias is None else found + bias, 3), hypotheses)
+    return unfold_beams(out, hypotheses), weights
 
 
 def of_chosen_group(

@@ -95,7 +95,8 @@ def batch_of(lengths: Tensor, known: tuple[int, ...] | None, n: int, rule: SizeR
 
     def group(sizes: Sizes | None, lengths: Tensor, tokens: int, **which: Tensor) -> SentenceGroup:
         padding = torch.arange(n, device=lengths.device) >= lengths[:, None]
-        return SentenceGroup(sizes, tokens, padding, _counts(sizes, lengths, tokens), **which)
+        counts = None if sizes is None else window_counts(lengths, tokens, sizes.width)
+        return SentenceGroup(sizes, tokens, padding, counts, **which)
 
     longest = max(at_least_one, default=n)
     if len(ranges) == 1:
@@ -111,11 +112,6 @@ def batch_of(lengths: Tensor, known: tuple[int, ...] | None, n: int, rule: SizeR
         for (_, _, sizes, own), own_rows in zip(ranges, rows, strict=True)
     ]
     return Batch(tuple(groups), order.argsort())
-
-
-def _counts(sizes: Sizes | None, lengths: Tensor, tokens: int) -> Tensor | None:
-    """The tokens of each window of sentences with these lengths, of which the longest has so many tokens."""
-    return None if sizes is None else window_counts(lengths, -(-tokens // sizes.width), sizes.width)
 
 
 class BaseTwoLevelAttention(BaseAttention):
@@ -226,10 +222,10 @@ class TwoLevelAttention(BaseTwoLevelAttention):
             if self.moves(padding) == "nothing":
                 return Batch((SentenceGroup(None, n, ~padding.seen()[:, 0, 0], None),))
             return batch_of(padding.lengths, padding.known_lengths, n, self.rule, call.incremental_state is None)
-        sizes = self.rule.sizes(n)
-        whole = sizes is None or n % sizes.width == 0
-        lengths = None if whole else torch.full(call.key.shape[1:2], n, device=call.key.device)
-        return Batch((SentenceGroup(sizes, n, None, None if lengths is None else _counts(sizes, lengths, n)),))
+        sizes, counts = self.rule.sizes(n), None
+        if sizes is not None and n % sizes.width:
+            counts = window_counts(torch.full(call.key.shape[1:2], n, device=call.key.device), n, sizes.width)
+        return Batch((SentenceGroup(sizes, n, None, counts),))
 
     def _attend_by_group(self, query: Tensor, keys: Tensor, values: Tensor, batch: Batch, need_weights: bool) -> Result:
         """Attends from queries (T, B h, H, d) to keys and values (n, B, H, d)."""
