@@ -49,12 +49,8 @@ class CausalLinformerAttention(BaseAttention):
     r"""Causal Linformer attention, a drop-in for fairseq's `MultiheadAttention` in a decoder.
 
     Query i attends to the slots of the tokens 0 ... i alone, E[:, :i+1] X[:i+1] and F[:, :i+1] X[:i+1]: no later token
-    enters it, without any approximation. For all queries of a head at once, with Q/√d as Q:
-
-        S = tril(Q Kᵀ) Eᵀ        P = softmax(S)        O = tril(P F) V
-
-    It costs O(T k), and decoding keeps two sums of the size of the slots instead of all keys and values
-    (`linformer_fairseq.modules.ops.causal_linformer`).
+    enters it, without any approximation. It costs O(T k), and decoding keeps two sums of the size of the slots instead
+    of all keys and values (`linformer_fairseq.modules.ops.causal_linformer` has the formulas).
 
     Args:
         args, options: as `BaseAttention` and fairseq take them; `self_attention` has to be true.

@@ -237,10 +237,6 @@ def _by_head(slots: Tensor, weight: Tensor) -> Tensor:
 
 
 def check_projections(key: Projection, value: Projection) -> None:
-    """Refuses projections that do not fit each other.
-
-    Raises:
-        ValueError: other kinds or sizes.
-    """
+    """Refuses, with a ValueError, projections of other kinds or sizes."""
     if (type(key), key.extra_repr()) != (type(value), value.extra_repr()):
         raise ValueError("the key and value projections must agree in kind, k and N")

@@ -3,15 +3,16 @@
 Every kind but max-pooling is a matrix E with `out = E @ x`; a kind says what that matrix is, which may depend on the
 length of the sentence, but never on the batch it stands in.
 
-Shapes: n is the padded length, B the batch, D the features, s <= k the slots that `num_slots` gives for n.
+Shapes: n is the padded length, B the batch, D the features, s <= k the slots that `num_slots` gives for n. `lengths`
+are the tokens of each sentence, (B,); None where all have n.
 """
 
 import math
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
+from linformer_fairseq.modules.ops.blocks import in_blocks
 from linformer_fairseq.modules.ops.memo import remembered
 
 
@@ -42,21 +43,14 @@ class Projection(nn.Module):
         self.max_positions = max_positions
 
     def matrix(self, n: int, lengths: Tensor | None, like: Tensor) -> Tensor:
-        """The matrix that maps tokens to slots, (B, s, n), or (1, s, n) for all sentences.
+        """The matrix that maps tokens to slots, (B, s, n) or (1, s, n) for all sentences, with type and device of `like`.
 
-        Args:
-            n: padded length, at most N where there is a weight for every token.
-            lengths: tokens of each sentence, (B,); None where all have n.
-            like: a tensor whose type and device it takes.
+        Where there is a weight for every token, n is at most N.
         """
         raise NotImplementedError
 
     def forward(self, x: Tensor, lengths: Tensor | None) -> Tensor:
-        """Projects `x` (n, B, D), right-padded and zero at padded positions, onto slots, (s, B, D).
-
-        Args:
-            lengths: tokens of each sentence, (B,); None where all have n.
-        """
+        """Projects `x` (n, B, D), right-padded and zero at padded positions, onto slots, (s, B, D)."""
         return torch.matmul(self.matrix(len(x), lengths, x), x.transpose(0, 1)).transpose(0, 1)
 
     def num_slots(self, n: int) -> int:
@@ -80,11 +74,7 @@ def _filled(lengths: Tensor, slots: int, width: int) -> Tensor:
 
 
 def check_dims(projected_dim: int) -> None:
-    """Refuses a projected dimension k below 1.
-
-    Raises:
-        ValueError: naming it.
-    """
+    """Refuses, with a ValueError, a projected dimension k below 1."""
     if projected_dim < 1:
         raise ValueError(f"the projected dimension k must be at least 1, not {projected_dim}")
 
@@ -130,8 +120,8 @@ class LinearProjection(Projection):
 
     @torch.no_grad()
     def start_as_identity(self) -> None:
-        """Makes slot c token c. Later tokens stay small and random: with empty slots masked, this is full attention for
-        n <= k."""
+        """Makes slot c token c; later tokens stay small and random. It is full attention for n <= k where empty slots
+        are masked."""
         self.weight[:, : self.projected_dim] = torch.eye(self.projected_dim)
 
     def num_slots(self, n: int) -> int:
@@ -153,10 +143,6 @@ def pooling_windows(lengths: Tensor, n: int, most: int) -> Tensor:
 
     Windows stand side by side, and their sizes differ by one at most. An empty sentence counts as one token of padding,
     as its softmax would be of nothing otherwise.
-
-    Args:
-        lengths: tokens of each sentence, (B,).
-        n: the padded length.
 
     Returns:
         The window of each token, (B, n); for padding, which is in none, min(`most`, n).
@@ -231,6 +217,5 @@ class ConvProjection(Projection):
         return (members * taps)[None]
 
     def forward(self, x: Tensor, lengths: Tensor | None) -> Tensor:
-        n, slots = len(x), self.num_slots(len(x))
-        windows = F.pad(x, (0, 0, 0, 0, 0, slots * self.width - n)).unflatten(0, (slots, self.width))
+        windows = in_blocks(x, self.width, 0)  # (s, w, B, D)
         return (self.weight.to(x.dtype) @ windows.flatten(2)).unflatten(1, x.shape[1:])

@@ -54,10 +54,6 @@ class ValueConvolution(nn.Module):
 
 
 def check_width(width: int) -> None:
-    """Refuses the width of a kernel that has no middle.
-
-    Raises:
-        ValueError: naming the flag.
-    """
+    """Refuses, with a ValueError, the width of a kernel that has no middle."""
     if width < 1 or width % 2 == 0:
         raise ValueError(f"--linformer-value-convolution must be an odd number of tokens, or 0 for none, not {width}")

@@ -5,10 +5,8 @@ there are s clusters: the leaves of a k-d tree (Friedman, Bentley and Finkel, 19
 token, whatever the keys are. Only comparisons decide, so that there is no gradient through the choice, and the clusters
 of a sentence do not depend on the padding after it.
 
-To a query a cluster stands for its tokens by their mean, hence the logarithm of its size m (Bolya et al., 2023,
-equation 1):
-
-    out = softmax(Q K̄ᵀ / √d + log m) V̄
+To a query a cluster stands for its tokens by their mean, hence the logarithm of its size m in scores (Bolya et al.,
+2023, equation 1).
 
 Shapes: n tokens, B the batch, H heads, d features per head, s clusters, a power of two, each with w places for tokens.
 """
