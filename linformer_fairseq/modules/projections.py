@@ -27,14 +27,10 @@ class Projection(nn.Module):
         ValueError: k < 1.
     """
 
-    weight: nn.Parameter
-    """The matrix E, in the kinds that learn one."""
-    is_linear = True
-    """Whether it is a matrix, so that a linear layer may come before it or after it."""
-    width = 1
-    """Slot c is empty in sentences of up to c times so many tokens."""
-    longest: int | None = None
-    """The most tokens that a sentence may have; None where any number may."""
+    weight: nn.Parameter  # the matrix E, in the kinds that learn one
+    is_linear = True  # whether it is a matrix, so that a linear layer may come before it or after it
+    width = 1  # slot c is empty in sentences of up to c times so many tokens
+    longest: int | None = None  # the most tokens that a sentence may have; None where any number may
 
     def __init__(self, projected_dim: int, max_positions: int | None) -> None:
         super().__init__()
@@ -43,10 +39,8 @@ class Projection(nn.Module):
         self.max_positions = max_positions
 
     def matrix(self, n: int, lengths: Tensor | None, like: Tensor) -> Tensor:
-        """The matrix that maps tokens to slots, (B, s, n) or (1, s, n) for all sentences, with type and device of `like`.
-
-        Where there is a weight for every token, n is at most N.
-        """
+        """The matrix that maps tokens to slots, (B, s, n) or (1, s, n) for all sentences, of the type and device of
+        `like`; n is at most N where there is a weight for every token."""
         raise NotImplementedError
 
     def forward(self, x: Tensor, lengths: Tensor | None) -> Tensor:

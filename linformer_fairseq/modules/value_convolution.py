@@ -4,8 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-_BLOCK = 32
-"""Tokens that are convolved together, at least."""
+_BLOCK = 32  # tokens that are convolved together, at least
 
 
 class ValueConvolution(nn.Module):

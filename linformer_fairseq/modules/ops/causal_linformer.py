@@ -31,10 +31,8 @@ from linformer_fairseq.modules.ops.causal_products import slots_to_tokens, token
 from linformer_fairseq.modules.ops.precision import at_least_float32
 from linformer_fairseq.modules.ops.sliding_window import SlidingWindow
 
-SINGLE_CHUNK = 192
-"""The longest text, in tokens, that is fastest in one chunk."""
-CHUNK = 64
-"""The tokens of a chunk with which longer texts are fastest."""
+SINGLE_CHUNK = 192  # the longest text, in tokens, that is fastest in one chunk
+CHUNK = 64  # the tokens of a chunk with which longer texts are fastest
 
 Dropout = Callable[[Tensor], Tensor]
 NO_DROPOUT = nn.Identity()

@@ -19,8 +19,7 @@ from torch import Tensor
 from linformer_fairseq.modules.ops.blocks import in_blocks
 from linformer_fairseq.modules.ops.precision import at_least_float32
 
-FEATURES = 8
-"""Features of a head that are looked at, those in which the keys of a sentence vary most, as each costs time."""
+FEATURES = 8  # features of a head that are looked at, those in which keys vary most, as each costs time
 
 
 class Clusters(NamedTuple):

@@ -18,10 +18,8 @@ from linformer_fairseq.modules.base import scores
 from linformer_fairseq.modules.ops.blocks import from_blocks, to_blocks
 from linformer_fairseq.modules.ops.precision import softmax
 
-_LEAST_BLOCK = 16
-"""The fewest queries of a block, where there are as many."""
-_ALIGNED = 8
-"""r is a multiple of this, as the masks of torch's fused kernels on a GPU have to be."""
+_LEAST_BLOCK = 16  # the fewest queries of a block, where there are as many
+_ALIGNED = 8  # r is a multiple of this, as the masks of torch's fused kernels on a GPU have to be
 
 
 class SlidingWindow(NamedTuple):

@@ -28,10 +28,8 @@ from linformer_fairseq.modules.ops.blocks import in_blocks
 from linformer_fairseq.modules.ops.precision import at_least_float32
 from linformer_fairseq.modules.two_level.sizes import Sizes
 
-LARGEST_GROUP = 32
-"""Rows that are gathered at a time, at most: on a CPU larger groups are no faster."""
-SCORES_AT_A_TIME = 1 << 20
-"""Scores of windows that are made at a time on a CPU, about: so many stay in its caches."""
+LARGEST_GROUP = 32  # rows that are gathered at a time, at most: on a CPU larger groups are no faster
+SCORES_AT_A_TIME = 1 << 20  # scores of windows made at a time on a CPU, about: so many stay in its caches
 
 
 class WindowSummaries(NamedTuple):
@@ -316,19 +314,21 @@ def weights_over_tokens(
 
 
 def attend_in_full(
-    query: Tensor, table: TokenTable, dropout: float, need_weights: bool
+    query: Tensor, table: TokenTable, dropout: float, need_weights: bool, causal: bool = False
 ) -> tuple[Tensor, Tensor | None]:
     """What each head gives, (B h, H, T, d), and the weights (B h, H, T, n) in float32 or better if they are needed.
 
     Args:
         query: (T, B h, H, d), not scaled.
+        causal: whether a query sees only the tokens up to its own place; then the table has no bias.
     """
     keys, values, bias = table
     hypotheses = query.size(1) // len(keys)
     query, weights = fold_beams(query, hypotheses).permute(1, 2, 0, 3), None
-    out = F.scaled_dot_product_attention(query, keys, values, attn_mask=bias, dropout_p=dropout)
+    out = F.scaled_dot_product_attention(query, keys, values, attn_mask=bias, dropout_p=dropout, is_causal=causal)
     if need_weights:
         found = scores(query, keys)
+        bias = torch.full_like(found[0, 0], -torch.inf).triu(1) if causal else bias
         weights = unfold_beams(torch.softmax(found if bias is None else found + bias, 3), hypotheses)
     return unfold_beams(out, hypotheses), weights
 

@@ -16,7 +16,9 @@ from linformer_fairseq.modules.ops.blocks import in_blocks
 from linformer_fairseq.modules.ops.token_weights import without_padding
 from linformer_fairseq.modules.registry import register_attention
 from linformer_fairseq.modules.two_level.arithmetic import (
+    TokenTable,
     WindowSummaries,
+    attend_in_full,
     ranges_of,
     ranked,
     weights_over_tokens,
@@ -106,12 +108,8 @@ def causal_two_level_attention(
         dropout: the share of probabilities that are dropped.
     """
     length, heads, width = len(query), query.shape[1:3], sizes.width
-    q, k, v = (x[:exact].permute(1, 2, 0, 3) for x in (query, key, value))
-    out, weights = F.scaled_dot_product_attention(q, k, v, is_causal=True, dropout_p=dropout), None
-    if need_weights:
-        found = scores(q, k)
-        future = torch.ones_like(found[0, 0], dtype=torch.bool).triu(1)
-        weights = torch.softmax(found.masked_fill(future, -torch.inf), 3)
+    k, v = (x[:exact].permute(1, 2, 0, 3) for x in (key, value))
+    out, weights = attend_in_full(query[:exact], TokenTable(k, v, None), dropout, need_weights, causal=True)
     if length <= exact:
         return out, weights
     blocks = blocks_after(query, key, sizes, exact)

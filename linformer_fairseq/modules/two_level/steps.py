@@ -242,11 +242,9 @@ class TargetState:
 
     def reordered(self, order: Tensor) -> "TargetState":
         """Keeps some hypotheses, in their new order."""
-        places, keys, values, best = (
-            x.index_select(0, order) for x in (self.places, self.last_keys, self.last_values, self.ranked)
-        )
-        queries = self.queries.index_select(1, order)
-        return replace(self, places=places, last_keys=keys, last_values=values, queries=queries, ranked=best)
+        names = ("places", "last_keys", "last_values", "ranked")
+        rows: dict[str, Any] = {name: getattr(self, name).index_select(0, order) for name in names}
+        return replace(self, queries=self.queries.index_select(1, order), **rows)
 
     def attend(
         self, tokens: tuple[Tensor, ...], dropout: float, need_weights: bool
