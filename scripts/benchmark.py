@@ -6,8 +6,8 @@
 
 Weights and inputs are random, as speed does not depend on what a model has learnt. The contenders take turns, so that
 other load on the machine affects them all alike. In bfloat16, models train under torch.autocast, as fairseq's --amp
-does. The modules are torch's fused attention, fairseq's own, every registered kind and the attention of other
-packages, all with their linear layers, without padding or dropout, and with weights in --dtype.
+does. The modules are every registered kind of attention, fairseq's own and that of other packages, all with their
+linear layers, without padding or dropout, and with weights in --dtype.
 """
 
 from matplotlib import colormaps  # isort: skip  before fairseq, whose logging lets matplotlib's debugging through
@@ -21,6 +21,8 @@ import copy
 import csv
 import io
 import os
+import platform
+import re
 import shlex
 import subprocess
 import sys
@@ -28,19 +30,20 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from importlib import import_module
+from importlib.metadata import distributions
 from itertools import accumulate, cycle
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from fairseq import options, utils
 from fairseq.criterions.label_smoothed_cross_entropy import label_smoothed_nll_loss
 from fairseq.data import Dictionary
 from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.models.transformer import TransformerModel, TransformerModelBase
 from fairseq.modules import MultiheadAttention
+from fairseq.sequence_generator import SequenceGenerator
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
@@ -49,7 +52,6 @@ from tqdm import tqdm
 from linformer_fairseq.cli.arguments import Parser, count, number
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.cli.files import replacing
-from linformer_fairseq.cli.machine import describe_machine
 from linformer_fairseq.cli.main import exit_status
 from linformer_fairseq.cli.tables import table
 from linformer_fairseq.models.config import AttentionConfig, default_flags
@@ -102,6 +104,15 @@ def translation(model: TransformerModelBase, source: Tensor, target: Tensor, hal
     return lambda state: [decoder(target[:, :end], encoded, state) for end in range(n - STEPS + 1, n + 1)], filled
 
 
+def search(model: TransformerModelBase, source: Tensor, target: Tensor, half: bool) -> Contender:
+    """A beam search with five hypotheses for as many tokens as the source has: mean of its steps"""
+    longest = target.size(1) - 1  # and the end of the sentence
+    lengths = {"max_len_a": 0, "max_len_b": longest, "min_len": longest}
+    generator = SequenceGenerator([model], model.decoder.dictionary, beam_size=5, **lengths)
+    sample = {"net_input": {"src_tokens": source, "src_lengths": torch.full((len(source),), source.size(1))}}
+    return lambda _: generator.generate([model], sample), {}
+
+
 def training(model: TransformerModelBase, source: Tensor, target: Tensor, half: bool) -> Contender:
     """Forward, backward and Adam's update of the whole model"""
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, betas=(0.9, 0.98))
@@ -117,7 +128,7 @@ def training(model: TransformerModelBase, source: Tensor, target: Tensor, half: 
     return step, {}
 
 
-MODELS = {part.__name__: part for part in (encoder, translation, training)}
+MODELS = {part.__name__: part for part in (encoder, translation, training, search)}
 PLACES = {"self": "Encoder self-attention", "cross": "Cross-attention", "causal": "Causal self-attention"}
 PASSES = {"forward": "forward alone", "training": "forward and backward", "step": "a step of decoding"}
 MODULES = [f"{place}-{name}" for place in PLACES for name in PASSES if place == "causal" or name != "step"]
@@ -133,18 +144,7 @@ PACKAGES: dict[str, Callable[[int, int, int, int], nn.Module]] = {  # that have 
 say_once = cache(tqdm.write)
 
 
-def fused(module: Any, causal: bool, x: Tensor, memory: Tensor, state: dict[str, Any] | None = None) -> Tensor:
-    """Computes torch's fused attention between fairseq's linear layers, sentences first as suits it best."""
-    layers = (module.q_proj, x), (module.k_proj, memory), (module.v_proj, memory)
-    q, k, v = (linear(y).unflatten(2, (module.num_heads, -1)).transpose(1, 2) for linear, y in layers)
-    if state is not None:
-        k, v = (torch.cat([*state.get(name, []), new], 2) for name, new in (("k", k), ("v", v)))
-        state.update(k=[k], v=[v])
-    out = F.scaled_dot_product_attention(q, k, v, is_causal=causal and state is None)
-    return module.out_proj(out.transpose(1, 2).flatten(2))
-
-
-def unfused(module: Any, x: Tensor, memory: Tensor, state: dict[str, Any] | None = None) -> Tensor:
+def called(module: Any, x: Tensor, memory: Tensor, state: dict[str, Any] | None = None) -> Tensor:
     """Calls attention with the signature of fairseq's, which needs a mask to be causal; a decoder makes that once."""
     mask = module.future_mask if state is None else None
     return module(x, memory, memory, None, state, need_weights=False, attn_mask=mask)[0]
@@ -163,8 +163,6 @@ def attention(name: str, place: str, k: int, length: int, args: argparse.Namespa
         package = PACKAGES[name](args.dim, args.heads, length, k)
         return package, lambda x, _: package(x), 1
     module = MultiheadAttention(args.dim, args.heads, **own)
-    if name == "fused":
-        return module, partial(fused, module, place == "causal"), 1
     if name != "fairseq":
         where = {"self": "encoder", "cross": "cross", "causal": "decoder"}[place]
         flags = default_flags(name if name in KINDS else DEFAULT_KIND)
@@ -176,12 +174,12 @@ def attention(name: str, place: str, k: int, length: int, args: argparse.Namespa
         module = kind(args.dim, args.heads, **own)
     mask = torch.full((length, length), -torch.inf).triu(1) if (name, place) == ("fairseq", "causal") else None
     module.register_buffer("future_mask", mask, persistent=False)
-    return module, partial(unfused, module), 0
+    return module, partial(called, module), 0
 
 
 def attentions(place: str, length: int, args: argparse.Namespace) -> dict[str, Attention]:
     """Builds all attention that there is for a place, and says once what is left out, and why."""
-    takes_k = {"fused": False, "fairseq": False}
+    takes_k = {"full": False, "fairseq": False}
     takes_k |= {name: kind.options.uses_k for name, kind in kinds_at(place).items()}
     takes_k |= {name: name != "local-attention" for name in PACKAGES if place == "self"}
     built = {}
@@ -200,16 +198,16 @@ def check(place: str, args: argparse.Namespace) -> None:
     x, memory = torch.randn(2, 2, args.lengths[0], args.dim, device=args.device)
     if not found:
         raise UserError(f"{place}: nothing is left to measure at {args.lengths[0]} tokens: choose other --only.")
-    if both := found.keys() >= {"fused", "fairseq"}:
-        found["fused"][0].load_state_dict(found["fairseq"][0].state_dict())
+    if both := found.keys() >= {"full", "fairseq"}:
+        found["full"][0].load_state_dict(found["fairseq"][0].state_dict())
     for name, (module, call, time_axis) in found.items():
         module.to(args.device).eval()
         query, keys = (y.transpose(1, time_axis) for y in (x, memory))
         out = outs[name] = call(query, keys if place == "cross" else query)
         if out.shape != query.shape or not out.isfinite().all():
             raise UserError(f"{place}, {name}: its output is no attention's, so nothing was timed; see --only.")
-    if both and not torch.allclose(outs["fused"], outs["fairseq"].transpose(0, 1), 1e-3, 1e-4):
-        raise UserError(f"{place}: torch's fused attention and fairseq's differ here, so nothing was timed.")
+    if both and not torch.allclose(outs["full"], outs["fairseq"], 1e-3, 1e-4):
+        raise UserError(f"{place}: full attention and fairseq's differ here, so nothing was timed.")
 
 
 def build(flags: list[str], words: Dictionary) -> TransformerModelBase:
@@ -292,8 +290,8 @@ def measure(part: str, args: argparse.Namespace) -> Iterator[Row]:
     for model in built.values() if part != "training" else ():
         model.load_state_dict(model.state_dict())  # fairseq 0.12.2 has a faster encoder for loaded weights alone
         model.to(getattr(torch, args.dtype)).make_generation_fast_(need_attn=False)
-    per_run = STEPS if part in ("translation", "causal-step") else 1
     for length in args.lengths:
+        per_run = {"translation": STEPS, "causal-step": STEPS, "search": length}.get(part, 1)
         found = built or attentions(part.partition("-")[0], length, args)
         cases = {name: (part, each, length, args) for name, each in found.items()}
         # training a model on a CPU warms up at the first length alone: a run takes long, and the first is hardly longer
@@ -306,6 +304,18 @@ def measure(part: str, args: argparse.Namespace) -> Iterator[Row]:
             tqdm.write(f"{part}, {length:,} tokens, {name}: {row}")
             sys.stdout.flush()
             yield row
+
+
+def machine() -> str:
+    """Returns one line with processor, cores, GPU and versions."""
+    info = Path("/proc/cpuinfo")
+    names = re.findall(r"^model name\s*: (.*)$", info.read_text() if info.exists() else "", re.MULTILINE)
+    parts = [f"{(names or [platform.processor() or platform.machine()])[0]}, {os.cpu_count()} cores"]
+    parts += [torch.cuda.get_device_name(0)] if torch.cuda.is_available() else []
+    fairseq = next(
+        f"{name} {dist.version}" for name in ("fairseq-fixed", "fairseq") for dist in distributions(name=name)
+    )
+    return "; ".join([*parts, f"Python {platform.python_version()}, torch {torch.__version__}, {fairseq}"])
 
 
 def report(rows: list[Row], args: argparse.Namespace, argv: Sequence[str]) -> str:
@@ -327,7 +337,7 @@ Tokens of a sentence × sentences, in batches of {args.tokens:,} source and {arg
 faster than the first line is **bold**; ≈ stands before what does not differ from it, as their quartiles overlap.
 `benchmark.csv` has all lengths and quartiles. k is that of all attention, unless `--flags` below says otherwise.
 
-- Machine: {describe_machine()}; {args.device}, {args.threads} threads, {args.dtype}
+- Machine: {machine()}; {args.device}, {args.threads} threads, {args.dtype}
 - Commit: {subprocess.getoutput(git)}
 - Command: `{shlex.join(["scripts/benchmark.py", *argv])}`
 {tables}"""
@@ -356,11 +366,11 @@ def plot(path: Path, rows: list[Row], args: argparse.Namespace) -> None:
 
 def main(argv: Sequence[str]) -> None:
     """Measures what a command line asks for, and writes the results."""
-    archs = ["transformer", "linformer_transformer", "two_level_transformer"]
+    archs = ["transformer", "full_transformer", "linformer_transformer", "two_level_transformer"]
     longer = number(int, STEPS + 1, 10**9, f"a whole number above {STEPS}, the steps of decoding in a run")
     add = (parser := Parser(description=__doc__)).add_argument
     add("--out", type=Path, required=True, metavar="DIR", help="folder for benchmark.md, .csv and .png")
-    add("--parts", nargs="+", choices=[*MODELS, *MODULES, "modules"], default=list(MODELS), help="what is measured")
+    add("--parts", nargs="+", choices=[*MODELS, *MODULES, "modules"], default=list(MODELS)[:3], help="what is measured")
     add("--k", nargs="+", type=count, default=[64], help="projected dimensions to measure with")
     add("--lengths", nargs="+", type=longer, default=[256, 512, 1024, 2048, 4096], help="tokens in a sentence")
     add("--tokens", type=count, default=4096, help="tokens in a batch, on each of source and target side")
@@ -373,7 +383,7 @@ def main(argv: Sequence[str]) -> None:
     add("--vocabulary", type=count, default=10_000, help="words in a model's vocabulary")
     add("--dim", type=count, default=512, help="width of modules")
     add("--heads", type=count, default=8, help="attention heads of modules")
-    add("--only", nargs="+", metavar="NAME", help="modules (default: all): fused, fairseq, names of kinds and packages")
+    add("--only", nargs="+", metavar="NAME", help="modules (default: all): fairseq, names of kinds and packages")
     add("--user-dir", type=Path, metavar="DIR", help="a package that registers more kinds, such as examples/peers")
     args = parser.parse_args(argv)
     args.parts = list(dict.fromkeys(part for name in args.parts for part in (MODULES if name == "modules" else [name])))
@@ -390,14 +400,14 @@ def main(argv: Sequence[str]) -> None:
     if args.user_dir and not (args.user_dir / "__init__.py").is_file():
         raise UserError(f"--user-dir {args.user_dir} is no Python package: name a folder with an __init__.py.")
     utils.import_user_module(args)
-    if unknown := set(args.only or []) - (known := {"fused", "fairseq", *KINDS, *CAUSAL_KINDS, *PACKAGES}):
+    if unknown := set(args.only or []) - (known := {"fairseq", *KINDS, *CAUSAL_KINDS, *PACKAGES}):
         raise UserError(f"--only {min(unknown)} is no attention known here: choose from {', '.join(sorted(known))}.")
     torch.set_num_threads(args.threads)
     args.out.mkdir(parents=True, exist_ok=True)
     args.models = {}  # fairseq's flags, by the model's name in the tables
     for arch, k in [(arch, k) for arch in args.arch for k in args.k]:
         name, flags = arch, f"--arch {arch} --max-source-positions {longest} --max-target-positions {longest}"
-        if ARCH_MODEL_REGISTRY[arch] is LinformerTransformerModel:
+        if ARCH_MODEL_REGISTRY[arch] is LinformerTransformerModel and not arch.startswith("full_"):
             name, flags = f"{arch}, k = {k}", f"{flags} --linformer-attention encoder,cross,decoder --linformer-k {k}"
         args.models[name] = flags.split() + args.flags
     for place in dict.fromkeys(part.partition("-")[0] for part in args.parts if part in MODULES):

@@ -85,7 +85,7 @@ class Grammar(random.Random):
         named: the share of clauses whose subject is a name of the document's glossary.
     """
 
-    def __init__(self, seed: str, named: float) -> None:
+    def __init__(self, seed: str, *, named: float) -> None:  # Python 3.10 lets Random have one positional argument
         super().__init__(seed)
         self.named = named
 
@@ -151,7 +151,7 @@ def make(seed: int, sizes: dict[str, int], longest: int) -> dict[str, list[Docum
     lengths = [longest >> n for n in range(longest.bit_length()) if longest >> n >= SHORTEST]
     documents = {}
     for split, size in sizes.items():
-        grammar = Grammar(f"made documents {seed} {split}", NAMED[split])
+        grammar = Grammar(f"made documents {seed} {split}", named=NAMED[split])
         drawn = grammar.choices(lengths, [1 / n for n in lengths], k=size) if split == "train" else [longest] * size
         documents[split] = [grammar.document(length) for length in drawn]
     return documents

@@ -224,7 +224,7 @@ class AttentionConfig(FairseqDataclass):
 
         def uses(kind: Kind, place: str) -> bool:
             if flag.name == "linformer_projection":
-                return place != "decoder" or kind.name == self.linformer_projection != self.linformer_decoder_projection
+                return place != "decoder" or kind.name == self.linformer_projection == self.kind_of(place).name
             if flag.name.endswith("_k"):
                 return kind.options.uses_k and self._k_of(place)[0] == flag_of(flag.name)
             return flag.name not in options or flag.name in {option.name for option in kind.fields}

@@ -3,12 +3,16 @@
 from typing import Any, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from linformer_fairseq.modules.base import BaseAttention, Call, IncrementalState, Moves
 from linformer_fairseq.modules.ops.padding import Padding
 from linformer_fairseq.modules.registry import AttentionOptions, LayerShapes, register_attention
 from linformer_fairseq.modules.source_attention import Source, SourceAttention
+
+_ROOM = 32
+"""Tokens that a search makes room for at a time."""
 
 
 class FullOptions(AttentionOptions):
@@ -90,13 +94,16 @@ class CausalFullAttention(BaseAttention):
         assert call.value is not None
         query, key, value = self.q_proj(call.query), self.k_proj(call.key), self.v_proj(call.value)
         query, key, value = self.split_heads(query), self.split_heads(key), self.split_heads(value)
-        padding, cached = call.padding, self.cached(call.incremental_state)
+        padding, cached, position = call.padding, self.cached(call.incremental_state), 0
         tokens = None if padding is None else padding.tokens
         if cached:
-            tokens = _joined(cached["tokens"], cached["keys"].size(2), tokens, key.size(2))
-            key, value = torch.cat([cached["keys"], key], 2), torch.cat([cached["values"], value], 2)
+            position, tokens = cached["position"], _joined(cached["tokens"], tokens, cached["position"], key)
         if call.incremental_state is not None:
-            self.cache(call.incremental_state, {"keys": key, "values": value, "tokens": tokens})
+            end = position + key.size(2)
+            keys, values = (_appended(cached.get(name), position, x) for name, x in (("keys", key), ("values", value)))
+            kept = {"keys": keys, "values": values, "tokens": tokens, "position": end}
+            self.cache(call.incremental_state, kept)
+            key, value = keys[:, :, :end], values[:, :, :end]
         in_one_pass = not cached and (padding is None or padding.order is None)
         mask = None if in_one_pass else _seen(query.size(2), key, tokens)
         out, weights = self.softmax_attention(query, key, value, mask, call.need_weights, in_one_pass)
@@ -109,21 +116,32 @@ class CausalFullAttention(BaseAttention):
         cached = self.cached(incremental_state)
         if not cached:
             return incremental_state
-        kept = {name: None if x is None else x.index_select(0, new_order) for name, x in cached.items()}
+        kept = {name: x.index_select(0, new_order) if isinstance(x, Tensor) else x for name, x in cached.items()}
         return self.cache(incremental_state, kept)
 
 
-def _joined(past: Tensor | None, before: int, own: Tensor | None, after: int) -> Tensor | None:
-    """Where there are tokens and no padding, (B, n), in so many positions and those after them; None for everywhere."""
+def _appended(kept: Tensor | None, position: int, x: Tensor) -> Tensor:
+    """Keys or values (B, H, n or more, d) of so many tokens with those of some more, `x`, after them.
+
+    There is room for the next ones, in which they are written, as to copy all of them at every step would take as much
+    time as to attend to them; but not where gradients are wanted, for which what was read has to stay.
+    """
+    end = position + x.size(2)
+    if kept is None or torch.is_grad_enabled():
+        return x if kept is None else torch.cat([kept[:, :, :position], x], 2)
+    if kept.size(2) < end:
+        kept = F.pad(kept, (0, 0, 0, end + _ROOM - kept.size(2)))
+    kept[:, :, position:end] = x
+    return kept
+
+
+def _joined(past: Tensor | None, own: Tensor | None, position: int, key: Tensor) -> Tensor | None:
+    """Where there are tokens and no padding up to the last of these keys, (B, n); None for everywhere."""
     if past is None and own is None:
         return None
-    of_past, of_own = past, own
-    if of_past is None:
-        assert own is not None
-        of_past = own.new_ones(len(own), before)
-    if of_own is None:
-        of_own = of_past.new_ones(len(of_past), after)
-    return torch.cat([of_past, of_own], 1)
+    past = key.new_ones(len(key), position, dtype=torch.bool) if past is None else past
+    own = key.new_ones(len(key), key.size(2), dtype=torch.bool) if own is None else own
+    return torch.cat([past, own], 1)
 
 
 def _seen(queries: int, keys: Tensor, tokens: Tensor | None) -> Tensor | None:

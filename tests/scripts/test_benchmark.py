@@ -27,7 +27,11 @@ TINY = [
     *("--lengths", "16", "40", "--tokens", "80", "--k", "4", "8", "--vocabulary", "20", "--threads", "1"),
     *("--repeats", "3", "--flags", SIZES),
 ]
-MODELS = ["transformer", *(f"{kind}_transformer, k = {k}" for kind in ("linformer", "two_level") for k in (4, 8))]
+MODELS = [
+    "transformer",
+    "full_transformer",
+    *(f"{kind}_transformer, k = {k}" for kind in ("linformer", "two_level") for k in (4, 8)),
+]
 PARTS = ["encoder", "translation", "training"]
 
 
@@ -124,7 +128,7 @@ def test_figures_of_models(script: ModuleType, out: Path) -> None:
 
 def test_figures_of_modules(script: ModuleType, tmp_path: Path) -> None:
     """Every contender, length and part has its figures but for a k that is larger than the length, as is said once."""
-    only = ["--only", "fused", "fairseq", "linear", "two-level", "linformer"]
+    only = ["--only", "full", "fairseq", "linear", "two-level", "linformer"]
     said = run_module("scripts.benchmark", "--out", tmp_path / "out", *MODULES, *only).ok()
     found = [(own["part"], own["length"], own["name"]) for own in rows_of(tmp_path / "out")]
     two_level = ["two-level, k = 4", "two-level, k = 24"]
@@ -134,7 +138,7 @@ def test_figures_of_modules(script: ModuleType, tmp_path: Path) -> None:
         (part, length, name)
         for part in script.MODULES
         for length, kinds in names.items()
-        for name in ["fused", "fairseq", *kinds, *(packages if part.startswith("self") else [])]
+        for name in ["full", "fairseq", *kinds, *(packages if part.startswith("self") else [])]
     ]
     same_figures(script, tmp_path / "out")
     for place in ("self", "cross", "causal"):
@@ -146,7 +150,7 @@ def test_every_kind_is_a_contender(script: ModuleType) -> None:
     for place, kinds in (("self", KINDS), ("cross", KINDS), ("causal", CAUSAL_KINDS)):
         wanted = {name for name, kind in kinds.items() if not kind.self_attention_only}
         found = {name.partition(",")[0] for name in script.attentions(place, 40, settings())}
-        assert found >= {"fused", "fairseq", *wanted}
+        assert found >= {"fairseq", *wanted}
         script.check(place, settings())
 
 
@@ -164,8 +168,8 @@ def test_kinds_of_another_package(script: ModuleType, tmp_path: Path) -> None:
         "--user-dir",
         folder,
     ]
-    run_module(*command, "--only", "fused", "mine").ok()
-    assert {own["name"] for own in rows_of(tmp_path / "out")} == {"fused", "mine"}
+    run_module(*command, "--only", "full", "mine").ok()
+    assert {own["name"] for own in rows_of(tmp_path / "out")} == {"full", "mine"}
     refused = run_module(*command, "--only", "broken", "--out", tmp_path / "other")
     assert refused.status == 2
     assert refused.sentence().startswith("error: self, broken: its output is no attention's, so nothing was timed")
@@ -176,17 +180,17 @@ def test_a_missing_package_is_left_out(
     script: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "linformer", None)  # as Python documents it
-    assert script.attentions("self", 40, settings(only=["fused", "linformer"])).keys() == {"fused"}
+    assert script.attentions("self", 40, settings(only=["full", "linformer"])).keys() == {"full"}
     assert "self, linformer is left out: " in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("place", ["self", "cross", "causal"])
 def test_what_is_timed(script: ModuleType, place: str) -> None:
     """A pass forward makes no graph; a backward gives the gradients of inputs and weights, and keeps none."""
-    args = settings(only=["fused", "fairseq", "two-level", "linear"])
+    args = settings(only=["full", "fairseq", "two-level", "linear"])
     contenders = script.attentions(place, 40, args)
     assert len(contenders) == 4
-    contenders["fused"][0].load_state_dict(contenders["fairseq"][0].state_dict())
+    contenders["full"][0].load_state_dict(contenders["fairseq"][0].state_dict())
     gradients = {}
     for name, contender in contenders.items():
         with torch.no_grad():
@@ -200,7 +204,7 @@ def test_what_is_timed(script: ModuleType, place: str) -> None:
         )
         assert all(x.grad is None for x in contender[0].parameters())
         gradients[name] = sorted(x.abs().sum().item() for x in found)
-    assert gradients["fused"] == pytest.approx(gradients["fairseq"], rel=1e-4, abs=1e-4)
+    assert gradients["full"] == pytest.approx(gradients["fairseq"], rel=1e-4, abs=1e-4)
 
 
 @torch.no_grad()
@@ -269,12 +273,12 @@ def test_contenders_take_turns_and_memory_may_end(script: ModuleType) -> None:
     }
 
 
-@pytest.mark.parametrize("arch", ["transformer", "linformer_transformer", "two_level_transformer"])
+@pytest.mark.parametrize("arch", ["transformer", "full_transformer", "linformer_transformer", "two_level_transformer"])
 @torch.no_grad()
 def test_steps_of_decoding_continue_the_prefix(script: ModuleType, words: Dictionary, arch: str) -> None:
     """The state filled at once is that of a search, and a step computes one position."""
     flags = ["--arch", arch, *SIZES.split(), "--max-source-positions", "40", "--max-target-positions", "40"]
-    if arch != "transformer":
+    if arch in ("linformer_transformer", "two_level_transformer"):
         flags += [*ALL_PLACES, "--linformer-k", "8"]
     if arch == "two_level_transformer":  # short windows and blocks, so that there are two levels
         flags += ["--linformer-exact-below", str(SHORT["exact_below"])]
@@ -289,6 +293,15 @@ def test_steps_of_decoding_continue_the_prefix(script: ModuleType, words: Dictio
     assert [tuple(x.shape) for x in outputs] == [(2, 1, len(words))] * script.STEPS
     near = 1e-5 if arch == "transformer" else 1e-9  # fairseq's softmax is in float32, whatever its input
     torch.testing.assert_close(torch.cat(outputs, dim=1), whole[:, -script.STEPS :], rtol=near, atol=near)
+
+
+@torch.no_grad()
+def test_a_search_is_as_long_as_its_source(script: ModuleType, words: Dictionary) -> None:
+    model = script.build(["--arch", "full_transformer", *SIZES.split()], words)
+    source, target = torch.randint(4, len(words), (2, 2, 16))
+    run, _ = script.search(model, source, target, half=False)
+    for hypotheses in run({}):
+        assert [len(found["tokens"]) for found in hypotheses] == [16] * 5
 
 
 def test_training_lowers_the_loss(script: ModuleType, words: Dictionary) -> None:
@@ -324,7 +337,10 @@ def test_training_lowers_the_loss(script: ModuleType, words: Dictionary) -> None
         (["--flags", "--encoder-attention-heads 3"], "embed_dim must be divisible by"),
         (["--dtype", "float16"], "--dtype float16 would need a scaled loss in training"),
         (["--dim", "10", "--heads", "4"], "--dim 10 is no multiple of --heads 4"),
-        (["--only", "nothing"], "--only nothing is no attention known here: choose from conv, fairseq, fused"),
+        (
+            ["--only", "nothing"],
+            "--only nothing is no attention known here: choose from conv, fairseq, full, key-clusters",
+        ),
         (["--parts", "causal-step", "--only", "linformer"], "causal: nothing is left to measure at 16 tokens"),
         (["--user-dir", "nowhere"], "--user-dir nowhere is no Python package: name a folder with an __init__.py."),
         pytest.param(
