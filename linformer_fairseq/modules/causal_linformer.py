@@ -94,12 +94,14 @@ class CausalLinformerAttention(BaseAttention):
         assert call.key is not None
         assert call.value is not None
         query, length = self.split_heads(self.q_proj(call.query) * self.scaling), len(call.query)
-        position, state, owned = 0, None, False
+        position, state, cached = 0, None, self.cached(call.incremental_state)
+        order = cached.get("order")
         if call.incremental_state is None:
             slots, window = self.key_projection.num_slots(length), min(self.window, length)
         else:  # later calls need all slots
             slots, window = self.key_projection.projected_dim, self.window
-            state, owned = self._state(call.incremental_state, query)
+            state = cached["state"] if cached else CausalState.empty(query, slots)
+            state = state if order is None else state.rows(order)
             position = state.position
         self.check_length(length, call.padding, position)
         matrices = (
@@ -113,7 +115,7 @@ class CausalLinformerAttention(BaseAttention):
             self.key_projection.masks_empty_slots,
             self.dropout_module,
             state,
-            overwrites_state=owned,
+            overwrites_state=order is not None or not cached,  # as nobody else holds it
             need_probabilities=call.need_weights,
         )
         if call.incremental_state is not None:
@@ -133,14 +135,6 @@ class CausalLinformerAttention(BaseAttention):
         if of_window is not None:
             weights = weights + (of_window if call.by_head else of_window.mean(1, keepdim=True))
         return out, without_padding(weights, call.padding)
-
-    def _state(self, incremental_state: IncrementalState, query: Tensor) -> tuple[CausalState, bool]:
-        """The state after the tokens so far, and whether nobody else holds its tensors."""
-        cached = self.cached(incremental_state)
-        if not cached:
-            return CausalState.empty(query, self.key_projection.projected_dim), True
-        state, order = cached["state"], cached.get("order")
-        return (state, False) if order is None else (state.rows(order), True)
 
     def reorder_incremental_state(self, incremental_state: IncrementalState, new_order: Tensor) -> IncrementalState:
         """Notes the new order of hypotheses; the next token copies the state in that order, and can then be added to

@@ -75,8 +75,7 @@ class Batch(NamedTuple):
     """The sentences of a batch in groups."""
 
     groups: tuple[SentenceGroup, ...]
-    places: Tensor | None = None
-    """The place of each sentence where groups follow one another, (B,); None if every group has all sentences."""
+    places: Tensor | None = None  # of each sentence in groups that follow one another, (B,); None if each has all
 
 
 @remembered
@@ -181,9 +180,7 @@ class TwoLevelAttention(BaseTwoLevelAttention):
     """
 
     def extra_repr(self) -> str:
-        names = ("slot_width", "open_slots", "block_size", "exact_below")
-        told = [f"{name}={size}" for name in names if (size := getattr(self.rule, name)) is not None]
-        return ", ".join([f"k={self.rule.projected_dim}", *told])
+        return ", ".join(f"{name}={size}" for name, size in vars(self.rule).items() if isinstance(size, int))
 
     def attend(self, call: Call) -> Result:
         query, state = self.heads(self.q_proj(call.query)), call.incremental_state

@@ -79,8 +79,7 @@ class GroupState(NamedTuple):
 
     table: TokenTable | WindowTable  # of all sentences
     chosen: Tensor | None  # whether a sentence asks for these sizes, (B,); None where all do
-    queries: Tensor | None = None
-    """The queries of the current block so far, (up to q, B h, H, d); None in full attention."""
+    queries: Tensor | None = None  # of the block so far, (up to q, B h, H, d); None in full attention
     rows: BlockRows | None = None  # what this block attends to, (U, ...) where rows are shared
     shared: SharedRows | None = None  # None while every hypothesis has a row of its own
 
