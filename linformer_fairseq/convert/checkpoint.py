@@ -102,8 +102,7 @@ def start_as_identity(model: nn.Module) -> None:
     """Lets slot c begin as token c where E and F are learned: with empty slots masked, as full attention."""
     for module in model.modules():
         if isinstance(module, LinearProjection):
-            module.init = "identity"
-            module.reset_parameters()
+            module.start_as_identity()
 
 
 def convert_state(state: dict[str, Any], config: AttentionConfig) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """How a text of some length is cut into windows and blocks for two-level attention, and where it is not."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
 from linformer_fairseq.modules.projections import check_dims
@@ -143,5 +143,4 @@ class TwoLevelOptions(AttentionOptions):
         return [{**arguments, **self._sizes()} for arguments in super().arguments(layers)]
 
     def _sizes(self) -> dict[str, Any]:
-        names = ("open_slots", "slot_width", "block_size", "exact_below")
-        return {name: getattr(self, f"linformer_{name}") for name in names}
+        return {option.name.removeprefix("linformer_"): getattr(self, option.name) for option in fields(self)}
