@@ -12,6 +12,7 @@ from fairseq.models import (
     MODEL_DATACLASS_REGISTRY,
 )
 
+from linformer_fairseq.checkpoints import model_settings
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.convert.checkpoint import FAST_PATH, architecture_of, to_fairseq, with_settings
 from tests.convert.toy_checkpoints import PATH, built, converted
@@ -46,17 +47,22 @@ def state_of_any(arch: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("arch", [arch for arch in CASES if arch in ARCH_CONFIG_REGISTRY])
 def test_there_and_back(arch: str) -> None:
-    """No tensor changes. Outputs with full attention in all places are tested with the models."""
+    """What comes back is fairseq's, with its settings and tensors. What full attention and two levels put out for short
+    sequences is tested with the models."""
     state = state_of_any(arch)
     if arch in MORE:
         with pytest.raises(UserError, match=f"^fairseq needs more than a checkpoint to build a {arch} "):
             converted(state)
         return
-    for kind in ("full", "two-level"):
+    for kind in ("full", "two-level", *(("key-clusters",) if arch == "transformer" else ())):
         there = converted(state, linformer_projection=kind)
         assert ARCH_MODEL_NAME_REGISTRY[architecture_of(there)] == f"linformer_{ARCH_MODEL_NAME_REGISTRY[arch]}"
         back = to_fairseq(with_settings(there, PATH), PATH)
-        assert architecture_of(back) == arch
+        changed = {
+            "_name": arch,
+            "attention_dropout": model_settings(back).attention_dropout,
+        }  # clusters' is 0
+        assert vars(model_settings(back)) == {**vars(model_settings(state)), **changed}
         kept = {key: tensor for key, tensor in state["model"].items() if not FAST_PATH.search(key)}
         torch.testing.assert_close(dict(back["model"]), kept, rtol=0, atol=0, equal_nan=True)
         assert type(built(back)) is ARCH_MODEL_REGISTRY[arch]
