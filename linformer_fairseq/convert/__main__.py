@@ -72,10 +72,5 @@ def build_parser() -> Parser:
     return parser
 
 
-def main(argv: Sequence[str]) -> int:
-    """Runs the command and returns its exit status."""
-    return exit_status(lambda: run(parse(argv)), interrupted="no checkpoint was written")
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(exit_status(lambda: run(parse(sys.argv[1:])), interrupted="no checkpoint was written"))

@@ -2,6 +2,7 @@
 
 import copy
 import re
+import textwrap
 from argparse import Namespace
 from collections.abc import Mapping
 from dataclasses import fields
@@ -50,7 +51,11 @@ def with_settings(state: dict[str, Any], path: Path) -> dict[str, Any]:
     if cfg is None:
         history = {"optimizer_name": None, "lr_scheduler_state": None, "num_updates": 0}
         old = {"args": copy.deepcopy(state["args"]), "optimizer_history": [history]}
-        cfg = _upgrade_state_dict({**old, "extra_state": {"train_iterator": None}})["cfg"]
+        try:
+            cfg = _upgrade_state_dict({**old, "extra_state": {"train_iterator": None}})["cfg"]
+        except Exception as error:  # whatever fairseq makes of settings that it does not know
+            reason = textwrap.shorten(f"{type(error).__name__}: {error}", 300)
+            raise UserError(f"{path} has settings that fairseq cannot read ({reason}): give --user-dir.") from None
     weights = {key: tensor for key, tensor in state["model"].items() if not FAST_PATH.search(key)}
     return {**state, "args": None, "cfg": plain_cfg(cfg), "model": weights}
 

@@ -181,6 +181,9 @@ def test_checkpoints_of_fairseq_before_0_10(name: str) -> None:
     task = new["cfg"]["task"]
     assert (task.data if isinstance(task, Namespace) else task["data"]) == "here"
     assert farthest(built(with_settings(state, PATH)), built(new), 23) < 1e-5
+    settings.criterion = "mine"
+    with pytest.raises(UserError, match=r"trained.pt has settings that fairseq cannot read .*mine.*: give --user-dir"):
+        converted(old)
 
 
 def test_names_of_old_fairseqs_become_those_of_today() -> None:
