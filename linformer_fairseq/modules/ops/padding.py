@@ -74,15 +74,15 @@ def padding_of(mask: Tensor) -> Padding | None:
     """
     tokens = ~mask.bool()
     lengths, known = tokens.sum(1), None
-    if not is_compiling():
-        before_a_token = (tokens[:, 1:] & ~tokens[:, :-1]).any(1)
-        known, moved = map(tuple, torch.stack([lengths, before_a_token]).tolist())
-        if not known or min(known) == mask.size(1):
-            return None
-        if not any(moved):
-            return Padding(tokens, ~tokens, lengths, known, None, None)
-    order = mask.byte().argsort(dim=1, stable=True)
     beyond = torch.arange(mask.size(1), device=mask.device) >= lengths[:, None]
+    if not is_compiling():
+        *numbers, moved = torch.cat([lengths, (beyond == tokens).any()[None]]).tolist()
+        if min(numbers, default=mask.size(1)) == mask.size(1):
+            return None
+        known = tuple(numbers)
+        if not moved:
+            return Padding(tokens, beyond, lengths, known, None, None)
+    order = mask.byte().argsort(dim=1, stable=True)
     return Padding(tokens, beyond, lengths, known, order, order.argsort(1))
 
 
