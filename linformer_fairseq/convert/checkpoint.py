@@ -23,7 +23,7 @@ from linformer_fairseq.modules import BaseAttention, LinearProjection
 PACKAGE = "linformer_fairseq."
 OWN = "linformer_"
 """How the names of this package's models begin, and those of the flags of their attention."""
-_FAST_PATH = re.compile(rf"(?<!_attn)\.({'|'.join(FAST_PATH_PARAMETERS)})$")
+FAST_PATH = re.compile(rf"(?<!_attn)\.({'|'.join(FAST_PATH_PARAMETERS)})$")
 """Copies for a fused kernel, which fairseq 0.12.2 makes anew from weights; those in attention are of before 0.8."""
 CONVOLUTION, MASKING = "linformer_value_convolution", "linformer_mask_empty_slots"
 
@@ -51,7 +51,7 @@ def with_settings(state: dict[str, Any], path: Path) -> dict[str, Any]:
         history = {"optimizer_name": None, "lr_scheduler_state": None, "num_updates": 0}
         old = {"args": copy.deepcopy(state["args"]), "optimizer_history": [history]}
         cfg = _upgrade_state_dict({**old, "extra_state": {"train_iterator": None}})["cfg"]
-    weights = {key: tensor for key, tensor in state["model"].items() if not _FAST_PATH.search(key)}
+    weights = {key: tensor for key, tensor in state["model"].items() if not FAST_PATH.search(key)}
     return {**state, "args": None, "cfg": plain_cfg(cfg), "model": weights}
 
 

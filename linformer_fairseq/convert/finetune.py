@@ -91,5 +91,7 @@ def _changed(action: Action, value: Any, default: Any) -> list[str]:
     flag = next(name for name in action.option_strings if name.startswith("--"))
     if action.nargs == 0:
         return [flag] if value == action.const else []
+    if action.type is None and isinstance(value, int | float):  # which is text if it is given: fairseq has computed it
+        return []
     values = list(map(str, value)) if isinstance(value, list | tuple) else [str(value)]
     return [flag, *(values if action.nargs in ("*", "+") else [",".join(values)])]

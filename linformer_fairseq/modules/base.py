@@ -11,12 +11,14 @@ from torch import Tensor, nn
 
 from linformer_fairseq.modules.ops.memo import remembered
 from linformer_fairseq.modules.ops.padding import Padding, Places, padding_of
-from linformer_fairseq.modules.ops.precision import softmax
+from linformer_fairseq.modules.ops.precision import at_least_float32, softmax
 from linformer_fairseq.modules.value_convolution import ValueConvolution
 
 IncrementalState = dict[str, dict[str, Any]]
 Moves = Literal["nothing", "keys", "tokens"]
 """What is moved so that padding comes last: queries with the keys ("tokens"), keys alone, or nothing."""
+
+_NUMBERS_OF_MANY_KEYS = 1 << 17
 
 
 class Call(NamedTuple):
@@ -221,7 +223,7 @@ class BaseAttention(MultiheadAttention):
             mask: (B, 1, 1 or T, s), true where a key takes part, or numbers that are added to scores; None for neither.
             causal: whether a query sees only the keys up to its own place; then there is no mask.
         """
-        if not need_weights:
+        if not (need_weights or _is_faster_in_parts(query, keys)):
             dropout = self.dropout_probability
             out = F.scaled_dot_product_attention(query, keys, values, mask, dropout, is_causal=causal)
             return out, None
@@ -231,11 +233,12 @@ class BaseAttention(MultiheadAttention):
         if mask is not None:
             found = found.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else found + mask
         probabilities = softmax(found)
-        return self.dropout_module(probabilities.type_as(values)) @ values, probabilities
+        out = self.dropout_module(probabilities.type_as(values)) @ values
+        return out, probabilities if need_weights else None
 
     def split_heads(self, x: Tensor) -> Tensor:
         """The features of each head, (n, B, C) to (B, H, n, d)."""
-        return x.unflatten(2, (self.num_heads, self.head_dim)).permute(1, 2, 0, 3)
+        return x.view(x.size(0), x.size(1), self.num_heads, self.head_dim).permute(1, 2, 0, 3)
 
     def cached(self, incremental_state: IncrementalState | None) -> dict[str, Any]:
         """What this attention keeps between the steps of a search, by name; empty at the first."""
@@ -372,6 +375,13 @@ def scores(query: Tensor, key: Tensor) -> Tensor:
     wide = torch.promote_types(query.dtype, torch.float32)
     with torch.autocast(query.device.type, enabled=False):
         return (query.to(wide) * query.size(-1) ** -0.5) @ key.to(wide).transpose(-2, -1)
+
+
+def _is_faster_in_parts(query: Tensor, keys: Tensor) -> bool:
+    """Whether attention is faster in products and a softmax than fused: for one query to many keys, on a processor."""
+    if query.size(2) != 1 or query.device.type != "cpu" or keys.numel() <= _NUMBERS_OF_MANY_KEYS:
+        return False
+    return query.dtype == at_least_float32(query.dtype)
 
 
 def bias_of(linear: nn.Linear) -> Tensor | None:

@@ -3,16 +3,12 @@
 from typing import Any, NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from linformer_fairseq.modules.base import BaseAttention, Call, IncrementalState, Moves
 from linformer_fairseq.modules.ops.padding import Padding
 from linformer_fairseq.modules.registry import AttentionOptions, LayerShapes, register_attention
 from linformer_fairseq.modules.source_attention import Source, SourceAttention
-
-_ROOM = 32
-"""Tokens that a search makes room for at a time."""
 
 
 class FullOptions(AttentionOptions):
@@ -94,16 +90,13 @@ class CausalFullAttention(BaseAttention):
         assert call.value is not None
         query, key, value = self.q_proj(call.query), self.k_proj(call.key), self.v_proj(call.value)
         query, key, value = self.split_heads(query), self.split_heads(key), self.split_heads(value)
-        padding, cached, position = call.padding, self.cached(call.incremental_state), 0
+        padding, cached = call.padding, self.cached(call.incremental_state)
         tokens = None if padding is None else padding.tokens
         if cached:
-            position, tokens = cached["position"], _joined(cached["tokens"], tokens, cached["position"], key)
+            order, tokens = cached["order"], _joined(cached["tokens"], tokens, cached["keys"].size(2), key)
+            key, value = _appended(cached["keys"], order, key), _appended(cached["values"], order, value)
         if call.incremental_state is not None:
-            end = position + key.size(2)
-            keys, values = (_appended(cached.get(name), position, x) for name, x in (("keys", key), ("values", value)))
-            kept = {"keys": keys, "values": values, "tokens": tokens, "position": end}
-            self.cache(call.incremental_state, kept)
-            key, value = keys[:, :, :end], values[:, :, :end]
+            self.cache(call.incremental_state, {"keys": key, "values": value, "tokens": tokens, "order": None})
         in_one_pass = not cached and (padding is None or padding.order is None)
         mask = None if in_one_pass else _seen(query.size(2), key, tokens)
         out, weights = self.softmax_attention(query, key, value, mask, call.need_weights, in_one_pass)
@@ -112,34 +105,36 @@ class CausalFullAttention(BaseAttention):
         return out, weights
 
     def reorder_incremental_state(self, incremental_state: IncrementalState, new_order: Tensor) -> IncrementalState:
-        """Keeps the hypotheses that stay, in their new order."""
+        """Notes the new order of hypotheses; the next token copies keys and values in that order."""
         cached = self.cached(incremental_state)
         if not cached:
             return incremental_state
-        kept = {name: x.index_select(0, new_order) if isinstance(x, Tensor) else x for name, x in cached.items()}
-        return self.cache(incremental_state, kept)
+        order, tokens = cached["order"], cached["tokens"]
+        order = new_order if order is None else order.index_select(0, new_order)
+        tokens = None if tokens is None else tokens.index_select(0, new_order)
+        return self.cache(incremental_state, {**cached, "tokens": tokens, "order": order})
 
 
-def _appended(kept: Tensor | None, position: int, x: Tensor) -> Tensor:
-    """Keys or values (B, H, n or more, d) of so many tokens with those of some more, `x`, after them.
+def _appended(past: Tensor, order: Tensor | None, own: Tensor) -> Tensor:
+    """Keys or values (B, H, n, d) in an order of hypotheses, with those of some more tokens after them.
 
-    There is room for the next ones, in which they are written, as to copy all of them at every step would take as much
-    time as to attend to them; but not where gradients are wanted, for which what was read has to stay.
+    They are copied once, not once for the order and once to make room: a copy takes as much time as the attention.
     """
-    end = position + x.size(2)
-    if kept is None or torch.is_grad_enabled():
-        return x if kept is None else torch.cat([kept[:, :, :position], x], 2)
-    if kept.size(2) < end:
-        kept = F.pad(kept, (0, 0, 0, end + _ROOM - kept.size(2)))
-    kept[:, :, position:end] = x
-    return kept
+    if order is None or torch.is_grad_enabled():  # what is written into a part of a tensor has no gradient
+        return torch.cat([past if order is None else past.index_select(0, order), own], 2)
+    n, (batch, heads, added, width) = past.size(2), own.shape
+    every = own.new_empty(batch, heads, n + added, width)
+    torch.index_select(past, 0, order, out=every.narrow(2, 0, n))
+    every.narrow(2, n, added).copy_(own)
+    return every
 
 
-def _joined(past: Tensor | None, own: Tensor | None, position: int, key: Tensor) -> Tensor | None:
-    """Where there are tokens and no padding up to the last of these keys, (B, n); None for everywhere."""
+def _joined(past: Tensor | None, own: Tensor | None, before: int, key: Tensor) -> Tensor | None:
+    """Where there are tokens and no padding, (B, n), among so many and those of the keys after them; None for
+    everywhere."""
     if past is None and own is None:
         return None
-    past = key.new_ones(len(key), position, dtype=torch.bool) if past is None else past
+    past = key.new_ones(len(key), before, dtype=torch.bool) if past is None else past
     own = key.new_ones(len(key), key.size(2), dtype=torch.bool) if own is None else own
     return torch.cat([past, own], 1)
 
