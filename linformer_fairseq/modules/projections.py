@@ -89,13 +89,10 @@ def project_both(
 
 
 class LinearProjection(Projection):
-    """Learned E of shape (k, N): slot c of a sentence of n tokens is `E[c, :n] @ x`.
-
-    The paper's projection. All k slots take part in the softmax unless `mask_empty_slots` is set: then slot c
-    counts from length c + 1 on.
+    """Learned E of shape (k, N), the paper's projection: slot c of a sentence of n tokens is `E[c, :n] @ x`.
 
     Args:
-        mask_empty_slots: keep slots that a short sentence cannot fill out of the softmax.
+        mask_empty_slots: whether slot c takes part in the softmax from length c + 1 on alone, and not in all sentences.
 
     Raises:
         ValueError: k < 1 or k > N.

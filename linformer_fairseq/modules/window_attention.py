@@ -118,8 +118,8 @@ class CausalWindowAttention(WindowAttention):
         cached = self.cached(incremental_state)
         if not cached:
             return incremental_state
-        kept = {name: cached[name].index_select(0, new_order) for name in ("keys", "values")}
-        return self.cache(incremental_state, {**cached, **kept})
+        kept = {name: x.index_select(0, new_order) if isinstance(x, Tensor) else x for name, x in cached.items()}
+        return self.cache(incremental_state, kept)
 
 
 def _check_size(window_size: int) -> None:

@@ -131,9 +131,8 @@ class LaterBlocks(NamedTuple):
     """The blocks after the first tokens, and what they attend to."""
 
     queries: Tensor  # (Y, X, q, d)
-    closed: Tensor
-    """The windows that each sees by their means, (Y, X, c), those worth most first; at the end some may not be past."""
-    near: Tensor  # the windows that each sees by their tokens, (Y, X, l): m opened ones, the one before it, and its own
+    closed: Tensor  # the windows seen by their means, (Y, X, c), those worth most first; the last may not be past
+    near: Tensor  # the windows seen by their tokens, (Y, X, l): m opened ones, the one before the block, and its own
     bias: Tensor  # added to scores, (Y, 1, q, L): log w for means, 0 for tokens, and -inf for what is not past
 
     def rows(self, x: Tensor, sizes: Sizes) -> Tensor:

@@ -31,8 +31,7 @@ from linformer_fairseq.modules.two_level.arithmetic import (
 )
 from linformer_fairseq.modules.two_level.sizes import Sizes
 
-FIRST_TOKENS = 128
-"""Tokens whose windows there is room for at first, about; room doubles where it does not suffice."""
+FIRST_TOKENS = 128  # whose windows there is room for at first, about; room doubles where it does not suffice
 
 
 class SharedRows(NamedTuple):
@@ -42,8 +41,7 @@ class SharedRows(NamedTuple):
     """
 
     rows: Tensor  # the row of each hypothesis, (B h,)
-    slots: Tensor
-    """The place of each hypothesis among `most` times U, (B h,): the first of every row, then the second ones."""
+    slots: Tensor  # of each hypothesis among `most` times U, (B h,): the first of every row, then the second ones
     number: int  # U
     most: int  # the hypotheses of a row, at most
 
