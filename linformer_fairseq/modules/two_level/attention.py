@@ -245,11 +245,7 @@ class TwoLevelAttention(BaseTwoLevelAttention):
     def _attend_to_table(
         self, query: Tensor, table: TokenTable | WindowTable, padding: Tensor | None, need_weights: bool
     ) -> Result:
-        """Attends from queries (T, B h, H, d) to a table.
-
-        Args:
-            padding: true at padded positions, (B, n).
-        """
+        """Attends from queries (T, B h, H, d) to a table; `padding` (B, n) is true at padded positions."""
         if isinstance(table, TokenTable):
             return attend_in_full(query, table, self.dropout_probability, need_weights)
         sizes, own = table.sizes, self.self_attention
