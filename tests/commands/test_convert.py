@@ -151,7 +151,7 @@ def test_the_told_command_keeps_the_precision(
     trained_transformer: Path, tmp_path: Path, converting: Converting
 ) -> None:
     state, half = read_checkpoint(trained_transformer), tmp_path / "half.pt"
-    state["cfg"]["common"]["fp16"] = True
+    state["cfg"]["common"]["fp16"] = state["cfg"]["distributed_training"]["fp16"] = state["cfg"]["model"].fp16 = True
     torch.save(state, half)
     told = [command_of(converting(x, tmp_path / "out.pt", "--texts", 0)) for x in (trained_transformer, half)]
     assert ["--fp16" in command.split() for command in told] == [False, True]
