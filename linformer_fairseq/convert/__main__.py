@@ -5,11 +5,11 @@ from argparse import SUPPRESS, Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
+import torch
 from fairseq.utils import import_user_module
 
 from linformer_fairseq.cli.arguments import Parser, ascending, count, natural
 from linformer_fairseq.cli.errors import UserError
-from linformer_fairseq.cli.machine import cpu_count
 from linformer_fairseq.cli.main import exit_status
 from linformer_fairseq.models.config import add_flags
 
@@ -66,16 +66,11 @@ def build_parser() -> Parser:
     add("--lengths", type=ascending, metavar="N[,N]", help=told)
     add("--csv", type=Path, metavar="FILE", help="where the comparison is written to, too")
     add("--fit", type=natural, default=0, metavar="SENTENCES", help="training sentences of DATA to fit E and F to")
-    add("--threads", type=count, default=cpu_count(), help="threads of torch")
+    add("--threads", type=count, default=torch.get_num_threads(), help="threads of torch")
     add("--seed", type=natural, default=1, help="seed of random tokens, sentences to fit to and fresh parameters")
     add_flags(parser.add_argument_group("the new model", "as for fairseq-train", argument_default=SUPPRESS))
     return parser
 
 
-def main(argv: Sequence[str]) -> int:
-    """Runs the command and returns its exit status."""
-    return exit_status(lambda: run(parse(argv)), interrupted="no checkpoint was written")
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(exit_status(lambda: run(parse(sys.argv[1:])), interrupted="no checkpoint was written"))

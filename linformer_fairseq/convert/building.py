@@ -1,6 +1,7 @@
 """Builds the model of a checkpoint, with its task or without the data that a task reads."""
 
 import re
+import textwrap
 from argparse import Namespace
 from collections.abc import Mapping
 from typing import Any
@@ -47,7 +48,8 @@ def build_model(state: dict[str, Any], task: FairseqTask) -> models.BaseFairseqM
     except SystemExit as error:
         raise UserError(f"{str(error).removeprefix('error: ')}.") from None
     except RuntimeError as error:  # torch's, on names and sizes
-        raise UserError(f"the checkpoint's tensors are not those of its model ({error}): save it again.") from None
+        reason = textwrap.shorten(str(error), 300)
+        raise UserError(f"the checkpoint's tensors are not those of its model ({reason}): save it again.") from None
     if weights.keys() - own.keys():
         model.upgrade_state_dict(weights)
     return model.eval()
@@ -55,7 +57,7 @@ def build_model(state: dict[str, Any], task: FairseqTask) -> models.BaseFairseqM
 
 def build_original(state: dict[str, Any]) -> Trained:
     """Returns the model of a checkpoint, whose attention fairseq's layers compute, and a task without data."""
-    task, settings = task_without_data(state), state["cfg"]["model"]
+    task, settings = _task_without_data(state), state["cfg"]["model"]
     if isinstance(settings, Namespace) and not is_converted(state):
         state = {**state, "cfg": {**state["cfg"], "model": Namespace(**{**vars(settings), **plain_encoder()})}}
     try:
@@ -63,11 +65,11 @@ def build_original(state: dict[str, Any]) -> Trained:
     except UserError:
         raise
     except Exception as error:  # whatever the lack of data makes of a model
-        what = f"{architecture_of(state)} ({type(error).__name__}: {error})"
+        what = f"{architecture_of(state)} ({textwrap.shorten(f'{type(error).__name__}: {error}', 300)})"
         raise UserError(f"fairseq needs more than a checkpoint to build a {what}: name its --data.") from None
 
 
-def task_without_data(state: dict[str, Any]) -> FairseqTask:
+def _task_without_data(state: dict[str, Any]) -> FairseqTask:
     """Returns the task that a checkpoint's model was trained for, as far as its settings and the sizes of its tensors
     tell: without data, and with dictionaries of made-up words."""
     weights, settings = state["model"], state["cfg"].get("task")

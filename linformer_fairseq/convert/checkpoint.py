@@ -2,6 +2,7 @@
 
 import copy
 import re
+import textwrap
 from argparse import Namespace
 from collections.abc import Mapping
 from dataclasses import fields
@@ -23,7 +24,7 @@ from linformer_fairseq.modules import BaseAttention, LinearProjection
 PACKAGE = "linformer_fairseq."
 OWN = "linformer_"
 """How the names of this package's models begin, and those of the flags of their attention."""
-_FAST_PATH = re.compile(rf"(?<!_attn)\.({'|'.join(FAST_PATH_PARAMETERS)})$")
+FAST_PATH = re.compile(rf"(?<!_attn)\.({'|'.join(FAST_PATH_PARAMETERS)})$")
 """Copies for a fused kernel, which fairseq 0.12.2 makes anew from weights; those in attention are of before 0.8."""
 CONVOLUTION, MASKING = "linformer_value_convolution", "linformer_mask_empty_slots"
 
@@ -50,8 +51,12 @@ def with_settings(state: dict[str, Any], path: Path) -> dict[str, Any]:
     if cfg is None:
         history = {"optimizer_name": None, "lr_scheduler_state": None, "num_updates": 0}
         old = {"args": copy.deepcopy(state["args"]), "optimizer_history": [history]}
-        cfg = _upgrade_state_dict({**old, "extra_state": {"train_iterator": None}})["cfg"]
-    weights = {key: tensor for key, tensor in state["model"].items() if not _FAST_PATH.search(key)}
+        try:
+            cfg = _upgrade_state_dict({**old, "extra_state": {"train_iterator": None}})["cfg"]
+        except Exception as error:  # whatever fairseq makes of settings that it does not know
+            reason = textwrap.shorten(f"{type(error).__name__}: {error}", 300)
+            raise UserError(f"{path} has settings that fairseq cannot read ({reason}): give --user-dir.") from None
+    weights = {key: tensor for key, tensor in state["model"].items() if not FAST_PATH.search(key)}
     return {**state, "args": None, "cfg": plain_cfg(cfg), "model": weights}
 
 
@@ -102,8 +107,7 @@ def start_as_identity(model: nn.Module) -> None:
     """Lets slot c begin as token c where E and F are learned: with empty slots masked, as full attention."""
     for module in model.modules():
         if isinstance(module, LinearProjection):
-            module.init = "identity"
-            module.reset_parameters()
+            module.start_as_identity()
 
 
 def convert_state(state: dict[str, Any], config: AttentionConfig) -> dict[str, Any]:

@@ -68,13 +68,9 @@ def default_lengths(longest: int, exact: int) -> tuple[int, ...]:
 
 def can_compare(model: models.BaseFairseqModel, on_text: bool) -> bool:
     """Returns whether a model predicts words one by one, and reads words too unless it gets its task's samples."""
-    of_words = (
-        models.transformer.TransformerModelBase,
-        TransformerLanguageModel,
-        models.roberta.RobertaModel,
-    )
-    of_samples = (models.FairseqEncoderDecoderModel, models.FairseqLanguageModel, models.FairseqEncoderModel)
-    return isinstance(model, of_samples if on_text else of_words) and not isinstance(model, models.nat.FairseqNATModel)
+    known = (models.transformer.TransformerModelBase, TransformerLanguageModel, models.roberta.RobertaModel)
+    known += (models.FairseqEncoderDecoderModel,) if on_text else ()
+    return isinstance(model, known) and not isinstance(model, models.nat.FairseqNATModel)
 
 
 def split_samples(split: Split) -> Iterator[Sample]:
@@ -85,7 +81,8 @@ def split_samples(split: Split) -> Iterator[Sample]:
     for indices in data_utils.batch_by_size(order, sentences.num_tokens, max_tokens=most):
         sample = sentences.collater([sentences[index] for index in indices])
         inputs, target = sample["net_input"], sample["target"]
-        if target.shape != inputs.get("prev_output_tokens", inputs.get("src_tokens")).shape:
+        outputs = inputs.get("prev_output_tokens", inputs.get("src_tokens"))
+        if target.is_floating_point() or target.shape != outputs.shape:
             raise UserError("the data has no word for each output of the model: give --texts 0 to compare nothing.")
         lengths = torch.maximum((target != PAD).sum(1), inputs.get("src_lengths", torch.zeros(1, dtype=torch.long)))
         yield inputs, target, lengths.tolist()

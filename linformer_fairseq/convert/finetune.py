@@ -21,10 +21,11 @@ from .checkpoint import OWN, architecture_of
 PACKAGE = Path(__file__).parents[1]
 PARTS = ("task", "criterion", "optimizer", "lr_scheduler", "bpe", "tokenizer", "scoring")
 """The parts of a training that are chosen by a name."""
+REPEATED = {"ddp_backend", "find_unused_parameters", "fp16", "memory_efficient_fp16"}
 NOT_REPEATED = {
     *PARTS,
     # the machines that the model was trained on
-    *({option.name for option in fields(DistributedTrainingConfig)} - {"ddp_backend", "find_unused_parameters"}),
+    *({option.name for option in fields(DistributedTrainingConfig)} - REPEATED),
     # where its training had files
     *("data", "user_dir", "save_dir", "tensorboard_logdir", "wandb_project", "azureml_logging", "log_file"),
     *("aim_repo", "aim_run_hash", "encoder_embed_path", "decoder_embed_path", "checkpoint_suffix", "w2v_args"),
@@ -91,5 +92,7 @@ def _changed(action: Action, value: Any, default: Any) -> list[str]:
     flag = next(name for name in action.option_strings if name.startswith("--"))
     if action.nargs == 0:
         return [flag] if value == action.const else []
+    if action.type is None and isinstance(value, int | float):  # which is text if it is given: fairseq has computed it
+        return []
     values = list(map(str, value)) if isinstance(value, list | tuple) else [str(value)]
     return [flag, *(values if action.nargs in ("*", "+") else [",".join(values)])]

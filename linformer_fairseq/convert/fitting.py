@@ -83,11 +83,9 @@ class _Sums:
 
     def add(self, scores: Tensor) -> None:
         """Adds the scores S of a sentence, (H, T, n), unless no query has more than k tokens in its slots."""
-        seen = torch.ones(scores.shape[1:], dtype=torch.bool)
-        in_slots = seen
+        seen = in_slots = torch.ones(scores.shape[1:], dtype=torch.bool)
         if self.attention.causal:
-            seen = seen.tril()
-            in_slots = seen.tril(-self.attention.window)
+            seen, in_slots = seen.tril(), seen.tril(-self.attention.window)
         if in_slots.sum(-1).max() > self.k:
             self.sentences += 1
             (self._add_keys if self.of_keys else self._add_values)(scores, seen, in_slots)

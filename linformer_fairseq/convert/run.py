@@ -35,14 +35,16 @@ def run(asked: Namespace) -> None:
     exact = compare.exact_length(before.model, model)
     comparable = compare.can_compare(model, on_text=asked.data is not None)
     if not comparable and (asked.fit or asked.csv):
-        raise UserError("--fit and --csv are for models that read and predict words, one by one: leave them out.")
+        raise UserError(
+            "--fit and --csv are for models that predict words and, without --data, read them: leave them out."
+        )
     if asked.fit:
         text = load_split(before, "train", "--fit takes its sentences from there, so leave it out")
         fit(before.model, model, text.sentences, text.sample(asked.fit, asked.seed))
     if asked.texts and comparable:
         _compare(asked, before, model, exact)
     elif asked.texts:
-        say("Outputs are not compared, as the model does not both read and predict words, one by one.")
+        say("Outputs are not compared: that is for models that predict words and, without --data, read them.")
     write_checkpoint(state, asked.output)
     if exact:
         length = "any length" if exact == compare.ANY_LENGTH else f"up to {exact:,} positions"

@@ -119,7 +119,7 @@ class AttentionConfig(FairseqDataclass):
         )
         if asked == usual[self.linformer_projection]:  # of which an architecture has no more than the model has
             asked = ",".join([place for place in there if place in asked.split(",")] or there)
-        config = replace(self, linformer_attention=asked)
+        config = replace(self.from_namespace(self), linformer_attention=asked)  # with the options of its kinds
         for place in sorted(config.places - set(there)):
             if place not in PLACES:
                 raise ValueError(f"--linformer-attention knows encoder, cross and decoder, not {place!r}")

@@ -33,17 +33,15 @@ class CausalOptions(LinearOptions):
             raise ValueError(f"--linformer-window must be at least 0, not {self.linformer_window}")
 
     def arguments(self, layers: LayerShapes) -> list[dict[str, Any]]:
-        windows = [self._window(k, layers.flag) for k in layers.projected_dims]
-        slots = tuple(k - window for k, window in zip(layers.projected_dims, windows, strict=True))
+        dims, given = layers.projected_dims, self.linformer_window
+        windows = [k // 2 if given is None else given for k in dims]
+        slots = tuple(k - window for k, window in zip(dims, windows, strict=True))
+        if min(slots) < 1:
+            raise ValueError(
+                f"--linformer-window {given} leaves no slot of {layers.flag} {min(dims)}; choose a smaller one"
+            )
         arguments = super().arguments(replace(layers, projected_dims=slots))
         return [{**own, "window": window} for own, window in zip(arguments, windows, strict=True)]
-
-    def _window(self, k: int, flag: str) -> int:
-        """How many of k are tokens."""
-        window = k // 2 if self.linformer_window is None else self.linformer_window
-        if window >= k:
-            raise ValueError(f"--linformer-window {window} leaves no slot of {flag} {k}; choose a smaller one")
-        return window
 
 
 @register_attention("linear", CausalOptions, causal=True)
@@ -51,12 +49,8 @@ class CausalLinformerAttention(BaseAttention):
     r"""Causal Linformer attention, a drop-in for fairseq's `MultiheadAttention` in a decoder.
 
     Query i attends to the slots of the tokens 0 ... i alone, E[:, :i+1] X[:i+1] and F[:, :i+1] X[:i+1]: no later token
-    enters it, without any approximation. For all queries of a head at once, with Q/√d as Q:
-
-        S = tril(Q Kᵀ) Eᵀ        P = softmax(S)        O = tril(P F) V
-
-    It costs O(T k), and decoding keeps two sums of the size of the slots instead of all keys and values
-    (`linformer_fairseq.modules.ops.causal_linformer`).
+    enters it, without any approximation. It costs O(T k), and decoding keeps two sums of the size of the slots instead
+    of all keys and values (`linformer_fairseq.modules.ops.causal_linformer` has the formulas).
 
     Args:
         args, options: as `BaseAttention` and fairseq take them; `self_attention` has to be true.
@@ -100,12 +94,14 @@ class CausalLinformerAttention(BaseAttention):
         assert call.key is not None
         assert call.value is not None
         query, length = self.split_heads(self.q_proj(call.query) * self.scaling), len(call.query)
-        position, state, owned = 0, None, False
+        position, state, cached = 0, None, self.cached(call.incremental_state)
+        order = cached.get("order")
         if call.incremental_state is None:
             slots, window = self.key_projection.num_slots(length), min(self.window, length)
         else:  # later calls need all slots
             slots, window = self.key_projection.projected_dim, self.window
-            state, owned = self._state(call.incremental_state, query)
+            state = cached["state"] if cached else CausalState.empty(query, slots)
+            state = state if order is None else state.rows(order)
             position = state.position
         self.check_length(length, call.padding, position)
         matrices = (
@@ -119,7 +115,7 @@ class CausalLinformerAttention(BaseAttention):
             self.key_projection.masks_empty_slots,
             self.dropout_module,
             state,
-            overwrites_state=owned,
+            overwrites_state=order is not None or not cached,  # as nobody else holds it
             need_probabilities=call.need_weights,
         )
         if call.incremental_state is not None:
@@ -139,14 +135,6 @@ class CausalLinformerAttention(BaseAttention):
         if of_window is not None:
             weights = weights + (of_window if call.by_head else of_window.mean(1, keepdim=True))
         return out, without_padding(weights, call.padding)
-
-    def _state(self, incremental_state: IncrementalState, query: Tensor) -> tuple[CausalState, bool]:
-        """The state after the tokens so far, and whether nobody else holds its tensors."""
-        cached = self.cached(incremental_state)
-        if not cached:
-            return CausalState.empty(query, self.key_projection.projected_dim), True
-        state, order = cached["state"], cached.get("order")
-        return (state, False) if order is None else (state.rows(order), True)
 
     def reorder_incremental_state(self, incremental_state: IncrementalState, new_order: Tensor) -> IncrementalState:
         """Notes the new order of hypotheses; the next token copies the state in that order, and can then be added to

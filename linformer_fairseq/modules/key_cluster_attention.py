@@ -21,18 +21,12 @@ class ClusterOptions(AttentionOptions):
 class ClusterMeans(NamedTuple):
     """The mean key and value of each cluster of B sentences, and which tokens it has."""
 
-    keys: Tensor
-    """(B, H, s, d)."""
-    values: Tensor
-    """(B, H, s, d)."""
-    biases: Tensor | None
-    """Added to scores, (B, 1, 1, s); None where they are 0."""
-    order: Tensor
-    """As in `Clusters`, (B, H, s w)."""
-    sizes: Tensor | None
-    """As in `Clusters`, (B, s)."""
-    tokens: int
-    """n."""
+    keys: Tensor  # (B, H, s, d)
+    values: Tensor  # (B, H, s, d)
+    biases: Tensor | None  # added to scores, (B, 1, 1, s); None where they are 0
+    order: Tensor  # as in `Clusters`, (B, H, s w)
+    sizes: Tensor | None  # as in `Clusters`, (B, s)
+    tokens: int  # n
 
 
 @register_attention("key-clusters", ClusterOptions, "means of clusters of similar keys, of which each head has its own")
@@ -40,9 +34,9 @@ class KeyClusterAttention(SourceAttention[ClusterMeans]):
     r"""Attention to the means of clusters of similar keys, a drop-in for fairseq's `MultiheadAttention` without
     parameters of its own.
 
-    The n keys of a sentence are split into s clusters of nearly equal size, s being the largest power of two that is
-    not above k: they are halved along the feature in which they vary most, each half along its own, and so on, for each
-    head by itself. With the mean key and value of each cluster, and its size m:
+    For each head by itself, the n keys of a sentence are split into s clusters of nearly equal size, s being the
+    largest power of two that is not above k (`linformer_fairseq.modules.ops.key_clusters`). With the mean key and value
+    of each cluster, and its size m:
 
         out = softmax(Q K̄ᵀ / √d + log m) V̄
 

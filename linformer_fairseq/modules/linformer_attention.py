@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from linformer_fairseq.modules.base import Call, bias_of, is_plain, without_bias
+from linformer_fairseq.modules.ops.precision import at_least_float32
 from linformer_fairseq.modules.ops.token_weights import weights_of_slots
 from linformer_fairseq.modules.projections import (
     ConvProjection,
@@ -56,27 +57,21 @@ class LearnedSlotOptions(SlotOptions):
     )
 
     def arguments(self, layers: LayerShapes) -> list[dict[str, Any]]:
-        """E and F of every layer, shared as asked for."""
+        """E and F of every layer, shared as asked for; without F, E is for the values too."""
+        dims, trained = layers.projected_dims, not self.linformer_freeze_projection
+        names = ["key_projection", "value_projection"] if self.linformer_sharing == "headwise" else ["key_projection"]
 
-        def build(k: int) -> Projection:
-            projection = self.build_projection(k, layers.max_positions)
-            return projection.requires_grad_(not self.linformer_freeze_projection)
+        def build(k: int) -> dict[str, Any]:
+            return {name: self.build_projection(k, layers.max_positions).requires_grad_(trained) for name in names}
 
-        if self.linformer_sharing == "layerwise":
-            dims = layers.projected_dims
-            if len(set(dims)) > 1:
-                raise ValueError(
-                    f"--linformer-sharing layerwise needs one {layers.flag} for all layers, not "
-                    f"{','.join(map(str, dims))}{layers.advice}"
-                )
-            shared_by_all = build(dims[0])
-            return [{"key_projection": shared_by_all, "value_projection": shared_by_all}] * len(dims)
-        arguments = []
-        for k in layers.projected_dims:
-            key = build(k)
-            value = key if self.linformer_sharing == "key-value" else build(k)
-            arguments.append({"key_projection": key, "value_projection": value})
-        return arguments
+        if self.linformer_sharing != "layerwise":
+            return [build(k) for k in dims]
+        if len(set(dims)) > 1:
+            raise ValueError(
+                f"--linformer-sharing layerwise needs one {layers.flag} for all layers, not "
+                f"{','.join(map(str, dims))}{layers.advice}"
+            )
+        return [build(dims[0])] * len(dims)
 
 
 @dataclass
@@ -98,17 +93,14 @@ class LinearOptions(LearnedSlotOptions):
         return LinearProjection(projected_dim, max_positions, mask_empty_slots=self.linformer_mask_empty_slots)
 
 
-@dataclass
 class MeanPoolOptions(SlotOptions):
     projection = MeanPool
 
 
-@dataclass
 class MaxPoolOptions(SlotOptions):
     projection = MaxPool
 
 
-@dataclass
 class ConvOptions(LearnedSlotOptions):
     projection = ConvProjection
 
@@ -116,16 +108,11 @@ class ConvOptions(LearnedSlotOptions):
 class Slots(NamedTuple):
     """The projected keys and values of B sentences."""
 
-    keys: Tensor
-    """(B, H, s, d)."""
-    values: Tensor
-    """(B, H, s, d)."""
-    mask: Tensor | None
-    """True where a slot takes part in the softmax, (B, 1, 1, s); None where all do."""
-    lengths: Tensor | None
-    """Tokens of each sentence, (B,); None where all have n."""
-    tokens: int
-    """n."""
+    keys: Tensor  # (B, H, s, d)
+    values: Tensor  # (B, H, s, d)
+    mask: Tensor | None  # true where a slot takes part in the softmax, (B, 1, 1, s); None where all do
+    lengths: Tensor | None  # tokens of each sentence, (B,); None where all have n
+    tokens: int  # n
 
 
 @register_attention("conv", ConvOptions, "kernel = stride = N/k")
@@ -205,7 +192,7 @@ class LinformerMultiheadAttention(SourceAttention[Slots]):
         Each query then costs H s multiplications of all features instead of d; the matrices of a sentence count twice,
         as they are written and read again. Torch's kernels for half precision are faster.
         """
-        full = query.dtype == torch.promote_types(query.dtype, torch.float32)
+        full = query.dtype == at_least_float32(query.dtype)
         if query.device.type != "cpu" or not full or self.value_convolution is not None:
             return False
         queries, width = len(query), self.embed_dim
@@ -230,7 +217,7 @@ class LinformerMultiheadAttention(SourceAttention[Slots]):
         found = found.unflatten(2, (heads, slots))  # (B, T, H, s)
         if mask is not None:
             found = found.masked_fill(~mask, -torch.inf)
-        probabilities = self.dropout_module(torch.softmax(found, 3)).to(values.dtype).flatten(2)
+        probabilities = self.dropout_module(found.softmax(3)).to(values.dtype).flatten(2)
         matrix = _by_head(values, self.out_proj.weight.t().unflatten(0, (heads, -1)))
         bias = self.out_proj.bias
         out = probabilities @ matrix if bias is None else torch.baddbmm(bias, probabilities, matrix)
@@ -250,10 +237,6 @@ def _by_head(slots: Tensor, weight: Tensor) -> Tensor:
 
 
 def check_projections(key: Projection, value: Projection) -> None:
-    """Refuses projections that do not fit each other.
-
-    Raises:
-        ValueError: other kinds or sizes.
-    """
+    """Refuses, with a ValueError, projections of other kinds or sizes."""
     if (type(key), key.extra_repr()) != (type(value), value.extra_repr()):
         raise ValueError("the key and value projections must agree in kind, k and N")

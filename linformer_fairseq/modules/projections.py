@@ -3,16 +3,16 @@
 Every kind but max-pooling is a matrix E with `out = E @ x`; a kind says what that matrix is, which may depend on the
 length of the sentence, but never on the batch it stands in.
 
-Shapes: n is the padded length, B the batch, D the features, s <= k the slots that `num_slots` gives for n.
+Shapes: n is the padded length, B the batch, D the features, s <= k the slots that `num_slots` gives for n. `lengths`
+are the tokens of each sentence, (B,); None where all have n.
 """
 
 import math
-from typing import NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
+from linformer_fairseq.modules.ops.blocks import in_blocks
 from linformer_fairseq.modules.ops.memo import remembered
 
 
@@ -27,14 +27,10 @@ class Projection(nn.Module):
         ValueError: k < 1.
     """
 
-    weight: nn.Parameter
-    """The matrix E, in the kinds that learn one."""
-    is_linear = True
-    """Whether it is a matrix, so that a linear layer may come before it or after it."""
-    width = 1
-    """Slot c is empty in sentences of up to c times so many tokens."""
-    longest: int | None = None
-    """The most tokens that a sentence may have; None where any number may."""
+    weight: nn.Parameter  # the matrix E, in the kinds that learn one
+    is_linear = True  # whether it is a matrix, so that a linear layer may come before it or after it
+    width = 1  # slot c is empty in sentences of up to c times so many tokens
+    longest: int | None = None  # the most tokens that a sentence may have; None where any number may
 
     def __init__(self, projected_dim: int, max_positions: int | None) -> None:
         super().__init__()
@@ -43,21 +39,12 @@ class Projection(nn.Module):
         self.max_positions = max_positions
 
     def matrix(self, n: int, lengths: Tensor | None, like: Tensor) -> Tensor:
-        """The matrix that maps tokens to slots, (B, s, n), or (1, s, n) for all sentences.
-
-        Args:
-            n: padded length, at most N where there is a weight for every token.
-            lengths: tokens of each sentence, (B,); None where all have n.
-            like: a tensor whose type and device it takes.
-        """
+        """The matrix that maps tokens to slots, (B, s, n) or (1, s, n) for all sentences, of the type and device of
+        `like`; n is at most N where there is a weight for every token."""
         raise NotImplementedError
 
     def forward(self, x: Tensor, lengths: Tensor | None) -> Tensor:
-        """Projects `x` (n, B, D), right-padded and zero at padded positions, onto slots, (s, B, D).
-
-        Args:
-            lengths: tokens of each sentence, (B,); None where all have n.
-        """
+        """Projects `x` (n, B, D), right-padded and zero at padded positions, onto slots, (s, B, D)."""
         return torch.matmul(self.matrix(len(x), lengths, x), x.transpose(0, 1)).transpose(0, 1)
 
     def num_slots(self, n: int) -> int:
@@ -81,11 +68,7 @@ def _filled(lengths: Tensor, slots: int, width: int) -> Tensor:
 
 
 def check_dims(projected_dim: int) -> None:
-    """Refuses a projected dimension k below 1.
-
-    Raises:
-        ValueError: naming it.
-    """
+    """Refuses, with a ValueError, a projected dimension k below 1."""
     if projected_dim < 1:
         raise ValueError(f"the projected dimension k must be at least 1, not {projected_dim}")
 
@@ -106,42 +89,31 @@ def project_both(
 
 
 class LinearProjection(Projection):
-    """Learned E of shape (k, N): slot c of a sentence of n tokens is `E[c, :n] @ x`.
-
-    The paper's projection. All k slots take part in the softmax unless `mask_empty_slots` is set: then slot c
-    counts from length c + 1 on.
+    """Learned E of shape (k, N), the paper's projection: slot c of a sentence of n tokens is `E[c, :n] @ x`.
 
     Args:
-        init: "xavier" (uniform; the default) or "identity" (slot c takes token c; the later tokens start small and
-            random, so that with empty slots masked the attention starts as full attention for n <= k).
-        mask_empty_slots: keep slots that a short sentence cannot fill out of the softmax.
+        mask_empty_slots: whether slot c takes part in the softmax from length c + 1 on alone, and not in all sentences.
 
     Raises:
-        ValueError: k < 1, k > N, or another `init`.
+        ValueError: k < 1 or k > N.
     """
 
-    def __init__(
-        self, projected_dim: int, max_positions: int, init: str = "xavier", mask_empty_slots: bool = False
-    ) -> None:
+    def __init__(self, projected_dim: int, max_positions: int, mask_empty_slots: bool = False) -> None:
         super().__init__(projected_dim, max_positions)
         if projected_dim > max_positions:
             raise ValueError(
                 f"the projected dimension k = {projected_dim} is larger than the longest length N = {max_positions}; "
                 "choose k <= N"
             )
-        if init not in ("xavier", "identity"):
-            raise ValueError(f"unknown initialisation {init!r} of the projection; choose xavier or identity")
         self.longest = max_positions
         self.masks_empty_slots = mask_empty_slots
-        self.init = init
-        self.weight = nn.Parameter(torch.empty(projected_dim, max_positions))
-        self.reset_parameters()
+        self.weight = nn.Parameter(nn.init.xavier_uniform_(torch.empty(projected_dim, max_positions)))
 
     @torch.no_grad()
-    def reset_parameters(self) -> None:
-        nn.init.xavier_uniform_(self.weight)
-        if self.init == "identity":
-            self.weight[:, : self.projected_dim] = torch.eye(self.projected_dim)
+    def start_as_identity(self) -> None:
+        """Makes slot c token c; later tokens stay small and random. It is full attention for n <= k where empty slots
+        are masked."""
+        self.weight[:, : self.projected_dim] = torch.eye(self.projected_dim)
 
     def num_slots(self, n: int) -> int:
         return super().num_slots(n) if self.masks_empty_slots else self.projected_dim
@@ -156,42 +128,25 @@ class LinearProjection(Projection):
         return f"{super().extra_repr()}, empty_slots={'masked' if self.masks_empty_slots else 'kept'}"
 
 
-class PoolingWindows(NamedTuple):
-    """Which window each token is in. Windows stand side by side, and their sizes differ by one at most."""
-
-    of_tokens: Tensor
-    """The window of each token, (B, n); s for padding, which is in none."""
-    sizes: Tensor
-    """Tokens of each window, (B, s); 0 for windows that a short sentence does not fill."""
-
-    def mean_matrix(self, dtype: torch.dtype) -> Tensor:
-        """The matrix that maps tokens to the means of their windows, (B, s, n)."""
-        numbers = torch.arange(self.sizes.size(1), device=self.sizes.device)
-        members = self.of_tokens[:, None] == numbers[:, None]
-        return members.to(dtype) / self.sizes.clamp(min=1)[..., None].to(dtype)
-
-
 @remembered
-def pooling_windows(lengths: Tensor, n: int, most: int) -> PoolingWindows:
+def pooling_windows(lengths: Tensor, n: int, most: int) -> Tensor:
     """Cuts each sentence into s = min(`most`, m) windows, m its length: token j is in window ⌊j s / m⌋.
 
-    An empty sentence counts as one token of padding, as its softmax would be of nothing otherwise.
+    Windows stand side by side, and their sizes differ by one at most. An empty sentence counts as one token of padding,
+    as its softmax would be of nothing otherwise.
 
-    Args:
-        lengths: tokens of each sentence, (B,).
-        n: the padded length.
+    Returns:
+        The window of each token, (B, n); for padding, which is in none, min(`most`, n).
     """
-    tokens, count = torch.arange(n, device=lengths.device), min(most, n)
-    lengths = lengths.clamp(min=1)[:, None]
-    of_tokens = (tokens * lengths.clamp(max=most) // lengths).masked_fill(tokens >= lengths, count)
-    sizes = lengths.new_zeros(len(lengths), count + 1).scatter_add(1, of_tokens, torch.ones_like(of_tokens))
-    return PoolingWindows(of_tokens, sizes[:, :count])
+    tokens, lengths = torch.arange(n, device=lengths.device), lengths.clamp(min=1)[:, None]
+    return (tokens * lengths.clamp(max=most) // lengths).masked_fill(tokens >= lengths, min(most, n))
 
 
 @remembered
-def _mean_matrix(lengths: Tensor, n: int, most: int, dtype: torch.dtype) -> Tensor:
-    """The matrix of the means of these windows, (B, s, n)."""
-    return pooling_windows(lengths, n, most).mean_matrix(dtype)
+def mean_matrix(lengths: Tensor, n: int, most: int, dtype: torch.dtype) -> Tensor:
+    """The matrix that maps tokens to the means of these windows, (B, s, n); zero in windows without a token."""
+    members = pooling_windows(lengths, n, most)[:, None] == torch.arange(min(most, n), device=lengths.device)[:, None]
+    return members.to(dtype) / members.sum(2, keepdim=True).clamp(min=1).to(dtype)
 
 
 class MeanPool(Projection):
@@ -201,7 +156,7 @@ class MeanPool(Projection):
     """
 
     def matrix(self, n: int, lengths: Tensor | None, like: Tensor) -> Tensor:
-        return _mean_matrix(_lengths(n, lengths, like), n, self.projected_dim, like.dtype)
+        return mean_matrix(_lengths(n, lengths, like), n, self.projected_dim, like.dtype)
 
     def forward(self, x: Tensor, lengths: Tensor | None) -> Tensor:
         return x if len(x) <= self.projected_dim else super().forward(x, lengths)
@@ -218,7 +173,7 @@ class MaxPool(MeanPool):
 
     def forward(self, x: Tensor, lengths: Tensor | None) -> Tensor:
         n, batch, features = x.shape
-        windows = pooling_windows(_lengths(n, lengths, x), n, self.projected_dim).of_tokens
+        windows = pooling_windows(_lengths(n, lengths, x), n, self.projected_dim)
         index = windows.t()[:, :, None].expand(n, batch, features)
         # padded rows hold zeros, which would win against negative features: they have a slot of their own, the last
         slots = x.new_full((self.num_slots(n) + 1, batch, features), -torch.inf)
@@ -253,6 +208,5 @@ class ConvProjection(Projection):
         return (members * taps)[None]
 
     def forward(self, x: Tensor, lengths: Tensor | None) -> Tensor:
-        n, slots = len(x), self.num_slots(len(x))
-        windows = F.pad(x, (0, 0, 0, 0, 0, slots * self.width - n)).unflatten(0, (slots, self.width))
+        windows = in_blocks(x, self.width, 0)  # (s, w, B, D)
         return (self.weight.to(x.dtype) @ windows.flatten(2)).unflatten(1, x.shape[1:])

@@ -5,7 +5,7 @@ files, asks this registry and knows no kind by name.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import Field, dataclass, field, fields
+from dataclasses import Field, dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 if TYPE_CHECKING:
@@ -18,14 +18,10 @@ Attention = TypeVar("Attention", bound="type[BaseAttention]")
 class LayerShapes:
     """The layers that an attention is built for."""
 
-    projected_dims: tuple[int, ...]
-    """k of every layer; 0 for kinds that do not use it."""
-    max_positions: int | None
-    """N, the longest sentence in tokens; None where any may come."""
-    flag: str = "--linformer-k"
-    """The flag that said the projected dimensions, for refusals."""
-    advice: str = ""
-    """How a refusal of the projected dimensions ends."""
+    projected_dims: tuple[int, ...]  # k of every layer; 0 for kinds that do not use it
+    max_positions: int | None  # N, the longest sentence in tokens; None where any may come
+    flag: str = "--linformer-k"  # which said the projected dimensions, for refusals
+    advice: str = ""  # how a refusal of the projected dimensions ends
 
 
 @dataclass
@@ -36,12 +32,9 @@ class AttentionOptions:
     flag's `help`, and its `choices` where there are some.
     """
 
-    uses_k: ClassVar[bool] = True
-    """Whether the projected dimension k means anything to the kind; otherwise it gets none."""
-    needs_length: ClassVar[bool] = False
-    """Whether the kind is built for a longest sentence, without which it cannot be."""
-    k_within_length: ClassVar[bool] = False
-    """Whether k must not be larger than N, of which the kind has parameters; otherwise k is only a maximum."""
+    uses_k: ClassVar[bool] = True  # whether the projected dimension k means anything to the kind
+    needs_length: ClassVar[bool] = False  # whether the kind cannot be built without a longest sentence
+    k_within_length: ClassVar[bool] = False  # whether k must not be above N; otherwise it is only a maximum
 
     def validate(self) -> None:
         """Refuses values of which no attention can be built, whatever its size.
@@ -75,12 +68,9 @@ class Kind:
     name: str
     attention: "type[BaseAttention]"
     options: type[AttentionOptions]
-    help: str
-    """What it is, in the help of `--linformer-projection`."""
-    defaults: Mapping[str, Any] = field(default_factory=dict)
-    """Defaults for options of other kinds where this kind is chosen."""
-    self_attention_only: bool = False
-    """Whether it is for the encoder's self-attention, and not for cross-attention."""
+    help: str  # what it is, in the help of `--linformer-projection`
+    defaults: Mapping[str, Any]  # for options of other kinds where this kind is chosen
+    self_attention_only: bool  # whether it is for the encoder's self-attention, and not for cross-attention
 
     @property
     def fields(self) -> tuple[Field[Any], ...]:
@@ -88,10 +78,8 @@ class Kind:
         return fields(self.options)
 
     def options_from(self, settings: object) -> AttentionOptions:
-        """Reads the options of this kind from the attributes of `settings`; those for places that the model does not
-        have keep their defaults."""
-        names = [option.name for option in self.fields if hasattr(settings, option.name)]
-        return self.options(**{name: getattr(settings, name) for name in names})
+        """Reads the options of this kind from the attributes of `settings`."""
+        return self.options(**{option.name: getattr(settings, option.name) for option in self.fields})
 
 
 KINDS: dict[str, Kind] = {}

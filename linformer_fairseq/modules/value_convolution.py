@@ -4,8 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-_BLOCK = 32
-"""Tokens that are convolved together, at least."""
+_BLOCK = 32  # tokens that are convolved together, at least
 
 
 class ValueConvolution(nn.Module):
@@ -54,10 +53,6 @@ class ValueConvolution(nn.Module):
 
 
 def check_width(width: int) -> None:
-    """Refuses the width of a kernel that has no middle.
-
-    Raises:
-        ValueError: naming the flag.
-    """
+    """Refuses, with a ValueError, the width of a kernel that has no middle."""
     if width < 1 or width % 2 == 0:
         raise ValueError(f"--linformer-value-convolution must be an odd number of tokens, or 0 for none, not {width}")

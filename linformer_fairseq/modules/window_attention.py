@@ -12,8 +12,6 @@ from linformer_fairseq.modules.ops.sliding_window import SlidingWindow, window_a
 from linformer_fairseq.modules.ops.token_weights import without_padding
 from linformer_fairseq.modules.registry import AttentionOptions, LayerShapes, register_attention
 
-WINDOW_SIZE = 64
-
 
 @dataclass
 class WindowOptions(AttentionOptions):
@@ -22,7 +20,7 @@ class WindowOptions(AttentionOptions):
     uses_k = False
 
     linformer_window_size: int = field(
-        default=WINDOW_SIZE,
+        default=64,
         metadata={
             "help": "window: tokens that a query attends to, w: in the encoder w/2 to either side of its own, in the "
             "decoder the last w with its own"
@@ -59,9 +57,7 @@ class WindowAttention(BaseAttention):
         ValueError: for what no kind supports, cross-attention, and w < 1.
     """
 
-    def __init__(
-        self, embed_dim: int, num_heads: int, *args: Any, window_size: int = WINDOW_SIZE, **options: Any
-    ) -> None:
+    def __init__(self, embed_dim: int, num_heads: int, *args: Any, window_size: int, **options: Any) -> None:
         _check_size(window_size)
         super().__init__(embed_dim, num_heads, *args, **options)
         if not self.self_attention:
@@ -95,12 +91,7 @@ class CausalWindowAttention(WindowAttention):
 
     It costs O(T w). A search keeps the keys and values of the last w - 1 tokens, whatever the position.
 
-    Args:
-        args, options: as `BaseAttention` and fairseq take them; `self_attention` has to be true.
-        window_size: w.
-
-    Raises:
-        ValueError: for what no kind supports, cross-attention, and w < 1.
+    Args, errors: as those of `WindowAttention`.
     """
 
     causal = True
@@ -127,8 +118,8 @@ class CausalWindowAttention(WindowAttention):
         cached = self.cached(incremental_state)
         if not cached:
             return incremental_state
-        kept = {name: cached[name].index_select(0, new_order) for name in ("keys", "values")}
-        return self.cache(incremental_state, {**cached, **kept})
+        kept = {name: x.index_select(0, new_order) if isinstance(x, Tensor) else x for name, x in cached.items()}
+        return self.cache(incremental_state, kept)
 
 
 def _check_size(window_size: int) -> None:

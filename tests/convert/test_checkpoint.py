@@ -12,9 +12,9 @@ from torch import Tensor
 
 from linformer_fairseq.checkpoints import model_settings
 from linformer_fairseq.cli.errors import UserError
+from linformer_fairseq.convert.building import build_model, build_original
 from linformer_fairseq.convert.checkpoint import (
     architecture_of,
-    is_converted,
     new_attention,
     to_fairseq,
     with_settings,
@@ -67,39 +67,29 @@ def test_outputs_are_exact_below_the_exact_length(name: str) -> None:
 
 @every
 def test_full_attention_is_exact_at_all_lengths(name: str) -> None:
-    state = STATES[name]()
-    assert (
-        farthest(built(with_settings(state, PATH)), built(converted(state, linformer_projection="full")), 60, 7) < 2e-6
-    )
+    before, after = with_settings(STATES[name](), PATH), converted(STATES[name](), linformer_projection="full")
+    assert farthest(built(before), built(after), 60, 7) < 2e-6
 
 
 @every
 def test_names_and_settings(name: str) -> None:
     """Those of fairseq's architecture and of the new kind, which names the architecture where there is one."""
-    arch = architecture_of(with_settings(STATES[name](), PATH))
-    for kind, prefix in (
-        ("two-level", "two_level_"),
-        ("full", "full_"),
-        ("linear", "linformer_"),
-        ("window", "linformer_"),
-    ):
+    arch, has_dataclass = architecture_of(STATES[name]()), name == "transformer_lm"
+    prefixes = {"two-level": "two_level_", "full": "full_", "linear": "linformer_", "window": "linformer_"}
+    for kind, prefix in prefixes.items():
         new = converted(STATES[name](), linformer_projection=kind)
-        settings, has_dataclass = model_settings(new), name == "transformer_lm"
+        settings = model_settings(new)
         assert settings._name == (f"linformer_{name}" if has_dataclass else prefix + arch)
         assert getattr(settings, "arch", None) == (None if has_dataclass else prefix + arch)
         assert type(new["cfg"]["model"]) is (dict if has_dataclass else Namespace)
         assert settings.linformer_projection == kind
         assert set(settings.linformer_attention.split(",")) <= set(PLACES)
-        assert built(new)
 
 
 @pytest.mark.parametrize("flags", [LINEAR, {**CUT, "linformer_exact_below": 0}])
 def test_sentences_of_as_many_tokens_as_slots_are_translated_as_before(flags: dict[str, object]) -> None:
-    state = state_of()
-    model, original = (
-        built(converted(state, **flags, linformer_attention=EVERYWHERE)),
-        built(with_settings(state, PATH)),
-    )
+    original = built(with_settings(state_of(), PATH))
+    model = built(converted(state_of(), **flags, linformer_attention=EVERYWHERE))
     assert farthest(original, model, 4, 3, target=4) < 1e-4
     assert farthest(original, model, 20) > 1e-3
 
@@ -108,29 +98,6 @@ def test_adaptive_inputs_have_words_in_bands() -> None:
     bands = {f"adaptive_{part}_cutoff": "5,10" for part in ("input", "softmax")}
     state = lm_state_of("transformer_lm_wiki103", **bands, adaptive_input_factor=2, adaptive_softmax_factor=2)
     assert farthest(built(with_settings(state, PATH)), built(converted(state, **CUT)), 24) < 1e-11
-
-
-@pytest.mark.parametrize(
-    ("name", "kind"),
-    [
-        *((name, kind) for name in STATES for kind in ("full", "two-level")),
-        *(("transformer", "key-clusters"), ("roberta", "window"), ("transformer_lm", "window")),
-    ],
-)
-def test_there_and_back(name: str, kind: str) -> None:
-    """What comes back is fairseq's, with its settings and tensors."""
-    state = with_settings(STATES[name](), PATH)
-    there = converted(state, linformer_projection=kind)
-    assert is_converted(there)
-    back = to_fairseq(with_settings(there, PATH), PATH)
-    assert not is_converted(back)
-    before, after = vars(model_settings(state)), vars(model_settings(back))
-    renamed = {"_name": "transformer_lm"} if name == "transformer_lm" else {}
-    dropout = {"attention_dropout": after["attention_dropout"]}  # which some kinds do not have
-    assert after == {**before, **renamed, **dropout}
-    assert back["model"].keys() == state["model"].keys()
-    assert all(torch.equal(back["model"][key], tensor) for key, tensor in state["model"].items())
-    assert farthest(built(state), built(back), 30, 5) == 0
 
 
 def test_what_this_package_adds_gives_way_to_what_it_extends() -> None:
@@ -155,13 +122,14 @@ def translation_flags() -> list[str]:
 
 def test_what_is_converted_stays_as_it_is() -> None:
     state = state_of()
-    kept = copy.deepcopy(state)
+    before = copy.deepcopy(state)
     new = converted(state, **LINEAR)
-    assert vars(state["cfg"]["model"]) == vars(kept["cfg"]["model"])
-    assert state["model"].keys() == kept["model"].keys()
-    weights = {name: w for name, w in kept["model"].items() if name.rpartition(".")[2] not in FAST_PATH_PARAMETERS}
-    assert all(torch.equal(new["model"][name], tensor) for name, tensor in weights.items())
-    added = {name: tuple(tensor.shape) for name, tensor in new["model"].items() if name not in kept["model"]}
+    assert vars(state["cfg"]["model"]) == vars(before["cfg"]["model"])
+    assert state["model"].keys() == before["model"].keys()
+    weights = {name: w for name, w in before["model"].items() if name.rpartition(".")[2] not in FAST_PATH_PARAMETERS}
+    kept = {name: new["model"][name] for name in weights}
+    torch.testing.assert_close(kept, weights, rtol=0, atol=0, equal_nan=True)  # 0.12.2 leaves a tensor unset
+    added = {name: tuple(tensor.shape) for name, tensor in new["model"].items() if name not in before["model"]}
     assert added == {
         f"{side}.layers.{layer}.{attention}.{name}_projection.weight": (8, 64)
         for side, attention in (("encoder", "self_attn"), ("decoder", "encoder_attn"))
@@ -213,6 +181,9 @@ def test_checkpoints_of_fairseq_before_0_10(name: str) -> None:
     task = new["cfg"]["task"]
     assert (task.data if isinstance(task, Namespace) else task["data"]) == "here"
     assert farthest(built(with_settings(state, PATH)), built(new), 23) < 1e-5
+    settings.criterion = "mine"
+    with pytest.raises(UserError, match=r"trained.pt has settings that fairseq cannot read .*mine.*: give --user-dir"):
+        converted(old)
 
 
 def test_names_of_old_fairseqs_become_those_of_today() -> None:
@@ -311,7 +282,7 @@ def test_attention_with_weights_of_its_own_is_refused() -> None:
 
 def test_a_model_that_came_back_goes_through_torchscript() -> None:
     state = to_fairseq(with_settings(converted(state_of(), linformer_projection="full"), PATH), PATH)
-    model = built(state)
+    model = build_model(state, build_original(state).task)
     assert type(model) is ARCH_MODEL_REGISTRY["transformer"]
     inputs = {**batch(toy_task(), [sentence(toy_task(), 9)], left_pad=True)["net_input"]}
     inputs["prev_output_tokens"] = previous_tokens(toy_task(), sentence(toy_task(), 5)[None])

@@ -109,11 +109,6 @@ def test_exact_length(flags: dict[str, object], exact: int) -> None:
     assert exact_length(toy_model(**given)) == exact
 
 
-def test_exact_length_of_a_language_model() -> None:
-    assert exact_length(toy_lm()) == 0
-    assert exact_length(toy_lm("transformer_lm_gpt2_tiny")) == ANY_LENGTH  # fairseq's own
-
-
 def test_where_ranges_end() -> None:
     assert default_lengths(1024, 767) == (8, 16, 32, 64, 128, 256, 512, 767, 1024)
     assert default_lengths(100_000, 0)[-2:] == (1024, 2048)

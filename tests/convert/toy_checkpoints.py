@@ -7,7 +7,7 @@ from typing import Any
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from omegaconf import OmegaConf
 
-from linformer_fairseq.convert.building import build_model, build_original, task_without_data
+from linformer_fairseq.convert.building import build_model, build_original
 from linformer_fairseq.convert.checkpoint import convert_state, new_attention, with_settings
 from linformer_fairseq.modules import KINDS
 from tests.models.test_language_model import toy_lm, toy_lm_args
@@ -63,4 +63,4 @@ def converted(state: dict[str, Any], **flags: object) -> dict[str, Any]:
 
 def built(state: dict[str, Any]) -> Any:
     """Returns the model of a checkpoint in float64."""
-    return build_model(state, task_without_data(state)).double()
+    return build_original(state).model.double()

@@ -65,7 +65,6 @@ def test_an_architecture_is_a_kind_by_default(arch: str, flags: dict, two_level:
         projections = encoder.self_attn.key_projection, encoder.self_attn.value_projection
         assert all(type(projection) is LinearProjection for projection in projections)
         assert projections[0] is not projections[1]
-        assert projections[0].init == "xavier"
         assert not projections[0].masks_empty_slots
         assert type(decoder.self_attn) is CausalLinformerAttention
         assert decoder.self_attn.window == 0

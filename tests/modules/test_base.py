@@ -186,7 +186,8 @@ def test_is_fairseqs_attention_where_k_covers_the_sentence(kind: str, options: d
     settings = {"k": N, "n": 32, "random": False, "encoder_decoder_attention": True, **options}
     attention = make_attention(kind, **settings)
     if kind == "linear":
-        identity = LinearProjection(N, 32, init="identity", mask_empty_slots=True)
+        identity = LinearProjection(N, 32, mask_empty_slots=True)
+        identity.start_as_identity()
         place = {"encoder_decoder_attention": True}
         attention = LinformerMultiheadAttention(8, 2, key_projection=identity, **place).double().eval()
     torch.nn.init.normal_(attention.k_proj.bias)

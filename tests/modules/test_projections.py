@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from linformer_fairseq.modules import LinearProjection
 from linformer_fairseq.modules.ops.naive import max_pool, pooling_matrix
-from linformer_fairseq.modules.projections import pooling_windows
+from linformer_fairseq.modules.projections import mean_matrix
 from tests.reference import PROJECTIONS, matrix_of, padding_mask
 
 every_kind = pytest.mark.parametrize("kind", PROJECTIONS)
@@ -39,14 +39,12 @@ def test_slots_are_the_product_with_the_matrix(kind: str, lengths: list[int], k:
 @given(st.lists(st.integers(0, 12), min_size=1, max_size=4), st.integers(1, 12))
 def test_windows_cover_a_sentence_and_nothing_else(lengths: list[int], k: int) -> None:
     n = max(1, *lengths)
-    windows = pooling_windows(torch.tensor(lengths), n, k)
+    found = mean_matrix(torch.tensor(lengths), n, k, torch.float64)
     for sentence, length in enumerate(lengths):
         matrix = pooling_matrix(max(1, length), k)
-        torch.testing.assert_close(
-            windows.mean_matrix(torch.float64)[sentence, : len(matrix), : max(1, length)], matrix
-        )
-        assert windows.sizes[sentence].sum() == max(1, length)
-        assert not windows.mean_matrix(torch.float64)[sentence, :, max(1, length) :].any()
+        torch.testing.assert_close(found[sentence, : len(matrix), : max(1, length)], matrix)
+        assert not found[sentence, len(matrix) :].any()
+        assert not found[sentence, :, max(1, length) :].any()
 
 
 def test_starts() -> None:
@@ -54,9 +52,9 @@ def test_starts() -> None:
     xavier = LinearProjection(k, n).weight
     assert xavier.abs().max() <= (6 / (k + n)) ** 0.5
     assert xavier.std().item() == pytest.approx((2 / (k + n)) ** 0.5, rel=0.05)
-    identity = LinearProjection(k, n, init="identity").weight
-    assert torch.equal(identity[:, :k], torch.eye(k))
-    assert 0 < identity[:, k:].abs().max() <= (6 / (k + n)) ** 0.5
+    (identity := LinearProjection(k, n)).start_as_identity()
+    assert torch.equal(identity.weight[:, :k], torch.eye(k))
+    assert 0 < identity.weight[:, k:].abs().max() <= (6 / (k + n)) ** 0.5
     assert torch.equal(PROJECTIONS["conv"](k, n).weight, torch.full((n // k,), k / n))
 
 
@@ -68,7 +66,5 @@ def test_refuses_an_impossible_k(kind: str) -> None:
     if kind == "linear":
         with pytest.raises(ValueError, match="k = 65 is larger than the longest length N = 64"):
             LinearProjection(65, 64)
-        with pytest.raises(ValueError, match="unknown initialisation 'magic'"):
-            LinearProjection(4, 8, init="magic")
     else:
         assert PROJECTIONS[kind](65, 64)(torch.ones(64, 1, 2), None).shape == (64, 1, 2)

@@ -24,55 +24,48 @@ from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
+from linformer_fairseq.modules.ops.blocks import from_blocks, to_blocks
 from linformer_fairseq.modules.ops.causal_products import slots_to_tokens, tokens_to_slots
-from linformer_fairseq.modules.ops.sliding_window import SlidingWindow, from_blocks, to_blocks
+from linformer_fairseq.modules.ops.precision import at_least_float32
+from linformer_fairseq.modules.ops.sliding_window import SlidingWindow
 
-SINGLE_CHUNK = 192
-"""The longest text, in tokens, that is fastest in one chunk."""
-CHUNK = 64
-"""The tokens of a chunk with which longer texts are fastest."""
+SINGLE_CHUNK = 192  # the longest text, in tokens, that is fastest in one chunk
+CHUNK = 64  # the tokens of a chunk with which longer texts are fastest
 
 Dropout = Callable[[Tensor], Tensor]
+NO_DROPOUT = nn.Identity()
+Probabilities = tuple[Tensor, Tensor | None]
+"""What a query's softmax gives to slots, (B, H, T, s), and to all tokens so far, (B, H, T, n), zero outside of its
+window, or None without one; before dropout, in float32 or better."""
 
 
 class Tokens(NamedTuple):
     """T tokens that attend to themselves and to those before them."""
 
-    query: Tensor
-    """(B, H, T, d), scaled."""
-    key: Tensor
-    """(B, H, T, d), without bias and zero at padded positions."""
-    value: Tensor
-    """(B, H, T, d), without bias and zero at padded positions."""
-    key_matrix: Tensor
-    """(s, T), the columns of E for the tokens w places before these; zeros where there are none."""
-    value_matrix: Tensor
-    """(s, T), the columns of F for these tokens."""
+    query: Tensor  # (B, H, T, d), scaled
+    key: Tensor  # (B, H, T, d), without bias and zero at padded positions
+    value: Tensor  # (B, H, T, d), like the keys
+    key_matrix: Tensor  # (s, T), the columns of E for the tokens w places before these; zeros where there are none
+    value_matrix: Tensor  # (s, T), those of F
 
 
 class CausalState(NamedTuple):
     """What decoding keeps of the tokens so far, however many they are."""
 
-    position: int
-    """The tokens so far."""
-    key_sums: Tensor
-    """A_K, (B, H, d, k), in float32 or better."""
-    value_sums: Tensor
-    """A_V, (B, H, d, k), in float32 or better."""
-    recent_keys: Tensor
-    """The keys of the last w tokens, or of all if there are fewer, (B, H, up to w, d)."""
-    recent_values: Tensor
-    """The values of these tokens, (B, H, up to w, d)."""
+    position: int  # the tokens so far
+    key_sums: Tensor  # A_K, (B, H, d, k), in float32 or better
+    value_sums: Tensor  # A_V, (B, H, d, k), in float32 or better
+    recent_keys: Tensor  # the keys of the last w tokens, or of all if there are fewer, (B, H, up to w, d)
+    recent_values: Tensor  # the values of these tokens, (B, H, up to w, d)
 
     @classmethod
     def empty(cls, query: Tensor, slots: int) -> "CausalState":
         """The state before any token, for queries (B, H, T, d)."""
-        sums = query.new_zeros(
-            *query.shape[:2], query.size(3), slots, dtype=torch.promote_types(query.dtype, torch.float32)
-        )
-        recent = sums.new_zeros(*query.shape[:2], 0, query.size(3))
+        batch, heads, _, width = query.shape
+        sums = query.new_zeros(batch, heads, width, slots, dtype=at_least_float32(query.dtype))
+        recent = sums.new_zeros(batch, heads, 0, width)
         return cls(0, sums, sums.clone(), recent, recent)
 
     def rows(self, order: Tensor) -> "CausalState":
@@ -82,20 +75,11 @@ class CausalState(NamedTuple):
         return CausalState(self.position, *(x.gather(0, index.expand(-1, *x.shape[1:])) for x in self[1:]))
 
 
-class Probabilities(NamedTuple):
-    """What a query's softmax gives to slots and tokens, before dropout, in float32 or better."""
-
-    of_slots: Tensor
-    """(B, H, T, s)."""
-    of_window: Tensor | None
-    """Of all tokens so far, (B, H, T, n), zero outside of a query's window; None without one."""
-
-
 def causal_attention(
     tokens: Tokens,
     window: int = 0,
     masks_empty_slots: bool = False,
-    dropout: Dropout | None = None,
+    dropout: Dropout = NO_DROPOUT,
     state: CausalState | None = None,
     overwrites_state: bool = False,
     need_probabilities: bool = False,
@@ -121,7 +105,7 @@ def causal_attention(
     query, key, value, key_matrix, value_matrix = tokens
     length, first = query.size(2), (0 if state is None else state.position) - window
     of_values = query.dtype if state is None else state.key_sums.dtype
-    of_scores = torch.promote_types(of_values, torch.float32)
+    of_scores = at_least_float32(of_values)
     q, k, e = (x.to(of_scores) for x in (query, key, key_matrix))
     tokens = Tokens(q, k, value.to(of_values), e, value_matrix.to(of_values))
     hidden = _hidden_slots(length, len(e), first, masks_empty_slots, query.device)
@@ -152,7 +136,7 @@ def _in_chunks(
     tokens: Tokens,
     window: int,
     hidden: Tensor | None,
-    dropout: Dropout | None,
+    dropout: Dropout,
     state: CausalState | None,
     chunk: int,
     need_probabilities: bool,
@@ -185,11 +169,12 @@ def _in_chunks(
     if hidden is not None:
         scores = scores.masked_fill(to_blocks(hidden, chunk)[:, None], -torch.inf)
     if window:
-        unseen = ~near.mask(key.size(2), length, chunk, None, query.device).triu(1)
+        every = torch.ones(1, key.size(2), dtype=torch.bool, device=query.device)
+        unseen = ~near.mask(every, length, chunk).triu(1)
         near_keys, near_values = (near.of_blocks(x, chunk).flatten(1, 2) for x in (all_keys, all_values))
         scores = torch.cat([scores, (q @ near_keys.transpose(2, 3)).masked_fill(unseen, -torch.inf)], 3)
     probabilities = torch.softmax(scores, 3)
-    dropped = (probabilities if dropout is None else dropout(probabilities)).to(v.dtype)
+    dropped = dropout(probabilities).to(v.dtype)
     of_slots = dropped[..., :slots].contiguous() if window else dropped
     out, value_sums = slots_to_tokens(of_slots, v.contiguous(), f, starts[1])  # (m, B H, c, d)
     if window:
@@ -205,14 +190,14 @@ def _in_chunks(
     if window:
         n = length if state is None else state.position
         of_window = near.over_tokens(probabilities[..., slots:].unflatten(1, heads), n, length)
-    return join(out), Probabilities(join(probabilities[..., :slots]), of_window), state
+    return join(out), (join(probabilities[..., :slots]), of_window), state
 
 
 def _next_token(
     tokens: Tokens,
     window: int,
     hidden: Tensor | None,
-    dropout: Dropout | None,
+    dropout: Dropout,
     state: CausalState,
     overwrites_state: bool,
     need_probabilities: bool,
@@ -236,7 +221,7 @@ def _next_token(
     if window:
         scores = torch.cat([scores, query @ recent_keys.transpose(2, 3)], 3)
     probabilities = torch.softmax(scores, 3)
-    dropped = probabilities if dropout is None else dropout(probabilities)
+    dropped = dropout(probabilities)
     slots = key_sums.size(3)
     out = dropped[..., :slots] @ value_sums.transpose(2, 3)
     if window:
@@ -245,4 +230,4 @@ def _next_token(
     if not need_probabilities:
         return out, None, state
     of_window = F.pad(probabilities[..., slots:], (state.position - recent_keys.size(2), 0)) if window else None
-    return out, Probabilities(probabilities[..., :slots], of_window), state
+    return out, (probabilities[..., :slots], of_window), state

@@ -8,7 +8,7 @@ respect to its rows, so that both share all of their parts. Within a chunk of c 
 stands; the tokens before the chunk enter through the sum A = Σ_j t_j m_jᵀ, (d, k).
 
 Shapes: m chunks of c tokens; X heads of sentences, which share a matrix; d features per head, k slots. All tensors are
-contiguous.
+contiguous. `start`, (X, d, k), is the sum A of tokens before these, or None.
 """
 
 from typing import Any
@@ -23,22 +23,16 @@ from linformer_fairseq.modules.ops.precision import at_least_float32
 def tokens_to_slots(
     rows: Tensor, tokens: Tensor, matrix: Tensor, start: Tensor | None = None
 ) -> tuple[Tensor, Tensor | None]:
-    """tril(X Tᵀ) M of `rows` (m, X, c, d), `tokens` (m, X, d, c) and `matrix` (m, c, k).
-
-    `start`, (X, d, k), is the sum A of tokens before these, or None. Gives (m, X, c, k), and with a start the sum after
-    these tokens.
-    """
+    """tril(X Tᵀ) M of `rows` (m, X, c, d), `tokens` (m, X, d, c) and `matrix` (m, c, k): (m, X, c, k), and with a start
+    the sum after these tokens."""
     return _MaskedProduct.apply(rows, tokens, matrix, start, True)  # type: ignore[no-untyped-call]
 
 
 def slots_to_tokens(
     rows: Tensor, tokens: Tensor, matrix: Tensor, start: Tensor | None = None
 ) -> tuple[Tensor, Tensor | None]:
-    """tril(Y Mᵀ) T of `rows` (m, X, c, k), `tokens` (m, X, d, c) and `matrix` (m, c, k).
-
-    `start`, (X, d, k), is the sum A of tokens before these, or None. Gives (m, X, c, d), and with a start the sum after
-    these tokens.
-    """
+    """tril(Y Mᵀ) T of `rows` (m, X, c, k), `tokens` (m, X, d, c) and `matrix` (m, c, k): (m, X, c, d), and with a start
+    the sum after these tokens."""
     return _MaskedProduct.apply(rows, tokens, matrix, start, False)  # type: ignore[no-untyped-call]
 
 

@@ -5,10 +5,8 @@ there are s clusters: the leaves of a k-d tree (Friedman, Bentley and Finkel, 19
 token, whatever the keys are. Only comparisons decide, so that there is no gradient through the choice, and the clusters
 of a sentence do not depend on the padding after it.
 
-To a query a cluster stands for its tokens by their mean, hence the logarithm of its size m (Bolya et al., 2023,
-equation 1):
-
-    out = softmax(Q K̄ᵀ / √d + log m) V̄
+To a query a cluster stands for its tokens by their mean, hence the logarithm of its size m in scores (Bolya et al.,
+2023, equation 1).
 
 Shapes: n tokens, B the batch, H heads, d features per head, s clusters, a power of two, each with w places for tokens.
 """
@@ -16,13 +14,12 @@ Shapes: n tokens, B the batch, H heads, d features per head, s clusters, a power
 from typing import NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
+from linformer_fairseq.modules.ops.blocks import in_blocks
 from linformer_fairseq.modules.ops.precision import at_least_float32
 
-FEATURES = 8
-"""Features of a head that are looked at, those in which the keys of a sentence vary most, as each costs time."""
+FEATURES = 8  # features of a head that are looked at, those in which keys vary most, as each costs time
 
 
 class Clusters(NamedTuple):
@@ -31,10 +28,8 @@ class Clusters(NamedTuple):
     order: Tensor
     """The tokens of each cluster, one cluster after the other, (B, H, s w). Places that no token needs have positions
     beyond the sentence's end, which may be n or more."""
-    sizes: Tensor | None
-    """Tokens of each cluster, (B, s); None where all have w."""
-    number: int
-    """s."""
+    sizes: Tensor | None  # tokens of each cluster, (B, s); None where all have w
+    number: int  # s
 
     @classmethod
     @torch.no_grad()
@@ -50,11 +45,12 @@ class Clusters(NamedTuple):
         count = min(count, 1 << max(0, n - 1).bit_length())
         if lengths is None and n % count:
             lengths = torch.full((len(keys),), n, device=keys.device)
-        return cls(*_halved(_filled(_features(keys, lengths), count), lengths, count), count)
+        features = _features(keys, lengths)
+        return cls(*_halved(in_blocks(features, count, 2).flatten(2, 3), lengths, count), count)
 
     def means(self, x: Tensor) -> Tensor:
         """The mean of each cluster, (B, H, s, d), of what its tokens have in `x` (B, H, n, d), zero like the keys."""
-        rows = _rows(_filled(x, self.number), self.order).unflatten(2, (self.number, -1))
+        rows = _rows(in_blocks(x, self.number, 2).flatten(2, 3), self.order).unflatten(2, (self.number, -1))
         sizes = rows.size(3) if self.sizes is None else self.sizes.clamp(min=1)[:, None, :, None]
         return (rows.sum(3, dtype=at_least_float32(x.dtype)) / sizes).to(x.dtype)
 
@@ -75,12 +71,6 @@ class Clusters(NamedTuple):
         return torch.empty_like(each).scatter(3, self.order[:, :, None].expand_as(each), each)[..., :tokens]
 
 
-def _filled(x: Tensor, count: int) -> Tensor:
-    """`x` (B, H, n, d) with zeros for places that no token needs, (B, H, s w, d)."""
-    missing = -x.size(2) % count
-    return F.pad(x, (0, 0, 0, missing)) if missing else x
-
-
 def largest_power_of_two(most: int) -> int:
     """The largest power of two that is not above `most`, which is 1 or more."""
     return 1 << (most.bit_length() - 1)
@@ -90,11 +80,9 @@ def _features(keys: Tensor, lengths: Tensor | None) -> Tensor:
     """The keys less their mean in the sentence, in the features in which they vary most, (B, H, n, f); zero beyond the
     sentence's end, like the keys."""
     keys = keys.to(at_least_float32(keys.dtype))
-    if lengths is None:
-        keys = keys - keys.mean(2, keepdim=True)
-    else:
+    keys = keys - keys.sum(2, keepdim=True) / (keys.size(2) if lengths is None else lengths[:, None, None, None])
+    if lengths is not None:
         beyond = torch.arange(keys.size(2), device=keys.device) >= lengths[:, None]
-        keys = keys - keys.sum(2, keepdim=True) / lengths[:, None, None, None]
         keys = keys.masked_fill(beyond[:, None, :, None], 0.0)
     if keys.size(3) <= FEATURES:
         return keys

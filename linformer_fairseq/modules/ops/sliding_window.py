@@ -15,12 +15,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from linformer_fairseq.modules.base import scores
+from linformer_fairseq.modules.ops.blocks import from_blocks, to_blocks
 from linformer_fairseq.modules.ops.precision import softmax
 
-_LEAST_BLOCK = 16
-"""The fewest queries of a block, where there are as many."""
-_ALIGNED = 8
-"""r is a multiple of this, as the masks of torch's fused kernels on a GPU have to be."""
+_LEAST_BLOCK = 16  # the fewest queries of a block, where there are as many
+_ALIGNED = 8  # r is a multiple of this, as the masks of torch's fused kernels on a GPU have to be
 
 
 class SlidingWindow(NamedTuple):
@@ -43,19 +42,12 @@ class SlidingWindow(NamedTuple):
         """The tokens in the windows of each block, (m, ..., r, d)."""
         return padded.unfold(-2, self.tokens(block), block).movedim(-3, 0).transpose(-2, -1)
 
-    def mask(self, tokens: int, queries: int, block: int, padding: Tensor | None, device: torch.device) -> Tensor:
-        """Which of these tokens a query sees, (m, B or 1, q, r). Its own is always among them.
-
-        Args:
-            tokens: n.
-            padding: (B, n), true at tokens that are none; None where there are none of these.
-        """
-        columns = torch.arange(self.tokens(block), device=device)
-        offset = columns - torch.arange(self.before, self.before + block, device=device)[:, None]  # from its own
+    def mask(self, seen: Tensor, queries: int, block: int) -> Tensor:
+        """Which tokens a query sees of those that others may see, `seen` (B, n): (m, B, q, r). It sees its own."""
+        columns = torch.arange(self.tokens(block), device=seen.device)
+        offset = columns - torch.arange(self.before, self.before + block, device=seen.device)[:, None]  # from its own
         inside = (offset >= -self.before) & (offset <= self.after)
-        if padding is None:
-            padding = torch.zeros(1, tokens, dtype=torch.bool, device=device)
-        real = self.of_blocks(self.padded(~padding[:, :, None], queries, block), block).transpose(2, 3)  # (m, B, 1, r)
+        real = self.of_blocks(self.padded(seen[:, :, None], queries, block), block).transpose(2, 3)  # (m, B, 1, r)
         return inside & real | (offset == 0)
 
     def over_tokens(self, x: Tensor, tokens: int, queries: int) -> Tensor:
@@ -66,21 +58,6 @@ class SlidingWindow(NamedTuple):
         out = x.new_zeros(*x.shape[:-1], (blocks - 1) * block + width).scatter(-1, places.expand_as(x), x)
         start = self.before - (tokens - queries)  # the place of the first token
         return from_blocks(F.pad(out, (-start, start + tokens - out.size(-1))), queries)
-
-
-def to_blocks(x: Tensor, block: int) -> Tensor:
-    """Cuts tokens (..., T, d) into blocks, (m, ..., q, d), with zeros after the last token."""
-    blocks = -(-x.size(-2) // block)
-    missing = blocks * block - x.size(-2)
-    x = F.pad(x, (0, 0, 0, missing)) if missing else x
-    return x.unflatten(-2, (blocks, block)).movedim(-3, 0)
-
-
-def from_blocks(x: Tensor, tokens: int) -> Tensor:
-    """Undoes `to_blocks`: (m, ..., q, d) to (..., T, d)."""
-    x = x.movedim(-2, 1).flatten(0, 1)
-    x = x if len(x) == tokens else x[:tokens]  # a slice's gradient is one more copy
-    return x.movedim(0, -2)
 
 
 def window_attention(
@@ -108,8 +85,8 @@ def window_attention(
     block = min(queries, max(_LEAST_BLOCK, (window.before + 1 + window.after) // 2))
     q = to_blocks(query, block).flatten(0, 1)  # (m B, H, q, d)
     keys, values = (window.of_blocks(window.padded(x, queries, block), block).flatten(0, 1) for x in (key, value))
-    mask = window.mask(tokens, queries, block, padding, query.device).expand(-1, len(query), -1, -1)
-    mask = mask.flatten(0, 1)[:, None]
+    seen = torch.ones(1, tokens, dtype=torch.bool, device=query.device) if padding is None else ~padding
+    mask = window.mask(seen, queries, block).expand(-1, len(query), -1, -1).flatten(0, 1)[:, None]
     out = F.scaled_dot_product_attention(q, keys, values, attn_mask=mask, dropout_p=dropout)
     out = from_blocks(out.unflatten(0, (-1, len(query))), queries)
     if not need_weights:

@@ -24,12 +24,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from linformer_fairseq.modules.base import fold_beams, scores, unfold_beams
+from linformer_fairseq.modules.ops.blocks import in_blocks
+from linformer_fairseq.modules.ops.precision import at_least_float32
 from linformer_fairseq.modules.two_level.sizes import Sizes
 
-LARGEST_GROUP = 32
-"""Rows that are gathered at a time, at most: on a CPU larger groups are no faster."""
-SCORES_AT_A_TIME = 1 << 20
-"""Scores of windows that are made at a time on a CPU, about: so many stay in its caches."""
+LARGEST_GROUP = 32  # rows that are gathered at a time, at most: on a CPU larger groups are no faster
+SCORES_AT_A_TIME = 1 << 20  # scores of windows made at a time on a CPU, about: so many stay in its caches
 
 
 class WindowSummaries(NamedTuple):
@@ -70,9 +70,9 @@ class BlockRows(NamedTuple):
     bias: Tensor  # added to scores, (B h, H, Y, L)
 
 
-def window_counts(lengths: Tensor, windows: int, width: int) -> Tensor:
-    """The tokens of each window of sentences with these lengths (B,): (B, s)."""
-    starts = torch.arange(0, windows * width, width, device=lengths.device)
+def window_counts(lengths: Tensor, n: int, width: int) -> Tensor:
+    """The tokens of each window of sentences with these lengths (B,), up to n: (B, s)."""
+    starts = torch.arange(0, n, width, device=lengths.device)
     return (lengths[:, None] - starts).clamp(0, width)
 
 
@@ -96,13 +96,13 @@ def window_table(keys: Tensor, values: Tensor, sizes: Sizes, counts: Tensor | No
 
 def _means_and_tokens(x: Tensor, width: int, counts: Tensor | None) -> Tensor:
     """The means of the windows of `x` (n, B, H, d), and then its tokens, (B, H, R, d)."""
-    windows = _by_blocks(x, width, 0)  # (s, w, B, H, d)
+    windows = in_blocks(x, width, 0)  # (s, w, B, H, d)
     if counts is None:
         means = windows.mean(1)
     else:
-        sums = windows.sum(1, dtype=torch.promote_types(x.dtype, torch.float32))
+        sums = windows.sum(1, dtype=at_least_float32(x.dtype))
         means = (sums / counts.t().clamp(min=1)[:, :, None, None]).to(x.dtype)
-    means = _by_blocks(means, _rows_of_group(width), 0).flatten(0, 1)
+    means = in_blocks(means, _rows_of_group(width), 0).flatten(0, 1)
     return torch.cat([means.permute(1, 2, 0, 3), windows.flatten(0, 1).permute(1, 2, 0, 3)], 2)
 
 
@@ -117,14 +117,6 @@ def _rows_of_group(width: int) -> int:
     return math.gcd(width, LARGEST_GROUP)
 
 
-def _by_blocks(x: Tensor, block: int, dim: int) -> Tensor:
-    """Cuts a dimension into blocks, the last one filled with zeros."""
-    missing = -x.size(dim) % block
-    if missing:
-        x = F.pad(x, (0, 0) * (x.dim() - 1 - dim) + (0, missing))
-    return x.unflatten(dim, (-1, block))
-
-
 @torch.no_grad()
 def shares_of_windows(query: Tensor, windows: WindowSummaries, hidden: Tensor | None = None) -> Tensor:
     """What P̄ each query gives to each window, (B h, H, T, s), 2 in all, in float32 or better.
@@ -135,9 +127,7 @@ def shares_of_windows(query: Tensor, windows: WindowSummaries, hidden: Tensor | 
     """
     means, ranges, counts = windows
     hypotheses = query.size(1) // len(means)
-    if hypotheses > 1:
-        query = fold_beams(query, hypotheses)
-    query = query.permute(1, 2, 0, 3)
+    query = fold_beams(query, hypotheses).permute(1, 2, 0, 3)
     unseen = None if counts is None else (counts == 0)[:, None, None]
     if hidden is not None:
         unseen = hidden if unseen is None else unseen | hidden
@@ -152,7 +142,7 @@ def shares_of_windows(query: Tensor, windows: WindowSummaries, hidden: Tensor | 
     del of_means  # of the size of all scores, as what follows
     sides = torch.cat([query.clamp(max=0), query.clamp(min=0)], 3)  # for the lowest and the highest keys
     total.add_(shares(scores(sides * 2**0.5, ranges.flatten(3))))  # divided by the root of 2 d
-    return total if hypotheses <= 1 else unfold_beams(total, hypotheses)
+    return unfold_beams(total, hypotheses)
 
 
 @torch.no_grad()
@@ -192,7 +182,7 @@ def worth_of_windows(
             shares.masked_fill_(padding[:, None, start : start + size, None], 0.0)
         if by_past and not start:
             shares[:, :, : block - 1] = 0.0
-        own = _by_blocks(shares, block, 2).sum(3)
+        own = in_blocks(shares, block, 2).sum(3)
         if hidden is not None:
             own = F.pad(own.masked_fill(hidden[::block], -1.0), (0, means.size(2) - seen), value=-1.0)
         worth.append(own)
@@ -281,7 +271,7 @@ def attend_to_rows(
         for x in (table.keys, table.values)
     )
     bias = rows.bias.flatten(0, 1).transpose(0, 1).unsqueeze(2)
-    blocks = _by_blocks(query, block, 0).flatten(2, 3).transpose(1, 2)  # (Y, X, q, d)
+    blocks = in_blocks(query, block, 0).flatten(2, 3).transpose(1, 2)  # (Y, X, q, d)
     out = F.scaled_dot_product_attention(blocks, keys, values, attn_mask=bias, dropout_p=dropout)
     out = out.transpose(1, 2).flatten(0, 1)[:length].unflatten(1, (batch, heads)).permute(1, 2, 0, 3)
     if not need_weights:
@@ -324,25 +314,23 @@ def weights_over_tokens(
 
 
 def attend_in_full(
-    query: Tensor, table: TokenTable, dropout: float, need_weights: bool
+    query: Tensor, table: TokenTable, dropout: float, need_weights: bool, causal: bool = False
 ) -> tuple[Tensor, Tensor | None]:
     """What each head gives, (B h, H, T, d), and the weights (B h, H, T, n) in float32 or better if they are needed.
 
     Args:
         query: (T, B h, H, d), not scaled.
+        causal: whether a query sees only the tokens up to its own place; then the table has no bias.
     """
     keys, values, bias = table
     hypotheses = query.size(1) // len(keys)
-    if hypotheses > 1:
-        query = fold_beams(query, hypotheses)
-    query, weights = query.permute(1, 2, 0, 3), None
-    out = F.scaled_dot_product_attention(query, keys, values, attn_mask=bias, dropout_p=dropout)
+    query, weights = fold_beams(query, hypotheses).permute(1, 2, 0, 3), None
+    out = F.scaled_dot_product_attention(query, keys, values, attn_mask=bias, dropout_p=dropout, is_causal=causal)
     if need_weights:
         found = scores(query, keys)
-        weights = torch.softmax(found if bias is None else found + bias, 3)
-    if hypotheses > 1:
-        out, weights = unfold_beams(out, hypotheses), None if weights is None else unfold_beams(weights, hypotheses)
-    return out, weights
+        bias = torch.full_like(found[0, 0], -torch.inf).triu(1) if causal else bias
+        weights = unfold_beams(torch.softmax(found if bias is None else found + bias, 3), hypotheses)
+    return unfold_beams(out, hypotheses), weights
 
 
 def of_chosen_group(

@@ -23,10 +23,19 @@ from linformer_fairseq.modules.two_level.arithmetic import (
     with_windows_ahead,
     worth_of_windows,
 )
-from linformer_fairseq.modules.two_level.sizes import CROSS, ENCODER, EXACT_BELOW, SizeRule, Sizes, TwoLevelOptions
+from linformer_fairseq.modules.two_level.sizes import (
+    CAUSAL,
+    CROSS,
+    ENCODER,
+    EXACT_BELOW,
+    SizeRule,
+    Sizes,
+    TwoLevelOptions,
+)
 from linformer_fairseq.modules.two_level.steps import (
     GroupState,
     SourceState,
+    TargetState,
     attend_in_steps,
     in_source_order,
 )
@@ -66,8 +75,7 @@ class Batch(NamedTuple):
     """The sentences of a batch in groups."""
 
     groups: tuple[SentenceGroup, ...]
-    places: Tensor | None = None
-    """The place of each sentence where groups follow one another, (B,); None if every group has all sentences."""
+    places: Tensor | None = None  # of each sentence in groups that follow one another, (B,); None if each has all
 
 
 @remembered
@@ -86,7 +94,8 @@ def batch_of(lengths: Tensor, known: tuple[int, ...] | None, n: int, rule: SizeR
 
     def group(sizes: Sizes | None, lengths: Tensor, tokens: int, **which: Tensor) -> SentenceGroup:
         padding = torch.arange(n, device=lengths.device) >= lengths[:, None]
-        return SentenceGroup(sizes, tokens, padding, _counts(sizes, lengths, tokens), **which)
+        counts = None if sizes is None else window_counts(lengths, tokens, sizes.width)
+        return SentenceGroup(sizes, tokens, padding, counts, **which)
 
     longest = max(at_least_one, default=n)
     if len(ranges) == 1:
@@ -104,9 +113,35 @@ def batch_of(lengths: Tensor, known: tuple[int, ...] | None, n: int, rule: SizeR
     return Batch(tuple(groups), order.argsort())
 
 
-def _counts(sizes: Sizes | None, lengths: Tensor, tokens: int) -> Tensor | None:
-    """The tokens of each window of sentences with these lengths, of which the longest has so many tokens."""
-    return None if sizes is None else window_counts(lengths, -(-tokens // sizes.width), sizes.width)
+class BaseTwoLevelAttention(BaseAttention):
+    """What two-level attention to a source and in a decoder have in common: the rule of sizes, and a search's state."""
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        *args: Any,
+        projected_dim: int,
+        open_slots: int | None = None,
+        slot_width: int | None = None,
+        block_size: int | None = None,
+        exact_below: int = EXACT_BELOW,
+        **options: Any,
+    ) -> None:
+        super().__init__(embed_dim, num_heads, *args, **options)
+        place = CAUSAL if self.causal else ENCODER if self.self_attention else CROSS
+        self.rule = SizeRule(projected_dim, place, open_slots, slot_width, block_size, exact_below)
+
+    def heads(self, x: Tensor) -> Tensor:
+        """The features of each head, (T, B, C) to (T, B, H, d)."""
+        return x.unflatten(2, (self.num_heads, self.head_dim))
+
+    def reorder_incremental_state(self, incremental_state: IncrementalState, new_order: Tensor) -> IncrementalState:
+        """Keeps the hypotheses that stay, in their new order."""
+        search: SourceState | TargetState | None = self.cached(incremental_state).get("search")
+        if search is None:
+            return incremental_state
+        return self.cache(incremental_state, {"search": search.reordered(new_order)})
 
 
 @register_attention(
@@ -115,7 +150,7 @@ def _counts(sizes: Sizes | None, lengths: Tensor, tokens: int) -> Tensor | None:
     "means of windows, of which blocks of queries open the best to attend to their tokens one by one",
     defaults={"linformer_attention": "encoder,cross,decoder"},
 )
-class TwoLevelAttention(BaseAttention):
+class TwoLevelAttention(BaseTwoLevelAttention):
     r"""Attention in two levels, a drop-in for fairseq's `MultiheadAttention` without parameters of its own.
 
     A sentence of n tokens is cut into windows of w. To a query a window stands for its tokens by their mean K̄, V̄, hence
@@ -144,34 +179,16 @@ class TwoLevelAttention(BaseAttention):
         ValueError: for what no kind supports, and k, m, w or q below 1.
     """
 
-    def __init__(
-        self,
-        embed_dim: int,
-        num_heads: int,
-        *args: Any,
-        projected_dim: int,
-        open_slots: int | None = None,
-        slot_width: int | None = None,
-        block_size: int | None = None,
-        exact_below: int = EXACT_BELOW,
-        **options: Any,
-    ) -> None:
-        super().__init__(embed_dim, num_heads, *args, **options)
-        place = ENCODER if self.self_attention else CROSS
-        self.rule = SizeRule(projected_dim, place, open_slots, slot_width, block_size, exact_below)
-
     def extra_repr(self) -> str:
-        names = ("slot_width", "open_slots", "block_size", "exact_below")
-        told = [f"{name}={size}" for name in names if (size := getattr(self.rule, name)) is not None]
-        return ", ".join([f"k={self.rule.projected_dim}", *told])
+        return ", ".join(f"{name}={size}" for name, size in vars(self.rule).items() if isinstance(size, int))
 
     def attend(self, call: Call) -> Result:
-        query, state = self._heads(self.q_proj(call.query)), call.incremental_state
+        query, state = self.heads(self.q_proj(call.query)), call.incremental_state
         search: SourceState | None = self.cached(state).get("search")
         if search is None:
             assert call.key is not None
             assert call.value is not None
-            keys, values = self._heads(self.k_proj(call.key)), self._heads(self.v_proj(call.value))
+            keys, values = self.heads(self.k_proj(call.key)), self.heads(self.v_proj(call.value))
             batch = self._batch(call)
             if state is None:
                 out, weights = self._attend_by_group(query, keys, values, batch, call.need_weights)
@@ -186,13 +203,6 @@ class TwoLevelAttention(BaseAttention):
         out, weights, search = attend_in_steps(search, (query,), self.dropout_probability, call.need_weights)
         self.cache(state, {"search": search})
         return out, weights
-
-    def reorder_incremental_state(self, incremental_state: IncrementalState, new_order: Tensor) -> IncrementalState:
-        """Keeps the rows of the hypotheses that stay, in their new order."""
-        search: SourceState | None = self.cached(incremental_state).get("search")
-        if search is None:
-            return incremental_state
-        return self.cache(incremental_state, {"search": search.reordered(new_order)})
 
     def moves(self, padding: Padding) -> Moves:
         """Nothing where the whole batch gets full attention, which needs no order."""
@@ -209,10 +219,10 @@ class TwoLevelAttention(BaseAttention):
             if self.moves(padding) == "nothing":
                 return Batch((SentenceGroup(None, n, ~padding.seen()[:, 0, 0], None),))
             return batch_of(padding.lengths, padding.known_lengths, n, self.rule, call.incremental_state is None)
-        sizes = self.rule.sizes(n)
-        whole = sizes is None or n % sizes.width == 0
-        lengths = None if whole else torch.full(call.key.shape[1:2], n, device=call.key.device)
-        return Batch((SentenceGroup(sizes, n, None, None if lengths is None else _counts(sizes, lengths, n)),))
+        sizes, counts = self.rule.sizes(n), None
+        if sizes is not None and n % sizes.width:
+            counts = window_counts(torch.full(call.key.shape[1:2], n, device=call.key.device), n, sizes.width)
+        return Batch((SentenceGroup(sizes, n, None, counts),))
 
     def _attend_by_group(self, query: Tensor, keys: Tensor, values: Tensor, batch: Batch, need_weights: bool) -> Result:
         """Attends from queries (T, B h, H, d) to keys and values (n, B, H, d)."""
@@ -235,11 +245,7 @@ class TwoLevelAttention(BaseAttention):
     def _attend_to_table(
         self, query: Tensor, table: TokenTable | WindowTable, padding: Tensor | None, need_weights: bool
     ) -> Result:
-        """Attends from queries (T, B h, H, d) to a table.
-
-        Args:
-            padding: true at padded positions, (B, n).
-        """
+        """Attends from queries (T, B h, H, d) to a table; `padding` (B, n) is true at padded positions."""
         if isinstance(table, TokenTable):
             return attend_in_full(query, table, self.dropout_probability, need_weights)
         sizes, own = table.sizes, self.self_attention
@@ -248,7 +254,3 @@ class TwoLevelAttention(BaseAttention):
             worth = with_windows_ahead(worth, sizes, table.counts)
         rows = rows_of_blocks(ranked(worth)[..., : sizes.opened], table)
         return attend_to_rows(query, rows, sizes.block, table, self.dropout_probability, need_weights)
-
-    def _heads(self, x: Tensor) -> Tensor:
-        """The features of each head, (T, B, C) to (T, B, H, d)."""
-        return x.unflatten(2, (self.num_heads, self.head_dim))

@@ -11,17 +11,21 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from linformer_fairseq.modules.base import BaseAttention, Call, IncrementalState, scores
+from linformer_fairseq.modules.base import Call, scores
+from linformer_fairseq.modules.ops.blocks import in_blocks
 from linformer_fairseq.modules.ops.token_weights import without_padding
 from linformer_fairseq.modules.registry import register_attention
 from linformer_fairseq.modules.two_level.arithmetic import (
+    TokenTable,
     WindowSummaries,
+    attend_in_full,
     ranges_of,
     ranked,
     weights_over_tokens,
     worth_of_windows,
 )
-from linformer_fairseq.modules.two_level.sizes import CAUSAL, EXACT_BELOW, SizeRule, Sizes, TwoLevelOptions
+from linformer_fairseq.modules.two_level.attention import BaseTwoLevelAttention
+from linformer_fairseq.modules.two_level.sizes import Sizes, TwoLevelOptions
 from linformer_fairseq.modules.two_level.steps import TargetState, attend_in_steps
 
 
@@ -32,7 +36,7 @@ class CausalTwoLevelOptions(TwoLevelOptions):
 
 
 @register_attention("two-level", CausalTwoLevelOptions, causal=True)
-class CausalTwoLevelAttention(BaseAttention):
+class CausalTwoLevelAttention(BaseTwoLevelAttention):
     r"""Causal attention in two levels: in a decoder a drop-in for fairseq's `MultiheadAttention`, with its parameters.
 
     A block of q queries attends one by one to its own tokens, as far as they are past, and to the window of w tokens
@@ -62,24 +66,13 @@ class CausalTwoLevelAttention(BaseAttention):
 
     causal = True
 
-    def __init__(
-        self,
-        embed_dim: int,
-        num_heads: int,
-        *args: Any,
-        projected_dim: int,
-        max_positions: int,
-        open_slots: int | None = None,
-        slot_width: int | None = None,
-        block_size: int | None = None,
-        exact_below: int = EXACT_BELOW,
-        **options: Any,
-    ) -> None:
+    def __init__(self, embed_dim: int, num_heads: int, *args: Any, max_positions: int, **options: Any) -> None:
         super().__init__(embed_dim, num_heads, *args, **options)
-        rule = SizeRule(projected_dim, CAUSAL, open_slots, slot_width, block_size, exact_below)
-        width, opened, block = rule.cut(max_positions)
-        self.sizes = Sizes(width, opened, -(-block // width) * width)
-        self.exact = exact_tokens(self.sizes, exact_below)
+        width, opened, block = self.rule.cut(max_positions)
+        block = -(-block // width) * width
+        self.sizes = Sizes(width, opened, block)
+        # whole blocks, and as many as it takes that every later one has m windows to open
+        self.exact = -(-max(self.rule.exact_below, (opened + 1) * width) // block) * block
 
     def extra_repr(self) -> str:
         width, opened, block = self.sizes
@@ -90,11 +83,8 @@ class CausalTwoLevelAttention(BaseAttention):
         assert call.value is not None
         state = call.incremental_state
         search: TargetState | None = self.cached(state).get("search")
-        q, k, v = (
-            linear(x).unflatten(2, (self.num_heads, self.head_dim))
-            for linear, x in ((self.q_proj, call.query), (self.k_proj, call.key), (self.v_proj, call.value))
-        )
-        dropout = self.dropout_probability
+        q, k, v = self.q_proj(call.query), self.k_proj(call.key), self.v_proj(call.value)
+        q, k, v, dropout = self.heads(q), self.heads(k), self.heads(v), self.dropout_probability
         if search is None:
             out, weights = causal_two_level_attention(q, k, v, self.sizes, self.exact, dropout, call.need_weights)
             if state is not None:
@@ -105,19 +95,6 @@ class CausalTwoLevelAttention(BaseAttention):
             self.cache(state, {"search": search})
         return out, None if weights is None else without_padding(weights, call.padding)
 
-    def reorder_incremental_state(self, incremental_state: IncrementalState, new_order: Tensor) -> IncrementalState:
-        """Keeps the hypotheses that stay, in their new order."""
-        search: TargetState | None = self.cached(incremental_state).get("search")
-        if search is None:
-            return incremental_state
-        return self.cache(incremental_state, {"search": search.reordered(new_order)})
-
-
-def exact_tokens(sizes: Sizes, exact_below: int) -> int:
-    """How many first tokens get full attention, whole blocks: every later block has m windows to open."""
-    least = max(exact_below, (sizes.opened + 1) * sizes.width)
-    return -(-least // sizes.block) * sizes.block
-
 
 def causal_two_level_attention(
     query: Tensor, key: Tensor, value: Tensor, sizes: Sizes, exact: int, dropout: float, need_weights: bool
@@ -127,16 +104,12 @@ def causal_two_level_attention(
     Args:
         query, key, value: (T, B, H, d), the queries not scaled.
         sizes: q is a multiple of w.
-        exact: how many first tokens get full attention, by `exact_tokens`.
+        exact: how many first tokens get full attention, whole blocks.
         dropout: the share of probabilities that are dropped.
     """
     length, heads, width = len(query), query.shape[1:3], sizes.width
-    q, k, v = (x[:exact].permute(1, 2, 0, 3) for x in (query, key, value))
-    out, weights = F.scaled_dot_product_attention(q, k, v, is_causal=True, dropout_p=dropout), None
-    if need_weights:
-        found = scores(q, k)
-        future = torch.ones_like(found[0, 0], dtype=torch.bool).triu(1)
-        weights = torch.softmax(found.masked_fill(future, -torch.inf), 3)
+    k, v = (x[:exact].permute(1, 2, 0, 3) for x in (key, value))
+    out, weights = attend_in_full(query[:exact], TokenTable(k, v, None), dropout, need_weights, causal=True)
     if length <= exact:
         return out, weights
     blocks = blocks_after(query, key, sizes, exact)
@@ -158,14 +131,13 @@ class LaterBlocks(NamedTuple):
     """The blocks after the first tokens, and what they attend to."""
 
     queries: Tensor  # (Y, X, q, d)
-    closed: Tensor
-    """The windows that each sees by their means, (Y, X, c), those worth most first; at the end some may not be past."""
-    near: Tensor  # the windows that each sees by their tokens, (Y, X, l): m opened ones, the one before it, and its own
+    closed: Tensor  # the windows seen by their means, (Y, X, c), those worth most first; the last may not be past
+    near: Tensor  # the windows seen by their tokens, (Y, X, l): m opened ones, the one before the block, and its own
     bias: Tensor  # added to scores, (Y, 1, q, L): log w for means, 0 for tokens, and -inf for what is not past
 
     def rows(self, x: Tensor, sizes: Sizes) -> Tensor:
         """The keys or values `x` (T, B, H, d) that blocks attend to, (Y, X, L, d)."""
-        windows = _in_blocks(x, sizes.block).unflatten(0, (-1, sizes.width))
+        windows = in_blocks(x.flatten(1, 2), sizes.block, 0).flatten(0, 1).unflatten(0, (-1, sizes.width))
         means = windows[: self.closed.size(2) + sizes.opened].mean(1)
         tokens = _gathered(windows.permute(2, 0, 1, 3), self.near).flatten(2, 3)
         return torch.cat([_gathered(means.transpose(0, 1), self.closed), tokens], 2)
@@ -178,12 +150,13 @@ def blocks_after(query: Tensor, key: Tensor, sizes: Sizes, exact: int) -> LaterB
     what is hidden is then alike for all heads and sentences.
     """
     (width, opened, block), device = sizes, query.device
-    queries = _in_blocks(query, block)
-    past = range(exact // width - 1, len(queries) // width - 1, block // width)  # windows that end in time for a block
+    queries = in_blocks(query.flatten(1, 2), block, 0)
+    last = (len(queries) - 1) * block  # where the last block begins
+    past = range(exact // width - 1, (last + block) // width - 1, block // width)  # windows in time for a block
     with torch.no_grad():
         windows = key[: past[-1] * width].unflatten(0, (-1, width)).permute(2, 3, 0, 1, 4)
         summaries = WindowSummaries(windows.mean(3), ranges_of(windows), None)
-        choosing = queries[exact - block + 1 : len(queries) - block + 1].unflatten(1, query.shape[1:3])
+        choosing = query[exact - block + 1 : last + 1]
         best = ranked(worth_of_windows(choosing, summaries, block, past=past)).flatten(0, 1).transpose(0, 1)
     ends = torch.arange(past.start, past.stop, past.step, device=device)[:, None]
     near = (ends + torch.arange(1 + block // width, device=device))[:, None].expand(-1, best.size(1), -1)
@@ -194,13 +167,7 @@ def blocks_after(query: Tensor, key: Tensor, sizes: Sizes, exact: int) -> LaterB
     of_tokens = torch.zeros_like(future, dtype=query.dtype).masked_fill(future, -torch.inf)
     of_tokens = F.pad(of_tokens, (near.size(2) * width - block, 0)).expand(len(past), -1, -1)
     bias = torch.cat([of_means[:, None].expand(-1, block, -1), of_tokens], 2)[:, None]
-    return LaterBlocks(queries[exact:].unflatten(0, (-1, block)).transpose(1, 2), closed, near, bias)
-
-
-def _in_blocks(x: Tensor, block: int) -> Tensor:
-    """The tokens (T, B, H, d) of every head, (T, X, d), with zeros up to whole blocks."""
-    missing = -len(x) % block
-    return (F.pad(x, (0, 0, 0, 0, 0, 0, 0, missing)) if missing else x).flatten(1, 2)
+    return LaterBlocks(queries[exact // block :].transpose(1, 2), closed, near, bias)
 
 
 def _gathered(x: Tensor, index: Tensor) -> Tensor:

@@ -1,14 +1,13 @@
 """How a text of some length is cut into windows and blocks for two-level attention, and where it is not."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
 from linformer_fairseq.modules.projections import check_dims
 from linformer_fairseq.modules.registry import AttentionOptions, LayerShapes, flag_of
 
-EXACT_BELOW = 768
-"""Texts with fewer tokens are attended to in full, unless told otherwise: it is as fast."""
+EXACT_BELOW = 768  # texts with fewer tokens are attended to in full, unless told otherwise: it is as fast
 MOST_OPENED_TOKENS = 512
 """Tokens that a block opens, at most, unless told otherwise; but it opens `LEAST_OPENED` windows, however wide."""
 LEAST_OPENED = 2
@@ -34,8 +33,7 @@ ENCODER = DefaultSizes(blocks=16, opened=8)
 CROSS = DefaultSizes(blocks=16, opened=4, most_queries=128)
 """More windows are worth opening where blocks choose them before they know all their queries, and fewer queries share
 them, as models that were trained with shorter blocks may lose their place in the source with longer ones."""
-CAUSAL = DefaultSizes(blocks=32, opened=16)
-"""Fewer suffice where the nearest windows are open anyway."""
+CAUSAL = DefaultSizes(blocks=32, opened=16)  # fewer suffice where the nearest windows are open anyway
 
 
 @dataclass(frozen=True)
@@ -143,5 +141,4 @@ class TwoLevelOptions(AttentionOptions):
         return [{**arguments, **self._sizes()} for arguments in super().arguments(layers)]
 
     def _sizes(self) -> dict[str, Any]:
-        names = ("open_slots", "slot_width", "block_size", "exact_below")
-        return {name: getattr(self, f"linformer_{name}") for name in names}
+        return {option.name.removeprefix("linformer_"): getattr(self, option.name) for option in fields(self)}

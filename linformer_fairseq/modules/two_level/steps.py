@@ -31,8 +31,7 @@ from linformer_fairseq.modules.two_level.arithmetic import (
 )
 from linformer_fairseq.modules.two_level.sizes import Sizes
 
-FIRST_TOKENS = 128
-"""Tokens whose windows there is room for at first, about; room doubles where it does not suffice."""
+FIRST_TOKENS = 128  # whose windows there is room for at first, about; room doubles where it does not suffice
 
 
 class SharedRows(NamedTuple):
@@ -42,8 +41,7 @@ class SharedRows(NamedTuple):
     """
 
     rows: Tensor  # the row of each hypothesis, (B h,)
-    slots: Tensor
-    """The place of each hypothesis among `most` times U, (B h,): the first of every row, then the second ones."""
+    slots: Tensor  # of each hypothesis among `most` times U, (B h,): the first of every row, then the second ones
     number: int  # U
     most: int  # the hypotheses of a row, at most
 
@@ -79,8 +77,7 @@ class GroupState(NamedTuple):
 
     table: TokenTable | WindowTable  # of all sentences
     chosen: Tensor | None  # whether a sentence asks for these sizes, (B,); None where all do
-    queries: Tensor | None = None
-    """The queries of the current block so far, (up to q, B h, H, d); None in full attention."""
+    queries: Tensor | None = None  # of the block so far, (up to q, B h, H, d); None in full attention
     rows: BlockRows | None = None  # what this block attends to, (U, ...) where rows are shared
     shared: SharedRows | None = None  # None while every hypothesis has a row of its own
 
@@ -242,11 +239,9 @@ class TargetState:
 
     def reordered(self, order: Tensor) -> "TargetState":
         """Keeps some hypotheses, in their new order."""
-        places, keys, values, best = (
-            x.index_select(0, order) for x in (self.places, self.last_keys, self.last_values, self.ranked)
-        )
-        queries = self.queries.index_select(1, order)
-        return replace(self, places=places, last_keys=keys, last_values=values, queries=queries, ranked=best)
+        names = ("places", "last_keys", "last_values", "ranked")
+        rows: dict[str, Any] = {name: getattr(self, name).index_select(0, order) for name in names}
+        return replace(self, queries=self.queries.index_select(1, order), **rows)
 
     def attend(
         self, tokens: tuple[Tensor, ...], dropout: float, need_weights: bool

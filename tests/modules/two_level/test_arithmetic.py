@@ -28,7 +28,7 @@ def test_a_table_holds_means_and_then_tokens(lengths: list[int], width: int) -> 
     n, sizes = max(lengths), Sizes(width, 1, 1)
     windows, group, padding = -(-n // width), min(width & -width, 32), torch.arange(n)[:, None] >= torch.tensor(lengths)
     x = torch.randn(n, len(lengths), 2, 4, dtype=torch.float64).masked_fill(padding[..., None, None], 0.0)
-    counts = window_counts(torch.tensor(lengths), windows, width)
+    counts = window_counts(torch.tensor(lengths), n, width)
     table = window_table(x, 2 * x, sizes, counts)
     first = -(-windows // group) * group
     torch.testing.assert_close(table.keys[:, :, first : first + n], x.permute(1, 2, 0, 3))
@@ -111,7 +111,7 @@ def test_means_know_how_many_tokens_they_stand_for() -> None:
     keys = tokens.masked_fill((torch.arange(22)[:, None] >= torch.tensor(lengths))[..., None, None], 0.0)
     query = torch.randn(10, 3, 1, 4, dtype=torch.float64)
     sizes = Sizes(width, 2, 5)
-    table = window_table(keys, keys, sizes, window_counts(torch.tensor(lengths), 6, width))
+    table = window_table(keys, keys, sizes, window_counts(torch.tensor(lengths), 22, width))
     worth = with_windows_ahead(worth_of_windows(query, table.summaries(), 5, by_past=True), sizes, table.counts)
     rows = rows_of_blocks(ranked(worth)[..., :2], table)
     out, weights = attend_to_rows(query, rows, 5, table, 0.0, need_weights=True)
