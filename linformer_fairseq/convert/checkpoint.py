@@ -112,11 +112,11 @@ def start_as_identity(model: nn.Module) -> None:
 
 def convert_state(state: dict[str, Any], config: AttentionConfig) -> dict[str, Any]:
     """Returns what `with_settings` returned converted to another attention, whose own parameters are not in it yet."""
-    flags = {name: getattr(config, name) for name in default_flags(config.linformer_projection)}
+    flags = {name: getattr(config, name) for name in default_flags(config.kind_of("encoder").name)}
     if not all(config.kind_of(place).attention.drops_probabilities for place in config.places):
         flags["attention_dropout"] = 0.0  # which matters in training alone, whose command line says it anew
     prefixes = {kind: prefix for prefix, kind in PREFIXES.items()}
-    return _renamed(state, OWN, prefixes.get(config.linformer_projection, OWN), flags)
+    return _renamed(state, OWN, prefixes.get(config.kind_of("encoder").name, OWN), flags)
 
 
 def to_fairseq(state: dict[str, Any], path: Path) -> dict[str, Any]:

@@ -61,11 +61,11 @@ class AttentionConfig(FairseqDataclass):
             "cross-attention and causal self-attention of the decoder (default: by kind, where the model has it)"
         },
     )
-    linformer_projection: str = field(
-        default=DEFAULT_KIND,
+    linformer_projection: Optional[str] = field(
+        default=None,
         metadata={
-            "help": "kind of attention: {}; the decoder's self-attention has linear projections, where the kind has no "
-            "causal form of its own",
+            "help": "kind of attention (default: that of the architecture): {}; the decoder's self-attention has "
+            "linear projections, where the kind has no causal form of its own",
             "kinds": KINDS,
         },
     )
@@ -108,18 +108,17 @@ class AttentionConfig(FairseqDataclass):
         Raises:
             ValueError: an unknown name, a place that the model does not have, or flags that do not fit together.
         """
-        for choice in (flag for flag in fields(self) if "kinds" in flag.metadata):
-            kinds, name = choice.metadata["kinds"], getattr(self, choice.name)
+        config = self.from_namespace(self)  # with the options of its kinds
+        for choice in (flag for flag in fields(config) if "kinds" in flag.metadata):
+            kinds, name = choice.metadata["kinds"], getattr(config, choice.name)
             if name is not None and name not in kinds:
                 raise ValueError(f"{flag_of(choice.name)} is one of {', '.join(kinds)}, not {name!r}")
         there = [place for place in PLACES if place in places]
-        usual = {name: kind.defaults.get("linformer_attention", "encoder,cross") for name, kind in KINDS.items()}
-        asked = (
-            usual[self.linformer_projection] if self.linformer_attention is None else _listed(self.linformer_attention)
-        )
-        if asked == usual[self.linformer_projection]:  # of which an architecture has no more than the model has
+        usual = config.kind_of("encoder").defaults.get("linformer_attention", "encoder,cross")
+        asked = usual if config.linformer_attention is None else _listed(config.linformer_attention)
+        if asked == usual:  # older checkpoints recorded it for models that do not have all of these places
             asked = ",".join([place for place in there if place in asked.split(",")] or there)
-        config = replace(self.from_namespace(self), linformer_attention=asked)  # with the options of its kinds
+        config = replace(config, linformer_attention=asked)
         for place in sorted(config.places - set(there)):
             if place not in PLACES:
                 raise ValueError(f"--linformer-attention knows encoder, cross and decoder, not {place!r}")
@@ -181,9 +180,8 @@ class AttentionConfig(FairseqDataclass):
 
     def kind_of(self, place: str) -> Kind:
         """The kind of attention at a place."""
-        if place != "decoder":
-            return KINDS[self.linformer_projection]
-        return causal_kind(self.linformer_decoder_projection or self.linformer_projection)
+        kind = self.linformer_projection or DEFAULT_KIND
+        return causal_kind(self.linformer_decoder_projection or kind) if place == "decoder" else KINDS[kind]
 
     def _k_of(self, place: str) -> tuple[str, str, str]:
         """The flag that says the k of a place, its value, and what else can be done where it does not fit."""
@@ -196,7 +194,7 @@ class AttentionConfig(FairseqDataclass):
 
     def _check_effects(self) -> None:
         """Refuses a flag that has no effect on this attention, unless its value is the default of some kind."""
-        kind = KINDS[self.linformer_projection]
+        kind = self.kind_of("encoder")
         unfit = {"cross"} if kind.name in CAUSAL_KINDS or self.linformer_decoder_projection else {"cross", "decoder"}
         if kind.self_attention_only and unfit & self.places:
             raise ValueError(for_self_attention_alone(kind.name))
@@ -205,36 +203,29 @@ class AttentionConfig(FairseqDataclass):
             defaults = {flag.default, *(kind.defaults.get(flag.name) for kind in KINDS.values())}
             if flag.name == "linformer_projection":  # which an architecture may have said
                 defaults |= set(PREFIXES.values())
-            if value is None or flag.name == "linformer_attention" or _listed(value) in map(str, defaults):
-                continue
-            users = self._users(flag)
-            if any(place in self.places and self.kind_of(place).name in kinds for place, kinds in users.items()):
+            if value is None or _listed(value) in map(str, defaults) or self._has_effect(flag):
                 continue
             given = flag_of(flag.name) if value is True else f"{flag_of(flag.name)} {_listed(value)}"
-            kinds = dict.fromkeys(kind for kinds in users.values() for kind in kinds)
-            needed = "any" if kinds.keys() >= KINDS.keys() or kinds.keys() >= CAUSAL_KINDS.keys() else _either(kinds)
+            in_use = ", ".join(f"{self.kind_of(place).name} at {place}" for place in PLACES if place in self.places)
             raise ValueError(
-                f"{given} has no effect here, as it is for {needed} attention at {_either(users)}: leave it out (of a "
-                f"checkpoint with --model-overrides \"{{'{flag.name}': {flag.default!r}}}\")"
+                f"{given} has no effect on this attention ({in_use}): leave it out (of a checkpoint with "
+                f"--model-overrides \"{{'{flag.name}': {flag.default!r}}}\")"
             )
 
-    def _users(self, flag: Field[Any]) -> dict[str, list[str]]:
-        """The kinds of attention that a flag has an effect on, by the place where it may have one."""
+    def _has_effect(self, flag: Field[Any]) -> bool:
+        """Whether a flag is read by the attention of any place."""
         options = {option.name for kinds in (KINDS, CAUSAL_KINDS) for kind in kinds.values() for option in kind.fields}
 
-        def uses(kind: Kind, place: str) -> bool:
+        def reads(place: str, kind: Kind) -> bool:
             if flag.name == "linformer_projection":
-                return place != "decoder" or kind.name == self.linformer_projection == self.kind_of(place).name
+                return place != "decoder" or kind.name == self.linformer_projection
             if flag.name.endswith("_k"):
                 return kind.options.uses_k and self._k_of(place)[0] == flag_of(flag.name)
-            return flag.name not in options or flag.name in {option.name for option in kind.fields}
+            if flag.name in options:
+                return flag.name in {option.name for option in kind.fields}
+            return flag.metadata.get("place") in (None, place)
 
-        users = {
-            place: [kind.name for kind in _kinds_at(place) if uses(kind, place)]
-            for place in PLACES
-            if flag.metadata.get("place") in (None, place)
-        }
-        return {place: kinds for place, kinds in users.items() if kinds}
+        return any(reads(place, self.kind_of(place)) for place in self.places)
 
 
 def add_flags(parser: ArgumentParser | _ArgumentGroup) -> None:
@@ -255,13 +246,6 @@ def default_flags(linformer_projection: str) -> dict[str, Any]:
     return flags | own | {"linformer_projection": linformer_projection}
 
 
-def _kinds_at(place: str) -> list[Kind]:
-    """The kinds of attention that a place may have."""
-    if place == "decoder":
-        return list(CAUSAL_KINDS.values())
-    return [kind for kind in KINDS.values() if place == "encoder" or not kind.self_attention_only]
-
-
 @cache
 def _with_options(kinds: tuple[Kind, ...]) -> type[AttentionConfig]:
     """The configuration with the options of these kinds, which are those of its flags that choose one."""
@@ -275,12 +259,6 @@ def _with_options(kinds: tuple[Kind, ...]) -> type[AttentionConfig]:
         typed = Union[get_args(option.type)] if isinstance(option.type, UnionType) else option.type  # noqa: UP007
         flags[option.name] = option.name, typed, field(default=option.default, metadata=option.metadata)
     return make_dataclass("AttentionConfig", flags.values(), bases=(AttentionConfig,))
-
-
-def _either(names: Iterable[str | None]) -> str:
-    """The names with commas, and "or" before the last."""
-    *others, last = map(str, names)
-    return f"{', '.join(others)} or {last}" if others else last
 
 
 def _listed(value: str | int | list[str | int]) -> str:

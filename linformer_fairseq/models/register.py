@@ -58,7 +58,7 @@ class SwappedModel(BaseFairseqModel):
     @classmethod
     def add_args(cls, parser: ArgumentParser) -> None:
         super().add_args(parser)
-        if not _has_dataclass(cls):  # whose flags fairseq has added
+        if not _has_dataclass(cls):  # otherwise fairseq has added them
             add_flags(parser)
 
     @classmethod
@@ -71,7 +71,7 @@ class SwappedModel(BaseFairseqModel):
                 raise ValueError("--left-pad-target is not supported: leave it out, targets are padded on the right")
             cls.complete(args)
         model = super().build_model(args, task)
-        model.__class__ = cls  # which some of fairseq's models leave out
+        model.__class__ = cls  # some of fairseq's models always build their own class
         config = AttentionConfig.from_namespace(args)
         with one_sentence():
             places = swap(model, config, args)
@@ -93,13 +93,13 @@ class SwappedModel(BaseFairseqModel):
         args: Namespace | None = None,
     ) -> Any:
         """fairseq's, in which weights of attention that the checkpoint does not have start fresh."""
-        if isinstance(self, FairseqMultiModel):  # which takes the pairs of languages that it has
+        if isinstance(self, FairseqMultiModel):  # it may have fewer pairs of languages than its checkpoint
             pairs = tuple(f"models.{pair}." for pair in self.models)
             state_dict = {name: weight for name, weight in state_dict.items() if name.startswith(pairs)}
         with one_sentence():
             # fairseq's `--encoder-layers-to-keep` comes first
             state_dict = with_own_weights(prune_state_dict(state_dict, model_cfg), self.state_dict())
-        old = {} if args is None else {"args": args}  # which not all models take
+        old = {} if args is None else {"args": args}  # not all models take this argument
         return super().load_state_dict(state_dict, strict, model_cfg, **old)
 
     def train(self, mode: bool = True) -> Any:
@@ -113,6 +113,7 @@ class SwappedModel(BaseFairseqModel):
         return super().train(mode)
 
     def make_generation_fast_(self, **options: Any) -> None:
+        """fairseq's, which has every layer compute attention weights where alignments are printed: one is enough."""
         super().make_generation_fast_(**options)
         leave_out_weights(self)
 
@@ -185,8 +186,9 @@ def _with_defaults(kind: str, architecture: Callable[[Any], None]) -> Callable[[
     def fill_in(args: Namespace | DictConfig) -> None:
         # fairseq's function asks for attributes that may be missing, which old OmegaConf answers with None
         flat = plain_namespace(args)
-        for name, value in default_flags(getattr(flat, "linformer_projection", kind)).items():
-            setattr(flat, name, getattr(flat, name, value))
+        for name, value in default_flags(getattr(flat, "linformer_projection", None) or kind).items():
+            if getattr(flat, name, None) is None:  # as it is in a dataclass, whose defaults come before these
+                setattr(flat, name, value)
         architecture(flat)
         if flat is not args:
             args.update(vars(flat))

@@ -60,9 +60,9 @@ class SwappedDecoder(TransformerDecoderBase):
     is_causal_by_itself = False
     """Whether self-attention hides the future without a mask."""
     trains_alignments = False
-    """Whether the criterion may read the last layer's weights."""
+    """Whether training returns the last layer's attention weights, for a criterion that reads them."""
     needs_weights = True
-    """Whether whoever calls the decoder in a search may."""
+    """Whether a search returns them."""
     ends_in_one_sentence = False
     """Whether a refusal ends the program, as `one_sentence` does: in fairseq's commands."""
 

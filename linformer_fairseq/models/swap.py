@@ -22,7 +22,7 @@ FAST_PATH_PARAMETERS = tuple(
 )
 """Copies of an encoder layer's weights that fairseq 0.12.2 keeps for a fused kernel."""
 UNKNOWN_LENGTH = 100_000
-"""As fairseq's `max_positions` where nobody has thought of one."""
+"""From which on a `max_positions` of fairseq's stands for no limit."""
 
 
 class Site(NamedTuple):
@@ -58,30 +58,32 @@ def swap(model: nn.Module, config: AttentionConfig, args: object = None) -> set[
         ValueError: a model or an attention of it that cannot be replaced by this kind, or flags that do not fit
             together.
     """
-    found, new = list(_sites(model)), dict[Site, BaseAttention]()
-    if any(isinstance(module, BaseAttention) for module in model.modules()):
-        raise ValueError(f"{type(model).__name__} has another attention already: build the model anew")
+    found, new = list(_sites(model)), dict[nn.Module, BaseAttention]()
+    if not found and any(isinstance(module, BaseAttention) for module in model.modules()):
+        raise ValueError(f"{type(model).__name__} has another attention already: build fairseq's own architecture")
     if not found:
         raise ValueError(f"{type(model).__name__} has no attention of fairseq's, MultiheadAttention, to replace")
     config = config.in_model({site.place for site in found})
     for place in sorted(config.places):
         for side in dict.fromkeys(site.side for site in found if site.place == place):
-            own = [site for site in found if site.place == place and site.side is side]
+            # layers may share an attention, as they then share what replaces it
+            own = {site.attention: site for site in found if site.place == place and site.side is side}
             kept = getattr(args, f"{'encoder' if place == 'encoder' else 'decoder'}_layers_to_keep", None)
             builders = config.attention(place, len(own), _longest(model, side, place, args), kept)
-            new |= {site: _replacement(site, build) for site, build in zip(own, builders, strict=True)}
+            new |= {old: _replacement(site, build) for (old, site), build in zip(own.items(), builders, strict=True)}
     owns_weights = any(name.split(".")[0] not in KEPT for x in new.values() for name, _ in x.named_parameters())
     if owns_weights and any(isinstance(module, FullyShardedDataParallel) for module in model.modules()):
         raise ValueError(
             "--ddp-backend fully_sharded takes no attention with weights of its own: give another --ddp-backend"
         )
-    for site, attention in new.items():
+    replaced = [(site, new[site.attention]) for site in found if site.attention in new]
+    for site, attention in replaced:
         setattr(site.layer, site.name, attention)
         if isinstance(site.layer, TransformerEncoderLayerBase):
             _close_fast_path(site.layer)
     for decoder in [module for module in model.modules() if _is_transformer_decoder(module)]:
         extend(decoder, SwappedDecoder).is_causal_by_itself = "decoder" in config.places
-    for site, attention in new.items():
+    for site, attention in replaced:
         attention.needs_future_mask = attention.causal and not isinstance(site.side, SwappedDecoder)
     leave_out_weights(model)
     for encoder, decoder in _pairs(model):
@@ -97,9 +99,10 @@ def places_of(model: nn.Module) -> set[str]:
 
 
 def leave_out_weights(model: nn.Module) -> None:
-    """Leaves it to the decoder to ask for the weights of the one layer that it returns: fairseq's layers compute those
-    of all in evaluation."""
-    for module in model.modules():
+    """Leaves it to fairseq's Transformer decoders to ask for the weights of the one layer that they return, as their
+    layers compute those of all in evaluation."""
+    decoders = (module for module in model.modules() if isinstance(module, SwappedDecoder))
+    for module in (layer for decoder in decoders for layer in decoder.modules()):
         if isinstance(getattr(module, "encoder_attn", None), BaseAttention):
             setattr(module, "need_attn", False)  # noqa: B010  which mypy takes for a module
 
@@ -160,7 +163,7 @@ def _replacement(site: Site, build: AttentionBuilder) -> BaseAttention:
 def _longest(model: nn.Module, side: nn.Module, place: str, args: object) -> int | None:
     """The tokens of the longest text whose keys an attention sees; None where there is no limit."""
     if place == "cross":
-        side = next((encoder for encoder, decoder in _pairs(model) if decoder is side), side)
+        side = next((encoder for encoder, decoder in _pairs(model) if decoder is side), nn.Identity())
     said: Any = getattr(side, "max_positions", None)
     try:
         longest = said() if callable(said) else said

@@ -130,7 +130,7 @@ def test_adaptive_inputs_and_softmax() -> None:
         ({"linformer_k": "65"}, "--linformer-k 65 is larger than the longest target, 64 tokens"),
         (
             {"linformer_window_size": 5},
-            "--linformer-window-size 5 has no effect here, as it is for window attention at encoder or decoder",
+            "--linformer-window-size 5 has no effect on this attention .linear at decoder.:",
         ),
         ({"linformer_sharing": "some"}, "--linformer-sharing is one of headwise"),
     ],

@@ -181,7 +181,7 @@ def test_longest_text() -> None:
         ({"linformer_value_convolution": 4}, "--linformer-value-convolution must be an odd number of tokens"),
         (
             {"linformer_window_size": 8},
-            "--linformer-window-size 8 has no effect here, as it is for window.* attention at encoder or decoder",
+            "--linformer-window-size 8 has no effect on this attention .linear at encoder.:",
         ),
     ],
 )

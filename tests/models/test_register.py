@@ -10,8 +10,9 @@ from fairseq.models import (
     MODEL_DATACLASS_REGISTRY,
     MODEL_REGISTRY,
 )
+from omegaconf import OmegaConf
 
-from linformer_fairseq.models.config import PREFIXES, default_flags
+from linformer_fairseq.models.config import PREFIXES, AttentionConfig, default_flags
 from linformer_fairseq.models.register import WITHOUT_ATTENTION, SwappedModel
 
 NAMES = [name.removeprefix("linformer_") for name, model in MODEL_REGISTRY.items() if issubclass(model, SwappedModel)]
@@ -37,3 +38,14 @@ def test_architectures_mirror_fairseq(name: str) -> None:
             ARCH_CONFIG_REGISTRY[prefix + arch](ours)
             ARCH_CONFIG_REGISTRY[arch](theirs)
             assert vars(ours) == {**vars(theirs), **default_flags(kind)}
+
+
+@pytest.mark.parametrize("arch", ["full_transformer_lm", "two_level_transformer_lm_gpt", "full_wav2vec2"])
+def test_a_dataclass_leaves_the_kind_to_the_architecture(arch: str) -> None:
+    """fairseq-hydra-train fills its defaults in before it asks the architecture."""
+    name = ARCH_MODEL_NAME_REGISTRY[arch]
+    config = OmegaConf.structured(MODEL_DATACLASS_REGISTRY[name]())
+    OmegaConf.set_struct(config, False)
+    ARCH_CONFIG_REGISTRY[arch](config)
+    kind = next(kind for prefix, kind in PREFIXES.items() if arch.startswith(prefix))
+    assert AttentionConfig.from_namespace(config).kind_of("encoder").name == kind

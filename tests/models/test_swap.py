@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from linformer_fairseq.models.config import AttentionConfig
 from linformer_fairseq.models.swap import swap
-from linformer_fairseq.modules import CausalTwoLevelAttention
+from linformer_fairseq.modules import KINDS, CausalTwoLevelAttention
 from tests.models.toy import toy_model, toy_task, toy_words
 
 TWO_LEVELS = AttentionConfig(linformer_projection="two-level")
@@ -61,8 +61,18 @@ def test_a_refusal_leaves_the_model_as_it_is() -> None:
     assert {name: type(module) for name, module in model.named_modules()} == before
 
 
+@pytest.mark.parametrize("kind", ["two-level", "linear"])
+def test_layers_that_share_an_attention_share_what_replaces_it(kind: str) -> None:
+    model = toy_model("transformer")
+    layers = model.encoder.layers
+    layers[1].self_attn = layers[0].self_attn
+    swap(model, AttentionConfig(linformer_projection=kind, linformer_attention="encoder"))
+    assert layers[1].self_attn is layers[0].self_attn
+    assert isinstance(layers[0].self_attn, KINDS[kind].attention)
+
+
 def test_a_model_without_attention_is_refused() -> None:
     with pytest.raises(ValueError, match=r"^Linear has no attention of fairseq's, MultiheadAttention, to replace$"):
         swap(nn.Linear(2, 2), TWO_LEVELS)
-    with pytest.raises(ValueError, match="has another attention already: build the model anew"):
+    with pytest.raises(ValueError, match="has another attention already: build fairseq's own arch"):
         swap(toy_model(linformer_k="4", task=toy_task(), linformer_attention="encoder,cross,decoder"), TWO_LEVELS)
