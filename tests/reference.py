@@ -1,4 +1,4 @@
-"""Builds attention of every kind with random weights, and evaluates the formulas of `ops.naive` with them."""
+"""Builds attention of every kind with random weights, and evaluates the formulas of `tests.naive` with them."""
 
 from argparse import Namespace
 from collections.abc import Sequence
@@ -27,9 +27,9 @@ from linformer_fairseq.modules import (
     WindowAttention,
 )
 from linformer_fairseq.modules.linformer_attention import SlotOptions
-from linformer_fairseq.modules.ops import naive
 from linformer_fairseq.modules.ops.key_clusters import FEATURES, largest_power_of_two
 from linformer_fairseq.modules.registry import DEFAULT_KIND, LayerShapes
+from tests import naive
 
 CROSS_KINDS = [kind for kind in KINDS if kind != "window"]
 """The kinds of cross-attention; an encoder's self-attention may be a window as well."""

@@ -178,7 +178,7 @@ def test_a_converted_transformer_lm(text: Path, tmp_path: Path, converting: Conv
     torch.save(with_args(read_checkpoint(trained)), old)
     cut = [*TWO_LEVELS, "--linformer-k", 4, "--linformer-exact-below", 16]
     said = converting(trained, out, *cut, "--data", text, "--lengths", 64)
-    assert "Texts of up to 16 tokens get the same outputs as before, but for rounding." in said
+    assert "Sequences of up to 16 positions get the same outputs as before, but for rounding." in said
     for length, paths in ((16, (trained, out)), (48, (trained, out, of_old))):
         blocks = ["--sample-break-mode", "none", "--tokens-per-sample", length]
         if of_old in paths:

@@ -12,7 +12,7 @@ from linformer_fairseq.convert.checkpoint import with_settings
 from linformer_fairseq.convert.fitting import LEAST, RIDGE, _Sums, fit
 from linformer_fairseq.models.loading import projection_weights
 from linformer_fairseq.modules import BaseAttention
-from linformer_fairseq.modules.ops import naive
+from tests import naive
 from tests.convert.toy_checkpoints import PATH, built, converted, state_of
 from tests.models.toy import previous_tokens, sentence, toy_task
 from tests.reference import make_attention

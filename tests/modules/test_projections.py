@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from linformer_fairseq.modules import LinearProjection
-from linformer_fairseq.modules.ops.naive import max_pool, pooling_matrix
 from linformer_fairseq.modules.projections import mean_matrix
+from tests.naive import max_pool, pooling_matrix
 from tests.reference import PROJECTIONS, matrix_of, padding_mask
 
 every_kind = pytest.mark.parametrize("kind", PROJECTIONS)

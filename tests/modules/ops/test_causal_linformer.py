@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from linformer_fairseq.modules.ops.causal_linformer import CausalState, Tokens, causal_attention
-from linformer_fairseq.modules.ops.naive import causal_linformer_attention
+from tests.naive import causal_linformer_attention
 from tests.reference import assert_same_gradients
 
 

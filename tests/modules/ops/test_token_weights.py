@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from linformer_fairseq.modules.ops.naive import _token_shares
 from linformer_fairseq.modules.ops.padding import padding_of
 from linformer_fairseq.modules.ops.token_weights import weights_of_growing_slots, weights_of_slots, without_padding
+from tests.naive import _token_shares
 from tests.reference import padding_mask
 
 

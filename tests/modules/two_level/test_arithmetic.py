@@ -5,7 +5,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from linformer_fairseq.modules.ops.naive import full_attention
 from linformer_fairseq.modules.two_level import arithmetic
 from linformer_fairseq.modules.two_level.arithmetic import (
     WindowSummaries,
@@ -20,6 +19,7 @@ from linformer_fairseq.modules.two_level.arithmetic import (
     worth_of_windows,
 )
 from linformer_fairseq.modules.two_level.sizes import Sizes
+from tests.naive import full_attention
 
 
 @given(lengths=st.lists(st.integers(1, 70), min_size=1, max_size=3), width=st.sampled_from([1, 2, 3, 4, 32, 48, 64]))

@@ -1,6 +1,6 @@
 """Every formula of attention as one would write it on a board: one sentence, one head, loops, no thought of speed.
 
-The tests compare the fast forms with these, and the benchmarks do so before they time anything.
+The tests compare the fast forms of the package with these.
 
 Shapes: T queries, n tokens, d features of a head, k slots. Every attention takes `query` (T, d), `key` (n, d) and
 `value` (n, d), and returns the output (T, d) and the weights over tokens (T, n).
