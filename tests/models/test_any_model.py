@@ -266,3 +266,12 @@ def test_a_search_finds_what_it_finds_in_fairseq(arch: str) -> None:
 def test_what_cannot_be_is_refused(arch: str, flags: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         swap(built(arch, **flags), AttentionConfig.from_namespace(Namespace(**flags)))
+
+
+@torch.no_grad()
+def test_other_decoders_give_their_weights_in_evaluation() -> None:
+    """As alignments are printed from them; only fairseq's Transformer decoders can be asked for those of one layer."""
+    seed(1)
+    source, _ = inputs(CASES["lightconv"].inputs, "left")
+    (_, plain), (_, full) = (built("lightconv", kind).eval()(**source) for kind in (None, "full"))
+    torch.testing.assert_close(full["attn"], plain["attn"])
