@@ -195,7 +195,7 @@ def test_a_converted_transformer_lm(text: Path, tmp_path: Path, converting: Conv
     flags = ["--linformer-k", 8, "--linformer-projection", "linear", "--linformer-window", 3]
     rows = rows_of(converting(trained, tmp_path / "linear.pt", *flags, "--data", text, "--fit", 20, "--lengths", 5))
     assert rows["5"][1] == rows["5"][2]  # five positions fit into slots and window
-    assert float(rows["6 and more"][3]) > 0
-    with pytest.raises(UserError, match=r"^--linformer-attention is not for language models: leave it out\.$"):
-        converting(trained, tmp_path / "no.pt", "--linformer-attention", "decoder")
+    assert float(rows["longer"][3]) > 0
+    with pytest.raises(UserError, match="^--linformer-attention names encoder, and this model has no"):
+        converting(trained, tmp_path / "no.pt", "--linformer-attention", "encoder")
     assert not (tmp_path / "no.pt").exists()
