@@ -1,7 +1,8 @@
-"""The flags of the attention, and the attention that they describe."""
+"""The flags of the attention, the attention that they describe, and how a refusal of them ends a command."""
 
 from argparse import ArgumentParser, _ArgumentGroup
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import Field, dataclass, field, fields, make_dataclass, replace
 from functools import cache, partial
 from types import UnionType
@@ -32,6 +33,19 @@ PREFIXES = {"linformer_": "linear", "two_level_": "two-level", "full_": "full"}
 
 AttentionBuilder = Callable[..., BaseAttention]
 """Builds the attention of a layer from the arguments that fairseq passes."""
+
+
+@contextmanager
+def one_sentence() -> Iterator[None]:
+    """Ends the running command with the sentence of a ValueError and exit status 1, without a traceback.
+
+    fairseq's commands print whatever a plugin raises as a traceback, and its trainer replaces the message of an
+    exception by one of its own; SystemExit passes through both.
+    """
+    try:
+        yield
+    except ValueError as error:
+        raise SystemExit(f"error: {error}") from None
 
 
 @dataclass

@@ -7,7 +7,7 @@ from fairseq.models.transformer_lm import TransformerLanguageModel
 from fairseq.modules import LearnedPositionalEmbedding
 from omegaconf import DictConfig
 
-from linformer_fairseq.models.errors import one_sentence
+from linformer_fairseq.models.config import one_sentence
 from linformer_fairseq.models.inference import is_command, is_interactive
 from linformer_fairseq.models.register import SwappedModel, register_with_attention
 from linformer_fairseq.modules.projections import LinearProjection

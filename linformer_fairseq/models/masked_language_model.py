@@ -9,7 +9,7 @@ from fairseq.models.roberta import RobertaModel, base_architecture
 from omegaconf import DictConfig
 from torch import Tensor
 
-from linformer_fairseq.models.errors import one_sentence
+from linformer_fairseq.models.config import one_sentence
 from linformer_fairseq.models.linformer_example import adopt_settings, adopt_weights
 from linformer_fairseq.models.register import SwappedModel, register_with_attention
 

@@ -24,12 +24,10 @@ from fairseq.tasks import FairseqTask
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
-from linformer_fairseq.models.config import PREFIXES, AttentionConfig, add_flags, default_flags
-from linformer_fairseq.models.errors import one_sentence
+from linformer_fairseq.models.config import PREFIXES, AttentionConfig, add_flags, default_flags, one_sentence
 from linformer_fairseq.models.inference import drops_ragged_batches, is_command, is_interactive
 from linformer_fairseq.models.loading import with_own_weights
-from linformer_fairseq.models.sides import SwappedDecoder
-from linformer_fairseq.models.swap import leave_out_weights, swap
+from linformer_fairseq.models.swap import SwappedDecoder, leave_out_weights, swap
 
 logger = logging.getLogger(__name__)
 

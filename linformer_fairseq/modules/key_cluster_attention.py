@@ -6,8 +6,7 @@ import torch
 from torch import Tensor
 
 from linformer_fairseq.modules.ops.key_clusters import Clusters, largest_power_of_two
-from linformer_fairseq.modules.projections import check_dims
-from linformer_fairseq.modules.registry import AttentionOptions, LayerShapes, register_attention
+from linformer_fairseq.modules.registry import AttentionOptions, LayerShapes, check_dims, register_attention
 from linformer_fairseq.modules.source_attention import Source, SourceAttention
 
 

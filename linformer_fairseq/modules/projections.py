@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from linformer_fairseq.modules.ops.blocks import in_blocks
 from linformer_fairseq.modules.ops.memo import remembered
+from linformer_fairseq.modules.registry import check_dims
 
 
 class Projection(nn.Module):
@@ -65,12 +66,6 @@ def _filled(lengths: Tensor, slots: int, width: int) -> Tensor:
     """Whether slot c has a token from c w on, (B, 1, 1, s)."""
     starts = torch.arange(0, slots * width, width, device=lengths.device)
     return (starts < lengths.clamp(min=1)[:, None])[:, None, None]
-
-
-def check_dims(projected_dim: int) -> None:
-    """Refuses, with a ValueError, a projected dimension k below 1."""
-    if projected_dim < 1:
-        raise ValueError(f"the projected dimension k must be at least 1, not {projected_dim}")
 
 
 def project_both(

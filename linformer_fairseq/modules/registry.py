@@ -61,6 +61,12 @@ def flag_of(option: str) -> str:
     return f"--{option.replace('_', '-')}"
 
 
+def check_dims(projected_dim: int) -> None:
+    """Refuses, with a ValueError, a projected dimension k below 1."""
+    if projected_dim < 1:
+        raise ValueError(f"the projected dimension k must be at least 1, not {projected_dim}")
+
+
 @dataclass(frozen=True, eq=False)
 class Kind:
     """A kind of attention."""

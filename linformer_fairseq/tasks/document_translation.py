@@ -21,7 +21,7 @@ from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from torch import Tensor, nn
 
-from linformer_fairseq.models.errors import one_sentence
+from linformer_fairseq.models.config import one_sentence
 from linformer_fairseq.tasks.parts import Hypothesis, counted_in_parts, cut, even_parts, halves, join, sentence_lengths
 from linformer_fairseq.tasks.sentence_search import (
     SentenceCountSearch,

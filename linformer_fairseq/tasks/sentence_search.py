@@ -10,7 +10,7 @@ from fairseq.search import BeamSearch
 from fairseq.sequence_generator import SequenceGenerator
 from torch import Tensor
 
-from linformer_fairseq.models.sides import NO_WEIGHTS
+from linformer_fairseq.models.swap import NO_WEIGHTS
 
 
 @dataclass(frozen=True)

@@ -196,6 +196,6 @@ def test_a_converted_transformer_lm(text: Path, tmp_path: Path, converting: Conv
     rows = rows_of(converting(trained, tmp_path / "linear.pt", *flags, "--data", text, "--fit", 20, "--lengths", 5))
     assert rows["5"][1] == rows["5"][2]  # five positions fit into slots and window
     assert float(rows["longer"][3]) > 0
-    with pytest.raises(UserError, match="^--linformer-attention names encoder, and this model has no"):
+    with pytest.raises(UserError, match=r"^--linformer-attention names encoder, and this model has no"):
         converting(trained, tmp_path / "no.pt", "--linformer-attention", "encoder")
     assert not (tmp_path / "no.pt").exists()

@@ -14,7 +14,7 @@ from fairseq.search import DiverseBeamSearch, Sampling
 from fairseq.sequence_generator import SequenceGenerator
 from fairseq.tasks.translation import TranslationTask
 
-from linformer_fairseq.models.sides import NO_WEIGHTS
+from linformer_fairseq.models.swap import NO_WEIGHTS
 from linformer_fairseq.modules import KINDS
 from linformer_fairseq.modules.linformer_attention import SHARINGS
 from tests.fairseq_commands import SHORT

@@ -4,8 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
-from linformer_fairseq.modules.projections import check_dims
-from linformer_fairseq.modules.registry import AttentionOptions, LayerShapes, flag_of
+from linformer_fairseq.modules.registry import AttentionOptions, LayerShapes, check_dims, flag_of
 
 EXACT_BELOW = 768  # texts with fewer tokens are attended to in full, unless told otherwise: it is as fast
 MOST_OPENED_TOKENS = 512

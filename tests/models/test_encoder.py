@@ -7,7 +7,7 @@ import pytest
 import torch
 from fairseq.models.transformer import TransformerEncoder
 
-from linformer_fairseq.models.sides import SingleRows
+from linformer_fairseq.models.swap import SingleRows
 from linformer_fairseq.modules import KINDS
 from tests.models.toy import batch, net_input, sentence, small, toy_model, toy_task, translate
 
