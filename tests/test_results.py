@@ -14,6 +14,7 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs" / "results"
 SENTENCES = {"sentence_polarity", "subjectivity"}
 FUSED = "Transformer, fused"
+FAIRSEQS = "Transformer, fairseq's"
 
 
 def rows(name: str, **values: str) -> list[dict[str, str]]:
@@ -124,16 +125,29 @@ def test_speed() -> None:
         machine, _, tokens = name.partition(": ")
         where = (machine.replace("CPU", "Xeon"), tokens.replace("as WMT14's", "WMT14 sentences").replace(",", ""))
         fused = speed("training width 512", *where)[FUSED]
-        ratios = [ratio(*where, model) for model in ("Transformer, fairseq's", "two-level", "Linformer")]
+        ratios = [ratio(*where, model) for model in (FAIRSEQS, "two-level", "Linformer")]
         memory = [ratio(*where, model, "peak_mb") for model in ("two-level", "Linformer")]
         assert cells == [f"{fused:,.0f}", *ratios, " · ".join(filter(None, memory))], name
+
+
+def test_speed_of_full_attention() -> None:
+    parts = ("training", "encoder", "step of decoding", "step of a beam of 5")
+    table = told(RESULTS / "speed.md")
+    for part in parts:
+        found = rows("speed.csv", measure=f"2 + 2 layers: {part}")
+        seconds = {(run["model"], run["tokens"]): float(run["value"]) for run in found}
+        ratios = [
+            f"{seconds[FAIRSEQS, tokens] / seconds['full', tokens]:.2f}" if ("full", tokens) in seconds else "–"
+            for tokens in ("16", "256", "1024", "2048", "4096")
+        ]
+        assert table[part] == ratios
 
 
 def test_readme() -> None:
     """Speed and memory; quality is told with its interval, which is looked up below."""
     for name, (_, *cells) in told(ROOT / "README.md").items():
         what, _, model = name.partition(": ")
-        model = model.replace("fairseq's", "Transformer, fairseq's")
+        model = model.replace("fairseq's", FAIRSEQS)
         if what.startswith("reviews"):
             rate, memory = encoder_ratio(model, "1024"), encoder_ratio(model, "1024", "peak_mb")
             assert cells == [f"{rate:.2f}", "–", f"{memory:.2f} · –"]
