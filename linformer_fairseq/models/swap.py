@@ -172,9 +172,8 @@ def _replacement(site: Site, build: AttentionBuilder) -> BaseAttention:
 
 def _longest(model: nn.Module, side: nn.Module, place: str, args: object) -> int | None:
     """The tokens of the longest text whose keys an attention sees; None where there is no limit."""
-    if place == "cross":
-        side = next((encoder for encoder, decoder in _pairs(model) if decoder is side), nn.Identity())
-    said: Any = getattr(side, "max_positions", None)
+    encoders = (encoder for encoder, decoder in _pairs(model) if decoder is side)
+    said: Any = getattr(next(encoders, None) if place == "cross" else side, "max_positions", None)
     try:
         longest = said() if callable(said) else said
     except NotImplementedError:
