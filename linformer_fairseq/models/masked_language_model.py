@@ -6,10 +6,8 @@ from typing import Any
 import torch
 from fairseq.models import register_model_architecture
 from fairseq.models.roberta import RobertaModel, base_architecture
-from omegaconf import DictConfig
 from torch import Tensor
 
-from linformer_fairseq.models.config import one_sentence
 from linformer_fairseq.models.linformer_example import adopt_settings, adopt_weights
 from linformer_fairseq.models.register import SwappedModel, register_with_attention
 
@@ -38,27 +36,16 @@ class LinformerRobertaModel(SwappedModel, RobertaModel):
                 raise ValueError(f"a text of {tokens} tokens is longer than the {longest} that the model takes: cut it")
         return super().forward(src_tokens, *arguments, **options)
 
-    def load_state_dict(
-        self,
-        state_dict: dict[str, Tensor],
-        strict: bool = True,
-        model_cfg: Namespace | DictConfig | None = None,
-        args: Namespace | None = None,
-    ) -> Any:
-        state_dict = adopt_weights(state_dict)
-        with one_sentence():
-            self._check_output(state_dict)
-        return super().load_state_dict(state_dict, strict, model_cfg, args)
-
-    def _check_output(self, state_dict: dict[str, Tensor]) -> None:
-        """Refuses an output layer that is not the embeddings, where it is in this model: either would replace the
-        other. fairseq's example left them apart at first, whatever its flags said."""
-        encoder = self.encoder
+    def adopt(self, state_dict: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Renames the weights of fairseq's example, and refuses an output layer that is not the embeddings, where it is
+        in this model: either would replace the other. The example left them apart at first, whatever its flags said."""
+        state_dict, encoder = adopt_weights(state_dict), self.encoder
         names = ("encoder.sentence_encoder.embed_tokens.weight", "encoder.lm_head.weight")
         embeddings, output = map(state_dict.get, names)
         tied = encoder.lm_head.weight is encoder.sentence_encoder.embed_tokens.weight
         if tied and embeddings is not None and output is not None and not torch.equal(embeddings, output):
             raise ValueError("the checkpoint's output layer has weights of its own: give --untie-weights-roberta")
+        return state_dict
 
 
 def tiny_architecture(args: Namespace) -> None:

@@ -83,6 +83,10 @@ class SwappedModel(BaseFairseqModel):
     def complete(cls, args: Any) -> None:
         """Changes what else the flags have to say before fairseq builds the model."""
 
+    def adopt(self, state_dict: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Changes a checkpoint's state to what this model calls its weights, before they are looked at."""
+        return state_dict
+
     def load_state_dict(
         self,
         state_dict: dict[str, Tensor],
@@ -95,6 +99,7 @@ class SwappedModel(BaseFairseqModel):
             pairs = tuple(f"models.{pair}." for pair in self.models)
             state_dict = {name: weight for name, weight in state_dict.items() if name.startswith(pairs)}
         with one_sentence():
+            state_dict = self.adopt(state_dict)
             # fairseq's `--encoder-layers-to-keep` comes first
             state_dict = with_own_weights(prune_state_dict(state_dict, model_cfg), self.state_dict())
         old = {} if args is None else {"args": args}  # not all models take this argument
