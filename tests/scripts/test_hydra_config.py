@@ -1,11 +1,13 @@
 """The configuration files of `fairseq-hydra-train` are those that the flags' dataclasses give."""
 
+from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
 import pytest
-from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
+from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY, BaseFairseqModel
+from fairseq.tasks import FairseqTask
 from omegaconf import OmegaConf
 
 from linformer_fairseq.modules import KINDS
@@ -33,31 +35,28 @@ def test_files_are_written_anew(script: ModuleType, tmp_path: Path, monkeypatch:
     assert {path.stem: path.read_text(encoding="utf-8") for path in tmp_path.iterdir()} == script.configurations()
 
 
+def built_as_told(args: Namespace, sizes: dict[str, object], task: FairseqTask) -> BaseFairseqModel:
+    """Builds a model from its configuration file, asserting that this has the flags of the command line, `args`."""
+    flags = vars(args)
+    arch, kind = flags.pop("arch"), flags["linformer_projection"]
+    config = OmegaConf.create({**OmegaConf.load(FOLDER / f"{arch}.yaml"), **sizes, "linformer_projection": kind})
+    ARCH_CONFIG_REGISTRY[arch](config)
+    flags["linformer_k"] = 64
+    assert {name: config[name] for name in flags} == flags
+    return ARCH_MODEL_REGISTRY[arch].build_model(config, task)
+
+
 @pytest.mark.parametrize("arch", ["linformer_transformer", "two_level_transformer"])
 @pytest.mark.parametrize("kind", ["linear", "two-level"])
 def test_a_configuration_is_the_architecture(arch: str, kind: str) -> None:
     """With fairseq's own defaults filled in, and either kind chosen, it builds the same model as the command line."""
-    config = OmegaConf.create({**SIZES, **OmegaConf.load(FOLDER / f"{arch}.yaml"), "linformer_projection": kind})
-    ARCH_CONFIG_REGISTRY[arch](config)
-    flags = vars(toy_args(arch, linformer_projection=kind))
-    flags.pop("arch")
-    flags["linformer_k"] = 64
-    assert {name: config[name] for name in flags} == flags
-    model = ARCH_MODEL_REGISTRY[arch].build_model(config, toy_task())
+    model = built_as_told(toy_args(arch, linformer_projection=kind), SIZES, toy_task())
     assert {type(layer.self_attn) for layer in model.encoder.layers} == {KINDS[kind].attention}
 
 
 @pytest.mark.parametrize("arch", ["linformer_roberta_large", "two_level_roberta"])
 @pytest.mark.parametrize("kind", ["linear", "two-level"])
 def test_a_configuration_is_the_architecture_of_a_masked_language_model(arch: str, kind: str) -> None:
-    config = OmegaConf.create(
-        {**OmegaConf.load(FOLDER / f"{arch}.yaml"), **ROBERTA_SIZES, "linformer_projection": kind}
-    )
-    ARCH_CONFIG_REGISTRY[arch](config)
-    flags = vars(toy_roberta_args(arch, linformer_projection=kind))
-    flags.pop("arch")
-    flags["linformer_k"] = 64
-    assert {name: config[name] for name in flags} == flags
-    model = ARCH_MODEL_REGISTRY[arch].build_model(config, toy_masked_lm_task())
+    model = built_as_told(toy_roberta_args(arch, linformer_projection=kind), ROBERTA_SIZES, toy_masked_lm_task())
     assert {type(layer.self_attn) for layer in model.encoder.sentence_encoder.layers} == {KINDS[kind].attention}
     assert model.max_positions() == 64
