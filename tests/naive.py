@@ -45,30 +45,43 @@ def _token_shares(matrix: Tensor) -> Tensor:
 
 
 def two_level_attention(
-    query: Tensor, key: Tensor, value: Tensor, sizes: tuple[int, int, int] | None, choosing: int | None
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    sizes: tuple[int, int, int, int] | None,
+    choosing: int | None,
+    features: int,
 ) -> Result:
-    """Attends to the tokens of some windows one by one, and to the means of all other windows.
+    """Attends to the tokens of some windows one by one, and to all others by the means of windows, or of clusters of
+    similar keys, of which each counts as often as it has tokens in other windows.
 
     Args:
-        sizes: w tokens of a window, m windows that a block opens, and q queries of a block; None for full attention.
+        sizes: w tokens of a window, m windows that a block opens, q queries of a block, and the number of clusters, 0
+            for means of windows; None for full attention.
         choosing: in an encoder, where a block opens what its own queries attend to most, how many of the queries count;
-            None in cross-attention, where a block's first query and the q - 1 before it choose, and where half of what
-            the best of the windows before it is worth, as many as q tokens pass, counts for a window.
+            None in cross-attention, where a block's first query and the 15 before it choose by their attention to all
+            tokens, and what the best of the windows before it is worth, as many as q tokens pass, counts for a window.
+        features: those by which keys are clustered, as in `key_cluster_attention`.
     """
     if sizes is None:
         return full_attention(query, key, value)
-    width, opened, block = sizes
+    width, opened, block, clusters = sizes
     windows = torch.arange(len(key)).split(width)
+    groups = _clusters(key, clusters, features) if clusters else windows
     shares = _shares(query, key, windows)
+    if choosing is None:
+        every = torch.softmax(_scores(query, key), 1)
+        shares = torch.stack([every[:, window].sum(1) for window in windows], 1)
     rows = []
     for start in range(0, len(query), block):
-        own, past = slice(start, start + block), slice(max(0, start - block + 1), start + 1)
+        own, past = slice(start, start + block), slice(max(0, start - 15), start + 1)
         worth = (shares[past] if choosing is None else shares[:choosing][own]).sum(0)
         if choosing is None:
             ahead = math.ceil((block - 1) / width)
             before = [worth[max(0, i - ahead) : i] for i in range(len(windows))]
-            worth = torch.stack([x + max([*others / 2], default=0) for x, others in zip(worth, before, strict=True)])
-        rows.append(_two_level_weights(query[own], key, windows, _best(worth, opened)))
+            worth = torch.stack([x + max([*others], default=0) for x, others in zip(worth, before, strict=True)])
+        best = _best(worth, opened)
+        rows.append(_two_level_weights(query[own], key, groups, [windows[number] for number in sorted(best)]))
     weights = torch.cat(rows)
     return weights @ value, weights
 
@@ -80,8 +93,7 @@ def key_cluster_attention(query: Tensor, key: Tensor, value: Tensor, clusters: i
         clusters: their number, a power of two; some are empty where there are fewer tokens.
         features: those that are looked at, in which the keys vary most.
     """
-    varied = key[:, key.var(0, correction=0).argsort(descending=True)[:features]]
-    parts = [part for part in _halves(varied, torch.arange(len(key)), clusters) if len(part)]
+    parts = _clusters(key, clusters, features)
     scores = torch.stack([_scores(query, key[part].mean(0, keepdim=True))[:, 0] for part in parts], 1)
     sizes = torch.tensor([len(part) for part in parts])
     shares = torch.softmax(scores + sizes.to(scores).log(), 1) / sizes
@@ -89,6 +101,12 @@ def key_cluster_attention(query: Tensor, key: Tensor, value: Tensor, clusters: i
     for number, part in enumerate(parts):
         weights[:, part] = shares[:, [number]]
     return weights @ value, weights
+
+
+def _clusters(key: Tensor, count: int, features: int) -> list[Tensor]:
+    """The tokens of each cluster of similar keys (n, d)."""
+    varied = key[:, key.var(0, correction=0).argsort(descending=True)[:features]]
+    return [part for part in _halves(varied, torch.arange(len(key)), count) if len(part)]
 
 
 def _halves(key: Tensor, tokens: Tensor, count: int) -> list[Tensor]:
@@ -122,7 +140,8 @@ def causal_two_level_attention(
             windows = torch.arange(past * width).split(width)
             worth = _shares(query[start - block + 1 : start + 1], key[: past * width], windows).sum(0)
             near = torch.arange(past * width, i + 1)
-            weights = _two_level_weights(query[[i]], seen, [*windows, near], {*_best(worth, opened), past})
+            best = [windows[number] for number in sorted(_best(worth, opened))]
+            weights = _two_level_weights(query[[i]], seen, windows, [*best, near])
         rows.append(torch.cat([weights[0], key.new_zeros(len(key) - i - 1)]))
     weights = torch.stack(rows)
     return weights @ value, weights
@@ -155,12 +174,16 @@ def _best(worth: Tensor, opened: int) -> set[int]:
     return {*worth.sort(descending=True, stable=True).indices[:opened].tolist()}
 
 
-def _two_level_weights(query: Tensor, key: Tensor, windows: Sequence[Tensor], opened: set[int]) -> Tensor:
-    """The weights over tokens, (T, n), where the tokens of a window that is not opened share its weight evenly."""
-    each, rows, counts = torch.eye(len(key)).to(key), [], []
-    for number, window in enumerate(windows):
-        rows += [each[token] for token in window] if number in opened else [each[window].mean(0)]
-        counts += [1] * len(window) if number in opened else [len(window)]
+def _two_level_weights(query: Tensor, key: Tensor, groups: Sequence[Tensor], opened: Sequence[Tensor]) -> Tensor:
+    """The weights over tokens, (T, n): those of opened windows have their own, and each group shares evenly what its
+    mean gets, which counts as often as the group has tokens that are not opened."""
+    each, every = torch.eye(len(key)).to(key), {token for window in opened for token in window.tolist()}
+    rows, counts = [each[token] for token in sorted(every)], [1] * len(every)
+    for group in groups:
+        closed = len({*group.tolist()} - every)
+        if closed:
+            rows.append(each[group].mean(0))
+            counts.append(closed)
     matrix = torch.stack(rows)
     return torch.softmax(_scores(query, matrix @ key) + torch.tensor(counts).to(key).log(), 1) @ matrix
 

@@ -48,6 +48,13 @@ class Clusters(NamedTuple):
         features = _features(keys, lengths)
         return cls(*_halved(in_blocks(features, count, 2).flatten(2, 3), lengths, count), count)
 
+    def labels(self, places: int) -> Tensor:
+        """The cluster of each of so many tokens, (B, H, places); those beyond a sentence's end have any."""
+        width = self.order.size(2) // self.number
+        own = torch.arange(self.order.size(2), device=self.order.device).div(width, rounding_mode="floor")
+        found = own.new_zeros(*self.order.shape[:2], max(places, self.order.size(2)))
+        return found.scatter_(2, self.order, own.expand_as(self.order))[..., :places]
+
     def means(self, x: Tensor) -> Tensor:
         """The mean of each cluster, (B, H, s, d), of what its tokens have in `x` (B, H, n, d), zero like the keys."""
         rows = _rows(in_blocks(x, self.number, 2).flatten(2, 3), self.order).unflatten(2, (self.number, -1))

@@ -25,10 +25,13 @@ from torch import Tensor
 
 from linformer_fairseq.modules.base import fold_beams, scores, unfold_beams
 from linformer_fairseq.modules.ops.blocks import in_blocks
+from linformer_fairseq.modules.ops.key_clusters import Clusters
 from linformer_fairseq.modules.ops.precision import at_least_float32
 from linformer_fairseq.modules.two_level.sizes import Sizes
 
 LARGEST_GROUP = 32  # rows that are gathered at a time, at most: on a CPU larger groups are no faster
+CHOOSING = 16
+"""Queries that choose for a block of cross-attention: where the next ones will look, the last ones know best."""
 SCORES_AT_A_TIME = 1 << 20  # scores of windows made at a time on a CPU, about: so many stay in its caches
 
 
@@ -41,17 +44,20 @@ class WindowSummaries(NamedTuple):
 
 
 class WindowTable(NamedTuple):
-    """The keys and values of B sentences in two levels: the means of windows, and then their tokens."""
+    """The keys and values of B sentences in two levels: means, of windows or of clusters, and then the tokens."""
 
     sizes: Sizes
     keys: Tensor  # (B, H, R, d)
     values: Tensor  # (B, H, R, d)
+    windows: Tensor  # the mean keys of windows, as in `WindowSummaries`
     ranges: Tensor  # as in `WindowSummaries`
     counts: Tensor | None  # as in `WindowSummaries`
+    clusters: Tensor | None = None  # the cluster of each token, (B, H, s w); None where means are of windows
+    members: Tensor | None = None  # then, how many tokens of each window are in each cluster, (B, H, s, S)
 
     def summaries(self) -> WindowSummaries:
         """What blocks choose by."""
-        return WindowSummaries(self.keys[:, :, : self.ranges.size(2)], self.ranges, self.counts)
+        return WindowSummaries(self.windows, self.ranges, self.counts)
 
 
 class TokenTable(NamedTuple):
@@ -82,16 +88,43 @@ def window_table(keys: Tensor, values: Tensor, sizes: Sizes, counts: Tensor | No
     Args:
         counts: the tokens of each window, (B, s); None where every window has w.
     """
-    width = sizes.width
+    width, windows = sizes.width, -(-len(keys) // sizes.width)
+    if sizes.clusters:
+        return _table_of_clusters(keys, values, sizes, counts)
     table = _means_and_tokens(keys, width, counts)
+    ranges = _ranges_of_windows(table[:, :, -windows * width :].unflatten(2, (windows, width)), counts)
+    means = table[:, :, :windows].detach()
+    return WindowTable(sizes, table, _means_and_tokens(values, width, counts), means, ranges, counts)
+
+
+def _table_of_clusters(keys: Tensor, values: Tensor, sizes: Sizes, counts: Tensor | None) -> WindowTable:
+    """`window_table` with the means of clusters of similar keys in place of those of windows."""
+    width = sizes.width
+    keys, values = (in_blocks(x, width, 0).permute(2, 3, 0, 1, 4) for x in (keys, values))  # (B, H, s, w, d)
     with torch.no_grad():
-        windows = -(-len(keys) // width)
-        tokens = table[:, :, -windows * width :].unflatten(2, (windows, width))
+        found = Clusters.of(keys.flatten(2, 3), None if counts is None else counts.sum(1), sizes.clusters)
+        clusters = found.labels(keys.size(2) * width)
+        belongs = keys.new_ones((), dtype=torch.float32).expand(*clusters.shape[:2], keys.size(2), width)
+        means = keys.mean(3)
         if counts is not None:
-            lacking = torch.arange(width, device=keys.device) >= counts[:, None, :, None]
-            tokens = torch.where(lacking[..., None], tokens[:, :, :, :1], tokens)  # the first stands for what lacks
-        ranges = ranges_of(tokens)
-    return WindowTable(sizes, table, _means_and_tokens(values, width, counts), ranges, counts)
+            within = torch.arange(width, device=keys.device) < counts[:, None, :, None]
+            belongs = within.expand_as(belongs).float()
+            means = (keys.sum(3, dtype=at_least_float32(keys.dtype)) / counts.clamp(min=1)[:, None, :, None]).to(keys)
+        members = belongs.new_zeros(*keys.shape[:3], found.number)
+        members.scatter_add_(3, clusters.unflatten(2, (-1, width)), belongs)
+        ranges = _ranges_of_windows(keys, counts)
+    filled = (0, 0, 0, -found.number % _rows_of_group(width))
+    tables = [torch.cat([F.pad(found.means(x.flatten(2, 3)), filled), x.flatten(2, 3)], 2) for x in (keys, values)]
+    return WindowTable(sizes, tables[0], tables[1], means, ranges, counts, clusters, members)
+
+
+@torch.no_grad()
+def _ranges_of_windows(tokens: Tensor, counts: Tensor | None) -> Tensor:
+    """The lowest and the highest keys of windows (B, H, s, w, d), of which each has so many: (B, H, s, 2, d)."""
+    if counts is not None:
+        lacking = torch.arange(tokens.size(3), device=tokens.device) >= counts[:, None, :, None]
+        tokens = torch.where(lacking[..., None], tokens[:, :, :, :1], tokens)  # the first stands for what lacks
+    return ranges_of(tokens)
 
 
 def _means_and_tokens(x: Tensor, width: int, counts: Tensor | None) -> Tensor:
@@ -151,7 +184,6 @@ def worth_of_windows(
     windows: WindowSummaries,
     block: int,
     padding: Tensor | None = None,
-    by_past: bool = False,
     past: range | None = None,
 ) -> Tensor:
     """What each window is worth to the queries of each block, the sum of their P̄: (B h, H, Y, s).
@@ -159,12 +191,9 @@ def worth_of_windows(
     Args:
         query: (T, B h, H, d), not scaled.
         padding: true for queries that do not count, (B h, T).
-        by_past: whether the first query of a block and the q - 1 before it judge, and not its own queries.
         past: how many windows each block sees; all others are worth -1 to it. None where it sees all.
     """
     worth, at_a_time, (means, ranges, counts) = [], -(-len(query) // block), windows
-    if by_past:
-        query = F.pad(query, (0, 0, 0, 0, 0, 0, block - 1, 0))[: at_a_time * block]
     if query.device.type == "cpu":
         scores_of_block = block * math.prod(query.shape[1:3]) * means.size(2)
         at_a_time = max(1, min(at_a_time, SCORES_AT_A_TIME // scores_of_block))
@@ -180,8 +209,6 @@ def worth_of_windows(
         shares = shares_of_windows(query[start : start + size], part, hidden)
         if padding is not None:
             shares.masked_fill_(padding[:, None, start : start + size, None], 0.0)
-        if by_past and not start:
-            shares[:, :, : block - 1] = 0.0
         own = in_blocks(shares, block, 2).sum(3)
         if hidden is not None:
             own = F.pad(own.masked_fill(hidden[::block], -1.0), (0, means.size(2) - seen), value=-1.0)
@@ -189,8 +216,46 @@ def worth_of_windows(
     return torch.cat(worth, 2)
 
 
+@torch.no_grad()
+def shares_by_tokens(query: Tensor, table: WindowTable) -> Tensor:
+    """The share of its attention that each query would give to each window in full attention, (B h, H, T, s), in float32
+    or better.
+
+    Args:
+        query: (T, B h, H, d), not scaled.
+    """
+    width, windows, hypotheses = table.sizes.width, table.ranges.size(2), query.size(1) // len(table.keys)
+    found = scores(fold_beams(query, hypotheses).permute(1, 2, 0, 3), table.keys[:, :, -windows * width :])
+    if table.counts is not None:
+        beyond = torch.arange(width, device=query.device) >= table.counts[..., None]
+        found.masked_fill_(beyond.flatten(1)[:, None, None], -torch.inf)
+    return unfold_beams(torch.softmax(found, 3).unflatten(3, (windows, width)).sum(4), hypotheses)
+
+
+@torch.no_grad()
+def worth_by_past(query: Tensor, table: WindowTable) -> Tensor:
+    """What each window is worth to each block of queries to a source, (B h, H, Y, s): what its first query and the
+    `CHOOSING` - 1 before it attend to, and what comes after that, as a translation goes on.
+
+    Args:
+        query: (T, B h, H, d), not scaled.
+    """
+    block, (_, batch, heads, _) = table.sizes.block, query.shape
+    starts = torch.arange(0, len(query), block, device=query.device)
+    places = starts[:, None] + torch.arange(1 - CHOOSING, 1, device=query.device)
+    at_a_time = len(starts)
+    if query.device.type == "cpu":
+        at_a_time = max(1, SCORES_AT_A_TIME // (CHOOSING * batch * heads * table.keys.size(2)))
+    worth = []
+    for some in places.split(at_a_time):
+        shares = shares_by_tokens(query.index_select(0, some.clamp(min=0).flatten()), table)
+        shares = shares.unflatten(2, some.shape).masked_fill((some < 0)[:, :, None], 0.0)
+        worth.append(shares.sum(3))
+    return with_windows_ahead(torch.cat(worth, 2), table.sizes, table.counts)
+
+
 def with_windows_ahead(worth: Tensor, sizes: Sizes, counts: Tensor | None) -> Tensor:
-    """Adds to the worth of windows (B h, H, Y, s) half of what the best of those before them are worth.
+    """Adds to the worth of windows (B h, H, Y, s) what the best of those before them are worth.
 
     It counts as many windows as a translation may pass from the first query of a block to its last, about.
 
@@ -200,8 +265,7 @@ def with_windows_ahead(worth: Tensor, sizes: Sizes, counts: Tensor | None) -> Te
     ahead = -(-(sizes.block - 1) // sizes.width)
     if not ahead:
         return worth
-    before = F.pad(worth, (ahead, -1)).unfold(3, ahead, 1).amax(4)
-    worth = torch.add(worth, before, alpha=0.5)
+    worth = worth + F.pad(worth, (ahead, -1)).unfold(3, ahead, 1).amax(4)
     if counts is None:
         return worth
     empty = (counts == 0).repeat_interleave(len(worth) // len(counts), 0)
@@ -215,8 +279,9 @@ def ranked(worth: Tensor) -> Tensor:
 
 def rows_of_blocks(opened: Tensor, table: WindowTable) -> BlockRows:
     """The rows that blocks attend to which open these windows, (B h, H, Y, m)."""
-    width, windows, group = table.sizes.width, table.ranges.size(2), _rows_of_group(table.sizes.width)
-    of_means = -(-windows // group)
+    width, group = table.sizes.width, _rows_of_group(table.sizes.width)
+    windows = table.ranges.size(2)
+    of_means = (table.keys.size(2) - windows * width) // group
     of_window = torch.arange(of_means, of_means + width // group, device=opened.device)
     of_tokens = (opened[..., None] * len(of_window) + of_window).flatten(3)
     means = torch.arange(of_means, device=opened.device).expand(*opened.shape[:3], -1)
@@ -231,6 +296,15 @@ def _bias_of_blocks(opened: Tensor, table: WindowTable, rows_of_means: int) -> T
     """
     width, windows, dtype, device = table.sizes.width, table.ranges.size(2), table.keys.dtype, opened.device
     shape, missing = (*opened.shape[:3], windows), rows_of_means - windows
+    if table.members is not None:
+        of_means = _closed_members(opened, table.members).log().to(dtype)
+        of_means = F.pad(of_means, (0, rows_of_means - of_means.size(3)), value=-torch.inf)
+        if table.counts is None:
+            return F.pad(of_means, (0, opened.size(3) * width))
+        counts = table.counts.repeat_interleave(len(opened) // len(table.counts), 0)[:, None, None].expand(shape)
+        beyond = torch.arange(width, device=device) >= counts.gather(3, opened)[..., None]
+        of_tokens = torch.zeros_like(beyond, dtype=dtype).masked_fill(beyond, -torch.inf).flatten(3)
+        return torch.cat([of_means, of_tokens], 3)
     if table.counts is None:
         of_means = torch.full(shape, math.log(width), dtype=dtype, device=device).scatter(3, opened, -torch.inf)
         of_means = F.pad(of_means, (0, missing), value=-torch.inf) if missing else of_means
@@ -240,6 +314,18 @@ def _bias_of_blocks(opened: Tensor, table: WindowTable, rows_of_means: int) -> T
     beyond = torch.arange(width, device=device) >= counts.gather(3, opened)[..., None]
     of_tokens = torch.zeros_like(beyond, dtype=dtype).masked_fill(beyond, -torch.inf).flatten(3)
     return torch.cat([F.pad(of_means, (0, missing), value=-torch.inf), of_tokens], 3)
+
+
+def _closed_members(opened: Tensor, members: Tensor) -> Tensor:
+    """The tokens of each cluster that blocks leave closed, (B h, H, Y, S), which open these windows (B h, H, Y, m).
+
+    Args:
+        members: the tokens that each window has in each cluster, (B, H, s, S).
+    """
+    hypotheses = len(opened) // len(members)
+    closed = members.new_ones(*opened.shape[:3], members.size(2)).scatter_(3, opened, 0.0)
+    closed = closed.unflatten(0, (-1, hypotheses)).transpose(1, 2).flatten(2, 3) @ members
+    return unfold_beams(closed.unflatten(2, (hypotheses, -1)).transpose(2, 3).flatten(2, 3), hypotheses)
 
 
 def attend_to_rows(
@@ -278,12 +364,37 @@ def attend_to_rows(
         return out, None
     shares = torch.softmax(scores(blocks, keys) + bias, 3).unflatten(1, (batch, heads)).permute(1, 2, 0, 3, 4)
     width, windows, counts = table.sizes.width, table.ranges.size(2), table.counts
+    if table.clusters is not None:
+        weights = _weights_of_clusters(shares, rows.opened, table, sentences)
+        return out, weights.flatten(2, 3)[:, :, :length]
     if counts is not None:
         counts = (counts if sentences is None else counts.index_select(0, sentences))[:, None, None, None]
     all_windows = torch.arange(windows, device=query.device).expand(*rows.opened.shape[:3], -1)
     of_means, of_tokens = shares[..., :windows], shares[..., -rows.opened.size(3) * width :]
     weights = weights_over_tokens(of_means, of_tokens, all_windows, rows.opened, windows, width, counts)
     return out, weights.flatten(2, 3)[:, :, :length]
+
+
+def _weights_of_clusters(shares: Tensor, opened: Tensor, table: WindowTable, sentences: Tensor | None) -> Tensor:
+    """The weights over the tokens of all windows, (B h, H, Y, q, s w): all tokens of a cluster share its weight evenly,
+    as its mean is of them all, and those of opened windows have their own beside it.
+
+    Args:
+        shares: of the rows of each block, (B h, H, Y, q, L).
+        opened: the windows that each block opens, (B h, H, Y, m).
+    """
+    clusters, members, width = table.clusters, table.members, table.sizes.width
+    assert clusters is not None
+    assert members is not None
+    sizes = members.sum(2).clamp(min=1)
+    if sentences is not None:
+        clusters, sizes = clusters.index_select(0, sentences), sizes.index_select(0, sentences)
+    each = shares[..., : members.size(3)] / sizes[:, :, None, None]
+    every = clusters[:, :, None, None].expand(*shares.shape[:4], -1)
+    weights = each.gather(4, every)
+    tokens = opened[..., None] * width + torch.arange(width, device=opened.device)
+    tokens = tokens.flatten(3)[:, :, :, None].expand(*shares.shape[:4], -1)
+    return weights.scatter_add(4, tokens, shares[..., -tokens.size(4) :])
 
 
 def weights_over_tokens(

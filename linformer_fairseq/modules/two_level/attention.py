@@ -20,7 +20,7 @@ from linformer_fairseq.modules.two_level.arithmetic import (
     rows_of_blocks,
     window_counts,
     window_table,
-    with_windows_ahead,
+    worth_by_past,
     worth_of_windows,
 )
 from linformer_fairseq.modules.two_level.sizes import (
@@ -126,11 +126,12 @@ class BaseTwoLevelAttention(BaseAttention):
         slot_width: int | None = None,
         block_size: int | None = None,
         exact_below: int = EXACT_BELOW,
+        clusters: int = 0,
         **options: Any,
     ) -> None:
         super().__init__(embed_dim, num_heads, *args, **options)
         place = CAUSAL if self.causal else ENCODER if self.self_attention else CROSS
-        self.rule = SizeRule(projected_dim, place, open_slots, slot_width, block_size, exact_below)
+        self.rule = SizeRule(projected_dim, place, open_slots, slot_width, block_size, exact_below, clusters)
 
     def heads(self, x: Tensor) -> Tensor:
         """The features of each head, (T, B, C) to (T, B, H, d)."""
@@ -249,8 +250,9 @@ class TwoLevelAttention(BaseTwoLevelAttention):
         if isinstance(table, TokenTable):
             return attend_in_full(query, table, self.dropout_probability, need_weights)
         sizes, own = table.sizes, self.self_attention
-        worth = worth_of_windows(query, table.summaries(), sizes.block, padding if own else None, by_past=not own)
-        if not own:
-            worth = with_windows_ahead(worth, sizes, table.counts)
+        if own:
+            worth = worth_of_windows(query, table.summaries(), sizes.block, padding)
+        else:
+            worth = worth_by_past(query, table)
         rows = rows_of_blocks(ranked(worth)[..., : sizes.opened], table)
         return attend_to_rows(query, rows, sizes.block, table, self.dropout_probability, need_weights)

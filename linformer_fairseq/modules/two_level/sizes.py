@@ -18,6 +18,7 @@ class Sizes(NamedTuple):
     width: int  # tokens of a window, w
     opened: int  # windows that a block opens, m
     block: int  # queries of a block, q
+    clusters: int = 0  # of similar keys, whose means stand for closed tokens; 0 where those of windows do
 
 
 class DefaultSizes(NamedTuple):
@@ -47,9 +48,11 @@ class SizeRule:
         slot_width: w, the tokens of a window; by default the smallest power of two that gives at most k windows.
         block_size: q, the queries of a block; by default the power of two at a share of the text's tokens.
         exact_below: shorter texts are attended to in full.
+        clusters: of similar keys, whose means stand for closed tokens, a power of two; 0 for the means of windows.
 
     Raises:
-        ValueError: a size that is no whole number or below 1, or a negative `exact_below`.
+        ValueError: a size that is no whole number or below 1, or a negative `exact_below`; `clusters` that are no power
+            of two.
     """
 
     projected_dim: int
@@ -58,15 +61,19 @@ class SizeRule:
     slot_width: int | None = None
     block_size: int | None = None
     exact_below: int = EXACT_BELOW
+    clusters: int = 0
 
     def __post_init__(self) -> None:
         check_dims(self.projected_dim)
-        for name, least in (("open_slots", 1), ("slot_width", 1), ("block_size", 1), ("exact_below", 0)):
+        least_sizes = {"open_slots": 1, "slot_width": 1, "block_size": 1, "exact_below": 0, "clusters": 0}
+        for name, least in least_sizes.items():
             given, flag = getattr(self, name), flag_of(f"linformer_{name}")
             if given is not None and not isinstance(given, int):
                 raise ValueError(f"{flag} takes a whole number, not {given!r}")
             if given is not None and given < least:
                 raise ValueError(f"{flag} must be at least {least}, not {given}")
+        if self.clusters & (self.clusters - 1):
+            raise ValueError(f"--linformer-clusters takes a power of two, or 0, not {self.clusters}")
 
     def cut(self, n: int) -> Sizes:
         """The sizes for n tokens, whether or not they pay."""
@@ -74,7 +81,7 @@ class SizeRule:
         wanted = max(3, self.projected_dim // self.defaults.opened)
         opened = self.open_slots or max(LEAST_OPENED, min(wanted, MOST_OPENED_TOKENS // width))
         block = self.block_size or min(_power_of_two(-(-n // self.defaults.blocks)), self.defaults.most_queries)
-        return Sizes(width, opened, block)
+        return Sizes(width, opened, block, self.clusters)
 
     def sizes(self, n: int) -> Sizes | None:
         """The sizes for n tokens; None where full attention is as good."""
@@ -105,8 +112,8 @@ def _power_of_two(number: int) -> int:
 
 
 @dataclass
-class TwoLevelOptions(AttentionOptions):
-    """The options of two-level attention: how a text is cut, where defaults that follow its length are not wanted."""
+class SizeOptions(AttentionOptions):
+    """How a text is cut for two-level attention, where defaults that follow its length are not wanted."""
 
     linformer_open_slots: int | None = field(
         default=None,
@@ -141,3 +148,16 @@ class TwoLevelOptions(AttentionOptions):
 
     def _sizes(self) -> dict[str, Any]:
         return {option.name.removeprefix("linformer_"): getattr(self, option.name) for option in fields(self)}
+
+
+@dataclass
+class TwoLevelOptions(SizeOptions):
+    """The options of two-level attention to a source."""
+
+    linformer_clusters: int = field(
+        default=0,
+        metadata={
+            "help": "two-level: number of clusters of similar keys, a power of two, whose means stand for tokens in "
+            "closed slots; 0 for the means of slots"
+        },
+    )

@@ -15,6 +15,7 @@ from torch import Tensor
 from linformer_fairseq.modules.base import kept_sentences, scores
 from linformer_fairseq.modules.ops.padding import Places
 from linformer_fairseq.modules.two_level.arithmetic import (
+    CHOOSING,
     BlockRows,
     TokenTable,
     WindowSummaries,
@@ -25,6 +26,7 @@ from linformer_fairseq.modules.two_level.arithmetic import (
     ranges_of,
     ranked,
     rows_of_blocks,
+    shares_by_tokens,
     shares_of_windows,
     weights_over_tokens,
     with_windows_ahead,
@@ -77,7 +79,7 @@ class GroupState(NamedTuple):
 
     table: TokenTable | WindowTable  # of all sentences
     chosen: Tensor | None  # whether a sentence asks for these sizes, (B,); None where all do
-    queries: Tensor | None = None  # of the block so far, (up to q, B h, H, d); None in full attention
+    queries: Tensor | None = None  # the last ones, (up to `CHOOSING`, B h, H, d); None in full attention
     rows: BlockRows | None = None  # what this block attends to, (U, ...) where rows are shared
     shared: SharedRows | None = None  # None while every hypothesis has a row of its own
 
@@ -89,12 +91,12 @@ class GroupState(NamedTuple):
         table, _, queries, rows, shared = self
         if isinstance(table, TokenTable):
             return *attend_in_full(query, table, dropout, need_weights), self
-        queries = query if queries is None else torch.cat([queries, query])
+        queries = query if queries is None else torch.cat([queries[1 - CHOOSING :], query])
         if rows is None or position % table.sizes.block == 0:
-            shares = shares_of_windows(queries[-table.sizes.block :], table.summaries())
-            worth = with_windows_ahead(shares.sum(2, keepdim=True), table.sizes, table.counts)
+            worth = shares_by_tokens(queries, table).sum(2, keepdim=True)
+            worth = with_windows_ahead(worth, table.sizes, table.counts)
             rows = rows_of_blocks(ranked(worth)[..., : table.sizes.opened], table)
-            queries, shared = query, None
+            shared = None
         search = self._replace(queries=queries, rows=rows, shared=shared)
         if shared is None:
             return *attend_to_rows(query, rows, 1, table, dropout, need_weights), search
