@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from linformer_fairseq.cli.errors import UserError
-from tests.fairseq_commands import run, run_module
+from tests.fairseq_commands import PLUGIN, run, run_module
 
 TWO_LEVELS = "two-level --linformer-k 4 --linformer-slot-width 4 --linformer-open-slots 1 --linformer-exact-below 0"
 CLUSTERS = "--linformer-encoder-projection key-clusters --linformer-k 4"
@@ -34,7 +34,9 @@ def test_perplexities_are_those_of_converted_models(trained_transformer: Path, d
             model = tmp_path / f"{settings.index(setting)}.pt"
             flags = ["--linformer-projection", "full", *setting.split()]
             run_module("linformer_fairseq.convert", trained_transformer, model, "--texts", 0, *flags).ok()
-        said = run("validate", data / "bin", "--path", model, "--required-batch-size-multiple", 1).ok()
+        said = run(
+            "validate", data / "bin", *PLUGIN, "--path", model, "--max-tokens", 999, "--required-batch-size-multiple", 1
+        ).ok()
         (loss,) = re.findall(r"nll_loss ([\d.]+)", said)
         assert torch.tensor(float(row["perplexity"])).log2().item() == pytest.approx(float(loss), abs=1e-3)
         change = 100 * (float(row["perplexity"]) / float(rows["as trained"]["perplexity"]) - 1)
@@ -47,14 +49,17 @@ def test_perplexities_are_those_of_converted_models(trained_transformer: Path, d
 
 
 def test_a_masked_language_model(trained_roberta: Path, text: Path) -> None:
-    said = run_module("scripts.places", trained_roberta, text, "--linformer-k 4 --linformer-projection key-clusters").ok()
-    assert [line.split("|")[5:7] for line in said.splitlines()[-2:]] == [[" " * 14 + "0.0 "] * 2] * 2
+    said = run_module("scripts.places", trained_roberta, text, CLUSTERS, "--linformer-projection window").ok()
+    as_trained, clusters, window = ([x.strip() for x in line.split("|")[1:-1]] for line in said.splitlines()[-3:])
+    assert [x[0] for x in (as_trained, clusters, window)] == ["as trained", CLUSTERS, "--linformer-projection window"]
+    assert clusters[3:6] == ["4.0", "0.0", "0.0"]
+    assert len({x[6] for x in (as_trained, clusters, window)}) > 1
 
 
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--linformer-k"], "expected one argument"),
+        (["--linformer-k "], "expected one argument"),
         (["--arch full"], "unrecognized arguments: --arch full"),
         (["--linformer-k 8"], "--linformer-k 8 has no effect"),
         (["", "--shortest", "999"], "no text has 999 to"),
