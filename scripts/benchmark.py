@@ -54,9 +54,8 @@ from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.cli.files import replacing
 from linformer_fairseq.cli.main import exit_status
 from linformer_fairseq.cli.tables import table
-from linformer_fairseq.models.config import AttentionConfig, default_flags
-from linformer_fairseq.modules import CAUSAL_KINDS, KINDS
-from linformer_fairseq.modules.registry import DEFAULT_KIND, Kind
+from linformer_fairseq.models.config import AttentionConfig
+from linformer_fairseq.modules import CAUSAL_KINDS, CROSS_KINDS, KINDS
 
 STEPS = 8  # of decoding in a run
 COLUMNS = 5  # lengths in a table
@@ -130,6 +129,7 @@ def training(model: TransformerModelBase, source: Tensor, target: Tensor, half: 
 
 MODELS = {part.__name__: part for part in (encoder, translation, training, search)}
 PLACES = {"self": "Encoder self-attention", "cross": "Cross-attention", "causal": "Causal self-attention"}
+KINDS_AT = {"self": KINDS, "cross": CROSS_KINDS, "causal": CAUSAL_KINDS}
 PASSES = {"forward": "forward alone", "training": "forward and backward", "step": "a step of decoding"}
 MODULES = [f"{place}-{name}" for place in PLACES for name in PASSES if place == "causal" or name != "step"]
 PACKAGES: dict[str, Callable[[int, int, int, int], nn.Module]] = {  # that have no kind, by width, heads, length and k
@@ -150,12 +150,6 @@ def called(module: Any, x: Tensor, memory: Tensor, state: dict[str, Any] | None 
     return module(x, memory, memory, None, state, need_weights=False, attn_mask=mask)[0]
 
 
-def kinds_at(place: str) -> dict[str, Kind]:
-    """Returns the kinds of attention that a place may have, by name."""
-    kinds = CAUSAL_KINDS if place == "causal" else KINDS
-    return {name: kind for name, kind in kinds.items() if place != "cross" or not kind.self_attention_only}
-
-
 def attention(name: str, place: str, k: int, length: int, args: argparse.Namespace) -> Attention:
     """Builds attention for sentences of one length; a kind as a model has it."""
     own = {"self_attention": place != "cross", "encoder_decoder_attention": place == "cross"}
@@ -165,10 +159,8 @@ def attention(name: str, place: str, k: int, length: int, args: argparse.Namespa
     module = MultiheadAttention(args.dim, args.heads, **own)
     if name != "fairseq":
         where = {"self": "encoder", "cross": "cross", "causal": "decoder"}[place]
-        flags = default_flags(name if name in KINDS else DEFAULT_KIND)
-        flags |= {"linformer_attention": where}
-        flags |= {"linformer_k": str(k)} if kinds_at(place)[name].options.uses_k else {}
-        flags |= {"linformer_decoder_projection": name} if place == "causal" else {}
+        flags = {"linformer_attention": where, f"linformer_{where}_projection": name}
+        flags |= {"linformer_k": str(k)} if KINDS_AT[place][name].options.uses_k else {}
         config = AttentionConfig.from_namespace(argparse.Namespace(**flags)).in_model([where])
         (kind,) = config.attention(where, 1, length)
         module = kind(args.dim, args.heads, **own)
@@ -180,7 +172,7 @@ def attention(name: str, place: str, k: int, length: int, args: argparse.Namespa
 def attentions(place: str, length: int, args: argparse.Namespace) -> dict[str, Attention]:
     """Builds all attention that there is for a place, and says once what is left out, and why."""
     takes_k = {"full": False, "fairseq": False}
-    takes_k |= {name: kind.options.uses_k for name, kind in kinds_at(place).items()}
+    takes_k |= {name: kind.options.uses_k for name, kind in KINDS_AT[place].items()}
     takes_k |= {name: name != "local-attention" for name in PACKAGES if place == "self"}
     built = {}
     for name, k in [(name, k) for name in takes_k if name in (args.only or takes_k) for k in args.k]:

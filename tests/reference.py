@@ -31,8 +31,6 @@ from linformer_fairseq.modules.ops.key_clusters import FEATURES, largest_power_o
 from linformer_fairseq.modules.registry import DEFAULT_KIND, LayerShapes
 from tests import naive
 
-CROSS_KINDS = [kind for kind in KINDS if kind != "window"]
-"""The kinds of cross-attention; an encoder's self-attention may be a window as well."""
 PROJECTIONS = {name: kind.options.projection for name, kind in KINDS.items() if issubclass(kind.options, SlotOptions)}
 """The projections of Linformer attention by kind."""
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from linformer_fairseq.modules.base import BaseAttention, Call
-from linformer_fairseq.modules.registry import AttentionOptions, LayerShapes, flag_of, for_self_attention_alone
+from linformer_fairseq.modules.registry import AttentionOptions, LayerShapes, flag_of
 
 
 @contextmanager
@@ -61,7 +61,7 @@ class PeerAttention(BaseAttention):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         if not self.self_attention:
-            raise ValueError(for_self_attention_alone(self.name))
+            raise ValueError(f"{self.name} is for the encoder's self-attention alone: pass self_attention=True")
         if self.dropout_module.p and not self.drops_probabilities:
             raise ValueError(f"{self.name} has no attention probabilities to drop: use --attention-dropout 0")
 

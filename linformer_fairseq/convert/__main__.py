@@ -52,8 +52,8 @@ def build_parser() -> Parser:
         prog="convert",
         parents=[USER_DIR],
         description="Convert a checkpoint of any of fairseq's models with attention to two levels in all attention, or "
-        "to the kind that --linformer-projection names, without training and without data, or back to fairseq's model. "
-        "The outputs of both models are compared, on random tokens unless there is --data.",
+        "to the kinds that --linformer-projection and the flags of places name, without training and without data, or "
+        "back to fairseq's model. The outputs of both models are compared, on random tokens unless there is --data.",
     )
     add = parser.add_argument
     add("checkpoint", type=Path, metavar="CHECKPOINT", help="that fairseq-train saved")

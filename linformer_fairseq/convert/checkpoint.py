@@ -15,7 +15,7 @@ from torch import nn
 
 from linformer_fairseq.checkpoints import model_settings, plain_cfg
 from linformer_fairseq.cli.errors import UserError
-from linformer_fairseq.models.config import PREFIXES, AttentionConfig, default_flags
+from linformer_fairseq.models.config import PREFIXES, AttentionConfig
 from linformer_fairseq.models.loading import is_convolution, projection_weights
 from linformer_fairseq.models.register import SwappedModel
 from linformer_fairseq.models.swap import FAST_PATH_PARAMETERS, places_of
@@ -112,11 +112,11 @@ def start_as_identity(model: nn.Module) -> None:
 
 def convert_state(state: dict[str, Any], config: AttentionConfig) -> dict[str, Any]:
     """Returns what `with_settings` returned converted to another attention, whose own parameters are not in it yet."""
-    flags = {name: getattr(config, name) for name in default_flags(config.kind_of("encoder").name)}
+    flags = {name: value for name, value in vars(config).items() if name.startswith(OWN)}
     if not all(config.kind_of(place).attention.drops_probabilities for place in config.places):
         flags["attention_dropout"] = 0.0  # which matters in training alone, whose command line says it anew
-    prefixes = {kind: prefix for prefix, kind in PREFIXES.items()}
-    return _renamed(state, OWN, prefixes.get(config.kind_of("encoder").name, OWN), flags)
+    prefix = next((prefix for prefix, kind in PREFIXES.items() if kind == config.linformer_projection), OWN)
+    return _renamed(state, OWN, prefix, flags)
 
 
 def to_fairseq(state: dict[str, Any], path: Path) -> dict[str, Any]:

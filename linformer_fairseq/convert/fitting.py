@@ -45,7 +45,7 @@ def fit(
     named = converted.named_modules()
     modules = {name: x for name, x in named if isinstance(getattr(x, "key_projection", None), LinearProjection)}
     if not modules:
-        raise UserError("There is no E or F to fit: --fit needs --linformer-projection linear.")
+        raise UserError("There is no E or F to fit: --fit needs linear attention in some place.")
     names = dict(trained.named_modules())
     for of_keys in (True, False):
         sums = {name: _Sums(attention, of_keys, longest) for name, attention in modules.items()}

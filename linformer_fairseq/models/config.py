@@ -11,15 +11,8 @@ from typing import Any, Optional, Union, get_args
 from fairseq.dataclass import FairseqDataclass
 from fairseq.dataclass.utils import gen_parser_from_dataclass
 
-from linformer_fairseq.modules import CAUSAL_KINDS, KINDS, BaseAttention
-from linformer_fairseq.modules.registry import (
-    DEFAULT_KIND,
-    Kind,
-    LayerShapes,
-    causal_kind,
-    flag_of,
-    for_self_attention_alone,
-)
+from linformer_fairseq.modules import CAUSAL_KINDS, CROSS_KINDS, KINDS, BaseAttention
+from linformer_fairseq.modules.registry import DEFAULT_KIND, Kind, LayerShapes, flag_of
 from linformer_fairseq.modules.value_convolution import check_width
 
 PLACES = {
@@ -78,9 +71,25 @@ class AttentionConfig(FairseqDataclass):
     linformer_projection: Optional[str] = field(
         default=None,
         metadata={
-            "help": "kind of attention (default: that of the architecture): {}; the decoder's self-attention has "
-            "linear projections, where the kind has no causal form of its own",
+            "help": "kind of attention in all places that have no flag of their own (default: that of the "
+            "architecture): {}; the decoder's self-attention is linear, where the kind has no causal form of its own",
             "kinds": KINDS,
+        },
+    )
+    linformer_encoder_projection: Optional[str] = field(
+        default=None,
+        metadata={
+            "help": "kind of the encoder's self-attention (default: as --linformer-projection)",
+            "kinds": KINDS,
+            "place": "encoder",
+        },
+    )
+    linformer_cross_projection: Optional[str] = field(
+        default=None,
+        metadata={
+            "help": "kind of the cross-attention (default: as --linformer-projection)",
+            "kinds": CROSS_KINDS,
+            "place": "cross",
         },
     )
     linformer_decoder_projection: Optional[str] = field(
@@ -109,11 +118,17 @@ class AttentionConfig(FairseqDataclass):
         return _with_options((*KINDS.values(), *CAUSAL_KINDS.values()))
 
     @classmethod
-    def from_namespace(cls, args: object) -> "AttentionConfig":
-        """Reads the flags from `args`; those that are missing there, or None, take their defaults."""
+    def from_namespace(cls, args: object, kind: str = DEFAULT_KIND) -> "AttentionConfig":
+        """Reads the flags from `args`; those that are missing there, or None, take their defaults.
+
+        Args:
+            args: with flags as attributes.
+            kind: the default of `--linformer-projection`.
+        """
         complete = cls.with_kinds()
         given = {flag.name: getattr(args, flag.name, None) for flag in fields(complete)}
-        flags = default_flags(given["linformer_projection"] or DEFAULT_KIND)
+        places = given["linformer_encoder_projection"], given["linformer_cross_projection"]
+        flags = default_flags(given["linformer_projection"] or kind, *filter(None, places))
         return complete(**flags | {name: value for name, value in given.items() if value is not None})
 
     def in_model(self, places: Iterable[str]) -> "AttentionConfig":
@@ -128,7 +143,7 @@ class AttentionConfig(FairseqDataclass):
             if name is not None and name not in kinds:
                 raise ValueError(f"{flag_of(choice.name)} is one of {', '.join(kinds)}, not {name!r}")
         there = [place for place in PLACES if place in places]
-        usual = config.kind_of("encoder").defaults.get("linformer_attention", "encoder,cross")
+        usual = KINDS[config.linformer_projection or DEFAULT_KIND].defaults.get("linformer_attention", "encoder,cross")
         asked = usual if config.linformer_attention is None else _listed(config.linformer_attention)
         if asked == usual:  # older checkpoints recorded it for models that do not have all of these places
             asked = ",".join([place for place in there if place in asked.split(",")] or there)
@@ -168,7 +183,7 @@ class AttentionConfig(FairseqDataclass):
         if kind.options.needs_length and max_positions is None:
             raise ValueError(
                 f"{kind.name} attention is built for a longest text, and this model has none: choose another kind of "
-                "--linformer-projection"
+                f"{self._projection_of(place)[0]}"
             )
         dims = (0,) * num_layers
         if kind.options.uses_k:
@@ -193,9 +208,27 @@ class AttentionConfig(FairseqDataclass):
         return {option.name for place in self.places for option in self.kind_of(place).fields}
 
     def kind_of(self, place: str) -> Kind:
-        """The kind of attention at a place."""
-        kind = self.linformer_projection or DEFAULT_KIND
-        return causal_kind(self.linformer_decoder_projection or kind) if place == "decoder" else KINDS[kind]
+        """The kind of attention at a place.
+
+        Raises:
+            ValueError: a kind that cannot be there.
+        """
+        kinds = {"encoder": KINDS, "cross": CROSS_KINDS, "decoder": CAUSAL_KINDS}[place]
+        flag, name = self._projection_of(place)
+        if place == "decoder" and name in CROSS_KINDS and name not in kinds:
+            name = DEFAULT_KIND
+        if name not in kinds:
+            raise ValueError(
+                f"{flag} {name} is not for {PLACES[place]}: leave {place} out of --linformer-attention, or give "
+                f"another kind there by --linformer-{place}-projection"
+            )
+        return kinds[name]
+
+    def _projection_of(self, place: str) -> tuple[str, str]:
+        """The flag that says the kind of a place, and its value."""
+        own: str | None = getattr(self, f"linformer_{place}_projection")
+        flag = "--linformer-projection" if own is None else f"--linformer-{place}-projection"
+        return flag, own or self.linformer_projection or DEFAULT_KIND
 
     def _k_of(self, place: str) -> tuple[str, str, str]:
         """The flag that says the k of a place, its value, and what else can be done where it does not fit."""
@@ -208,10 +241,6 @@ class AttentionConfig(FairseqDataclass):
 
     def _check_effects(self) -> None:
         """Refuses a flag that has no effect on this attention, unless its value is the default of some kind."""
-        kind = self.kind_of("encoder")
-        unfit = {"cross"} if kind.name in CAUSAL_KINDS or self.linformer_decoder_projection else {"cross", "decoder"}
-        if kind.self_attention_only and unfit & self.places:
-            raise ValueError(for_self_attention_alone(kind.name))
         for flag in fields(self):
             value = getattr(self, flag.name)
             defaults = {flag.default, *(kind.defaults.get(flag.name) for kind in KINDS.values())}
@@ -232,7 +261,7 @@ class AttentionConfig(FairseqDataclass):
 
         def reads(place: str, kind: Kind) -> bool:
             if flag.name == "linformer_projection":
-                return place != "decoder" or kind.name == self.linformer_projection
+                return kind.name == self.linformer_projection
             if flag.name.endswith("_k"):
                 return kind.options.uses_k and self._k_of(place)[0] == flag_of(flag.name)
             if flag.name in options:
@@ -252,12 +281,12 @@ def add_flags(parser: ArgumentParser | _ArgumentGroup) -> None:
         action.choices = action.choices or choices.get(action.dest)
 
 
-def default_flags(linformer_projection: str) -> dict[str, Any]:
-    """The default of every flag with this kind of attention, by name."""
+def default_flags(linformer_projection: str, *of_places: str) -> dict[str, Any]:
+    """The default of every flag, by name, with this kind of attention, and with others at single places."""
     flags = {flag.name: flag.default for flag in fields(AttentionConfig.with_kinds()) if not flag.name.startswith("_")}
-    kind = KINDS.get(linformer_projection)  # an unknown one is refused later
-    own = {name: value for name, value in (kind.defaults if kind else {}).items() if name != "linformer_attention"}
-    return flags | own | {"linformer_projection": linformer_projection}
+    for kind in (linformer_projection, *of_places):
+        flags |= KINDS[kind].defaults if kind in KINDS else {}  # an unknown one is refused later
+    return flags | {"linformer_attention": None, "linformer_projection": linformer_projection}
 
 
 @cache

@@ -11,7 +11,7 @@ logger = logging.getLogger(__name__)
 
 _OWN_WEIGHT = re.compile(r"(?:self|encoder)_attn2?\.(?!(?:in|q|k|v|out)_proj|bias_[kv]|linear_|pos_bias_)")
 """Names of weights in an attention that are none of fairseq's, `MultiheadAttention` and the conformer's."""
-_FLAGS = "--linformer-attention, --linformer-projection, --linformer-decoder-projection, --linformer-value-convolution"
+_FLAGS = "--linformer-attention, --linformer-projection (and that of each place), --linformer-value-convolution"
 """What decides which weights of their own attention modules have, beside the number of layers."""
 _SHAPES = "--linformer-k, --linformer-window, --linformer-value-convolution and longest positions"
 """What decides their shapes."""

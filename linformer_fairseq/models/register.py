@@ -111,7 +111,7 @@ class SwappedModel(BaseFairseqModel):
             self.has_told = True
             logger.info(
                 f"two levels: texts of fewer than {self.exact_below} tokens get full attention, so that --linformer-k "
-                "has no effect on them (to have two levels there too, give --linformer-exact-below 0)"
+                "has no effect on them there (to have two levels then too, give --linformer-exact-below 0)"
             )
         return super().train(mode)
 
@@ -189,9 +189,9 @@ def _with_defaults(kind: str, architecture: Callable[[Any], None]) -> Callable[[
     def fill_in(args: Namespace | DictConfig) -> None:
         # fairseq's function asks for attributes that may be missing, which old OmegaConf answers with None
         flat = plain_namespace(args)
-        for name, value in default_flags(getattr(flat, "linformer_projection", None) or kind).items():
-            if getattr(flat, name, None) is None:  # as it is in a dataclass, whose defaults come before these
-                setattr(flat, name, value)
+        config = AttentionConfig.from_namespace(flat, kind)
+        for name in default_flags(kind):
+            setattr(flat, name, getattr(config, name))
         architecture(flat)
         if flat is not args:
             args.update(vars(flat))

@@ -12,13 +12,14 @@ from linformer_fairseq.modules.projections import (
     MeanPool,
     Projection,
 )
-from linformer_fairseq.modules.registry import CAUSAL_KINDS, KINDS
+from linformer_fairseq.modules.registry import CAUSAL_KINDS, CROSS_KINDS, KINDS
 from linformer_fairseq.modules.two_level.attention import TwoLevelAttention
 from linformer_fairseq.modules.two_level.causal import CausalTwoLevelAttention
 from linformer_fairseq.modules.window_attention import CausalWindowAttention, WindowAttention
 
 __all__ = [
     "CAUSAL_KINDS",
+    "CROSS_KINDS",
     "KINDS",
     "BaseAttention",
     "CausalFullAttention",

@@ -76,7 +76,6 @@ class Kind:
     options: type[AttentionOptions]
     help: str  # what it is, in the help of `--linformer-projection`
     defaults: Mapping[str, Any]  # for options of other kinds where this kind is chosen
-    self_attention_only: bool  # whether it is for the encoder's self-attention, and not for cross-attention
 
     @property
     def fields(self) -> tuple[Field[Any], ...]:
@@ -89,22 +88,13 @@ class Kind:
 
 
 KINDS: dict[str, Kind] = {}
-"""The kinds of encoder self-attention and cross-attention."""
+"""The kinds of the encoder's self-attention."""
+CROSS_KINDS: dict[str, Kind] = {}
+"""Those of them that cross-attention may have as well."""
 CAUSAL_KINDS: dict[str, Kind] = {}
-"""The kinds of the decoder's self-attention; what has no causal form of its own is `DEFAULT_KIND` there."""
+"""The kinds of the decoder's self-attention."""
 DEFAULT_KIND = "linear"
-
-
-def causal_kind(name: str) -> Kind:
-    """The kind of causal attention that goes with a kind of encoder and cross-attention."""
-    return CAUSAL_KINDS.get(name, CAUSAL_KINDS[DEFAULT_KIND])
-
-
-def for_self_attention_alone(name: str) -> str:
-    """The sentence that refuses a kind for cross-attention, or for a decoder where it has no causal form."""
-    if name in CAUSAL_KINDS:
-        return f"{name} is for self-attention alone: use --linformer-attention encoder,decoder"
-    return f"{name} is for the encoder's self-attention alone: use --linformer-attention encoder"
+"""The kind of attention where nothing else is said, and that of a decoder whose kind has no causal form."""
 
 
 def register_attention(
@@ -120,14 +110,17 @@ def register_attention(
 
     Args:
         causal: it is a kind of the decoder's self-attention, and otherwise one of encoder and cross-attention.
-        defaults, self_attention_only: as in `Kind`.
+        defaults: as in `Kind`.
+        self_attention_only: it is for the encoder's self-attention, and not for cross-attention.
     """
 
     def register(attention: Attention) -> Attention:
         kinds = CAUSAL_KINDS if causal else KINDS
         if name in kinds:
             raise ValueError(f"there is a kind {name!r} of attention already; choose another name")
-        kinds[name] = Kind(name, attention, options, help, defaults or {}, self_attention_only)
+        kinds[name] = Kind(name, attention, options, help, defaults or {})
+        if not causal and not self_attention_only:
+            CROSS_KINDS[name] = kinds[name]
         return attention
 
     return register

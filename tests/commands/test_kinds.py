@@ -2,6 +2,7 @@
 
 import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,16 +14,18 @@ from tests.variants import reads_checkpoints
 
 pytestmark = pytest.mark.slow
 
-WINDOW = ["--linformer-projection", "window", "--linformer-window-size", 5]
+WINDOWS = ["--linformer-encoder-projection", "window", "--linformer-decoder-projection", "window"]
+WINDOWS += ["--linformer-window-size", 5]
 
 
 @reads_checkpoints
 def test_a_transformer_is_converted_and_tuned(trained_transformer: Path, data: Path, tmp_path: Path) -> None:
+    """It has windows but in cross-attention, which is in two levels as all that the command is not told about."""
     out = tmp_path / "converted.pt"
-    said = run_module("linformer_fairseq.convert", trained_transformer, out, *WINDOW, "--texts", 0).ok()
+    said = run_module("linformer_fairseq.convert", trained_transformer, out, *WINDOWS, "--texts", 0).ok()
     before, after = (read_checkpoint(path) for path in (trained_transformer, out))
-    settings = after["cfg"]["model"]
-    assert (settings.linformer_projection, settings.linformer_attention) == ("window", "encoder,decoder")
+    kinds = ("two-level", "window", None, "window")
+    assert kinds_of(after) == kinds
     assert all(torch.equal(after["model"][name], tensor) for name, tensor in before["model"].items())
     assert not projection_weights(after["model"])
     told = shlex.split(said.splitlines()[-1])[1:]
@@ -36,7 +39,15 @@ def test_a_transformer_is_converted_and_tuned(trained_transformer: Path, data: P
         folder = tmp_path / start_from[0].strip("-")
         losses = valid_losses(run("train", *told, *start_from, "--max-epoch", 3, "--save-dir", folder).ok())
         assert losses[-1] < converted
-        assert len(translate(data, folder / "checkpoint_best.pt")) == 30
+        tuned = folder / "checkpoint_best.pt"
+        assert kinds_of(read_checkpoint(tuned)) == kinds
+        assert len(translate(data, tuned)) == 30
+
+
+def kinds_of(state: dict[str, Any]) -> tuple[str | None, ...]:
+    """Returns the kinds that a checkpoint has recorded."""
+    names = (f"linformer_{place}projection" for place in ("", "encoder_", "cross_", "decoder_"))
+    return tuple(getattr(state["cfg"]["model"], name) for name in names)
 
 
 @reads_checkpoints

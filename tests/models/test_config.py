@@ -5,6 +5,7 @@ from argparse import ArgumentParser, Namespace
 import pytest
 import torch
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
+from fairseq.models.transformer import TransformerModelBase
 from fairseq.modules import MultiheadAttention
 
 from linformer_fairseq import (
@@ -16,13 +17,14 @@ from linformer_fairseq import (
 from linformer_fairseq.models.config import default_flags
 from linformer_fairseq.modules import (
     CAUSAL_KINDS,
+    CROSS_KINDS,
     KINDS,
     BaseAttention,
     CausalTwoLevelAttention,
     LinearProjection,
 )
 from linformer_fairseq.modules.two_level.sizes import CROSS, ENCODER, EXACT_BELOW
-from tests.models.toy import CROSS_KINDS, EVERYWHERE, SIZES, net_input, toy_model, toy_task
+from tests.models.toy import EVERYWHERE, SIZES, net_input, toy_model, toy_task
 
 TWO_LEVELS = {"linformer_projection": "two-level"}
 
@@ -74,7 +76,7 @@ def test_an_architecture_is_a_kind_by_default(arch: str, flags: dict, two_level:
 
 @pytest.mark.parametrize("window", [None, 0, 3])
 def test_the_decoder_may_have_a_kind_of_its_own(window: int | None) -> None:
-    """Beside two levels, causal Linformer attention spends half of its k on a window unless told otherwise."""
+    """Beside two levels alone, causal Linformer attention spends half of its k on a window unless told otherwise."""
     flags = {"linformer_attention": EVERYWHERE, "linformer_k": "9"} | (
         {} if window is None else {"linformer_window": window}
     )
@@ -84,9 +86,34 @@ def test_the_decoder_may_have_a_kind_of_its_own(window: int | None) -> None:
     expected = 4 if window is None else window
     assert linear.self_attn.window == expected
     assert linear.self_attn.key_projection.projected_dim == 9 - expected
-    two_level = toy_model(linformer_decoder_projection="two-level", linformer_attention=EVERYWHERE).decoder.layers[0]
-    assert type(two_level.encoder_attn) is LinformerMultiheadAttention
-    assert type(two_level.self_attn) is CausalTwoLevelAttention
+    cross = {"linformer_cross_projection": "linear", "linformer_decoder_projection": "linear"}
+    beside_linear = toy_model("two_level_transformer", **flags, **cross).decoder.layers[0]
+    assert beside_linear.self_attn.window == (window or 0)
+
+
+KINDS_AT = {"encoder": KINDS, "cross": CROSS_KINDS, "decoder": CAUSAL_KINDS}
+
+
+@pytest.mark.parametrize(("place", "name"), [(place, name) for place, kinds in KINDS_AT.items() for name in kinds])
+def test_every_place_may_have_a_kind_of_its_own(place: str, name: str) -> None:
+    """The others have that of the architecture."""
+    found = attention_of(toy_model("two_level_transformer", **{f"linformer_{place}_projection": name}))
+    expected = {where: kinds[name if where == place else "two-level"].attention for where, kinds in KINDS_AT.items()}
+    assert {where: type(attention) for where, attention in found.items()} == expected
+
+
+def test_options_are_for_each_place_whose_kind_has_them() -> None:
+    flags = {"linformer_encoder_projection": "window", "linformer_cross_projection": "key-clusters"}
+    flags |= {"linformer_decoder_projection": "window", "linformer_window_size": 5, "linformer_cross_k": "9"}
+    found = attention_of(toy_model(linformer_attention=EVERYWHERE, **flags))
+    sizes = found["encoder"].window_size, found["cross"].clusters, found["decoder"].window_size
+    assert sizes == (5, 8, 5)
+
+
+def attention_of(model: TransformerModelBase) -> dict[str, BaseAttention]:
+    """Returns the attention of the last layers by its place."""
+    decoder = model.decoder.layers[-1]
+    return {"encoder": model.encoder.layers[-1].self_attn, "cross": decoder.encoder_attn, "decoder": decoder.self_attn}
 
 
 def test_two_levels_take_their_sizes_from_flags() -> None:
@@ -101,9 +128,7 @@ def test_two_levels_take_their_sizes_from_flags() -> None:
 def test_every_attention_is_projected_where_it_is_asked_for() -> None:
     for places in ("encoder", "cross", "decoder", "encoder,cross", EVERYWHERE):
         model = toy_model(linformer_attention=places, linformer_k="4", max_target_positions=32)
-        own, cross = model.decoder.layers[1].self_attn, model.decoder.layers[1].encoder_attn
-        found = {"encoder": model.encoder.layers[1].self_attn, "cross": cross, "decoder": own}
-        for place, attention in found.items():
+        for place, attention in attention_of(model).items():
             assert isinstance(attention, BaseAttention) == (place in places.split(","))
             assert isinstance(attention, MultiheadAttention)
             if isinstance(attention, BaseAttention):
@@ -201,7 +226,18 @@ def test_every_flag_has_a_help_text() -> None:
         ({"linformer_projection": "pooled-linear"}, "--linformer-projection is one of linear, .*, not 'pooled-linear'"),
         (
             {"linformer_projection": "window", "linformer_attention": EVERYWHERE, "linformer_window_ratio": 1.5},
-            "window is for self-attention alone: use --linformer-attention encoder,decoder$",
+            "--linformer-projection window is not for cross-attention: leave cross out of --linformer-attention, or gi",
+        ),
+        ({"linformer_cross_projection": "window"}, "--linformer-cross-projection is one of linear, .*, not 'window'$"),
+        ({"linformer_encoder_projection": "fft"}, "--linformer-encoder-projection is one of linear, .*, not 'fft'"),
+        (
+            {"linformer_projection": "conv", "linformer_cross_projection": "two-level", "linformer_attention": "cross"},
+            r"--linformer-projection conv has no effect on this attention \(two-level at cross\): leave it out",
+        ),
+        ({"linformer_encoder_projection": "max-pool", "linformer_k": "0"}, "--linformer-k must be at least 1, not 0"),
+        (
+            {"linformer_cross_projection": "mean-pool", "linformer_k": "65", "linformer_cross_k": "66"},
+            "--linformer-k 65 is larger than the longest source, 64 tokens",
         ),
         ({"linformer_open_slots": 0, **TWO_LEVELS}, "--linformer-open-slots must be at least 1, not 0"),
         ({"linformer_open_slots": "3", **TWO_LEVELS}, "--linformer-open-slots takes a whole number, not '3'"),
@@ -249,6 +285,8 @@ def test_bad_flags_end_in_one_sentence(flags: dict[str, object], sentence_start:
         ("linear", "encoder", "cross-k", "4", "linear at encoder"),
         ("linear", "cross", "decoder-k", "4", "linear at cross"),
         ("linear", "encoder", "decoder-projection", "linear", "linear at encoder"),
+        ("linear", "encoder", "cross-projection", "full", "linear at encoder"),
+        ("linear", "cross,decoder", "encoder-projection", "full", "linear at cross, linear at decoder"),
         ("linear", "cross,decoder", "value-convolution", 3, "linear at cross, linear at decoder"),
         ("mean-pool", "decoder", "projection", "mean-pool", "linear at decoder"),
         ("conv", "decoder", "projection", "conv", "linear at decoder"),

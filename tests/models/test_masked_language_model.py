@@ -198,7 +198,7 @@ def test_bad_flags_end_in_one_sentence(flags: dict[str, object], sentence_start:
         (
             {},
             {"linformer_projection": "two-level"},
-            r"\S+ is in the checkpoint only: give the --linformer-attention, --linformer-projection,",
+            r"\S+ is in the checkpoint only: give the --linformer-attention, --linformer-projection",
         ),
     ],
 )

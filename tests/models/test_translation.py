@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from linformer_fairseq.convert.checkpoint import start_as_identity
+from linformer_fairseq.modules import CROSS_KINDS
 from linformer_fairseq.modules.linformer_attention import SHARINGS
 from tests.models.toy import (
-    CROSS_KINDS,
     EVERYWHERE,
     SLOTS_FOR_ALL,
     batch,

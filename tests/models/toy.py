@@ -16,7 +16,6 @@ from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
 import linformer_fairseq  # noqa: F401
 from linformer_fairseq.models.config import PLACES
-from linformer_fairseq.modules import KINDS
 
 SIZES: dict[str, object] = {
     "encoder_embed_dim": 16,
@@ -41,8 +40,6 @@ ROBERTA_SIZES: dict[str, object] = {
 }
 EVERYWHERE = ",".join(PLACES)
 """The value of `--linformer-attention` that projects every attention module."""
-CROSS_KINDS = [kind.name for kind in KINDS.values() if not kind.self_attention_only]
-"""The kinds that cross-attention may have."""
 SLOTS_FOR_ALL = {"linformer_k": "64", "linformer_mask_empty_slots": True}
 """With an identity as E and F, slots for all tokens: full attention."""
 

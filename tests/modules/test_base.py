@@ -9,12 +9,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from linformer_fairseq import LinformerMultiheadAttention
-from linformer_fairseq.modules import CAUSAL_KINDS, KINDS, LinearProjection
+from linformer_fairseq.modules import CAUSAL_KINDS, CROSS_KINDS, KINDS, LinearProjection
 from linformer_fairseq.modules.base import fold_beams, kept_sentences, scores, unfold_beams
 from linformer_fairseq.modules.linformer_attention import SHARINGS
 from linformer_fairseq.modules.ops.padding import padding_of
 from tests.reference import (
-    CROSS_KINDS,
     REFERENCED,
     assert_checkpointing_changes_nothing,
     assert_same_gradients,

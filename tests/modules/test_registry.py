@@ -9,7 +9,7 @@ import pytest
 
 from linformer_fairseq import LinformerRobertaModel, LinformerTransformerModel
 from linformer_fairseq.models.config import default_flags
-from linformer_fairseq.modules import CAUSAL_KINDS, KINDS, BaseAttention, CausalLinformerAttention
+from linformer_fairseq.modules import CAUSAL_KINDS, CROSS_KINDS, KINDS, BaseAttention, CausalLinformerAttention
 from linformer_fairseq.modules.registry import AttentionOptions, LayerShapes, register_attention
 from tests.models.toy import toy_model, toy_roberta
 
@@ -40,7 +40,7 @@ def registered() -> Iterator[None]:
     try:
         yield
     finally:
-        del KINDS["nearby"]
+        del KINDS["nearby"], CROSS_KINDS["nearby"]
 
 
 def test_a_new_kind_becomes_flags_and_is_built(capsys: pytest.CaptureFixture) -> None:
@@ -53,7 +53,7 @@ def test_a_new_kind_becomes_flags_and_is_built(capsys: pytest.CaptureFixture) ->
             assert given.linformer_reach == 5
             parser.print_help()
             assert "nearby (neighbours alone)" in " ".join(capsys.readouterr().out.split())
-        assert default_flags("nearby")["linformer_window"] == 2
+        assert default_flags("nearby")["linformer_window"] == default_flags("linear", "nearby")["linformer_window"] == 2
         model = toy_model(**flags, linformer_reach=5)
         encoder = toy_roberta(linformer_projection="nearby", linformer_reach=5).encoder.sentence_encoder
         with pytest.raises(SystemExit, match=r"^error: --linformer-reach must be at least 1, not 0"):

@@ -5,8 +5,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from linformer_fairseq.modules import CROSS_KINDS
 from linformer_fairseq.modules.base import scores
-from tests.reference import CROSS_KINDS, make_attention, padding_mask
+from tests.reference import make_attention, padding_mask
 
 every_kind = pytest.mark.parametrize("kind", CROSS_KINDS)
 

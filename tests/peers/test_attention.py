@@ -157,7 +157,7 @@ def test_a_convolution_stands_beside_it(kind: str) -> None:
 
 @every_peer
 def test_refusals(kind: str) -> None:
-    with pytest.raises(ValueError, match=f"^{kind} is for the encoder's self-attention alone: use --linformer-att"):
+    with pytest.raises(ValueError, match=f"^{kind} is for the encoder's self-attention alone: pass self_att"):
         make(kind, encoder_decoder_attention=True)
     attention, x = make(kind), sentences()
     for options, said in (

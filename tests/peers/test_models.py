@@ -10,7 +10,7 @@ import torch
 from linformer_fairseq import LinformerRobertaModel, LinformerTransformerModel
 from linformer_fairseq.models.config import AttentionConfig
 from linformer_fairseq.models.loading import projection_weights
-from linformer_fairseq.modules import KINDS, CausalWindowAttention
+from linformer_fairseq.modules import KINDS, CausalWindowAttention, TwoLevelAttention
 from tests.convert.toy_checkpoints import CUT, built, converted, roberta_state_of
 from tests.models.toy import (
     batch,
@@ -142,7 +142,7 @@ def test_a_converted_model_keeps_its_convolution() -> None:
     ],
 )
 def test_other_places_are_refused(kind: str, flags: dict) -> None:
-    said = f"^error: {kind} is for the encoder's self-attention alone: use --linformer-attention encoder$"
+    said = f"^error: --linformer-projection {kind} is not for (cross-attention|causal self-attention of a decoder): "
     with pytest.raises(SystemExit, match=said):
         toy_model(linformer_projection=kind, **flags)
 
@@ -181,6 +181,9 @@ def test_the_decoder_has_kinds_of_its_own() -> None:
     flags = {"linformer_projection": "performer", "linformer_attention": "encoder,decoder"}
     model = toy_model(**flags, linformer_decoder_projection="window")
     assert {type(layer.self_attn) for layer in model.decoder.layers} == {CausalWindowAttention}
+    model = toy_model("two_level_transformer", linformer_encoder_projection="performer", linformer_features=7)
+    assert {type(layer.self_attn) for layer in model.encoder.layers} == {KINDS["performer"].attention}
+    assert {type(layer.encoder_attn) for layer in model.decoder.layers} == {TwoLevelAttention}
     with pytest.raises(
         SystemExit, match=r"^error: --linformer-decoder-projection is one of linear, .*, not 'performer"
     ):

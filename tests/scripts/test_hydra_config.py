@@ -10,7 +10,7 @@ from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY, BaseFairse
 from fairseq.tasks import FairseqTask
 from omegaconf import OmegaConf
 
-from linformer_fairseq.modules import KINDS
+from linformer_fairseq.modules import KINDS, KeyClusterAttention
 from tests.fairseq_commands import ROOT
 from tests.models.toy import ROBERTA_SIZES, SIZES, toy_args, toy_masked_lm_task, toy_roberta_args, toy_task
 
@@ -38,8 +38,8 @@ def test_files_are_written_anew(script: ModuleType, tmp_path: Path, monkeypatch:
 def built_as_told(args: Namespace, sizes: dict[str, object], task: FairseqTask) -> BaseFairseqModel:
     """Builds a model from its configuration file, asserting that this has the flags of the command line, `args`."""
     flags = vars(args)
-    arch, kind = flags.pop("arch"), flags["linformer_projection"]
-    config = OmegaConf.create({**OmegaConf.load(FOLDER / f"{arch}.yaml"), **sizes, "linformer_projection": kind})
+    arch, kinds = flags.pop("arch"), {name: kind for name, kind in flags.items() if name.endswith("_projection")}
+    config = OmegaConf.create({**OmegaConf.load(FOLDER / f"{arch}.yaml"), **sizes, **kinds})
     ARCH_CONFIG_REGISTRY[arch](config)
     flags["linformer_k"] = 64
     assert {name: config[name] for name in flags} == flags
@@ -50,8 +50,10 @@ def built_as_told(args: Namespace, sizes: dict[str, object], task: FairseqTask) 
 @pytest.mark.parametrize("kind", ["linear", "two-level"])
 def test_a_configuration_is_the_architecture(arch: str, kind: str) -> None:
     """With fairseq's own defaults filled in, and either kind chosen, it builds the same model as the command line."""
-    model = built_as_told(toy_args(arch, linformer_projection=kind), SIZES, toy_task())
+    kinds = {"linformer_projection": kind, "linformer_cross_projection": "key-clusters"}
+    model = built_as_told(toy_args(arch, **kinds), SIZES, toy_task())
     assert {type(layer.self_attn) for layer in model.encoder.layers} == {KINDS[kind].attention}
+    assert {type(layer.encoder_attn) for layer in model.decoder.layers} == {KeyClusterAttention}
 
 
 @pytest.mark.parametrize("arch", ["linformer_roberta_large", "two_level_roberta"])

@@ -1,0 +1,73 @@
+"""The script that measures other attention in one place of a trained model at a time."""
+
+import csv
+import re
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import torch
+
+from linformer_fairseq.cli.errors import UserError
+from tests.fairseq_commands import PLUGIN, run, run_module
+
+TWO_LEVELS = "two-level --linformer-k 4 --linformer-slot-width 4 --linformer-open-slots 1 --linformer-exact-below 0"
+CLUSTERS = "--linformer-encoder-projection key-clusters --linformer-k 4"
+
+
+@pytest.fixture(scope="module")
+def script(load_script: Callable[[str], ModuleType]) -> ModuleType:
+    return load_script("places")
+
+
+def test_perplexities_are_those_of_converted_models(trained_transformer: Path, data: Path, tmp_path: Path) -> None:
+    """As fairseq-validate finds them; places that are not named keep full attention."""
+    settings, table = ["", f"--linformer-cross-projection {TWO_LEVELS}", CLUSTERS], tmp_path / "places.csv"
+    run_module("scripts.places", trained_transformer, data / "bin", *settings, "--csv", table).ok()
+    with open(table, newline="") as file:
+        rows = {row["setting"]: row for row in csv.DictReader(file)}
+    assert list(rows) == ["as trained", *settings]
+    for setting, row in rows.items():
+        model = trained_transformer
+        if setting in settings:
+            model = tmp_path / f"{settings.index(setting)}.pt"
+            flags = ["--linformer-projection", "full", *setting.split()]
+            run_module("linformer_fairseq.convert", trained_transformer, model, "--texts", 0, *flags).ok()
+        said = run(
+            "validate", data / "bin", *PLUGIN, "--path", model, "--max-tokens", 999, "--required-batch-size-multiple", 1
+        ).ok()
+        (loss,) = re.findall(r"nll_loss ([\d.]+)", said)
+        assert torch.tensor(float(row["perplexity"])).log2().item() == pytest.approx(float(loss), abs=1e-3)
+        change = 100 * (float(row["perplexity"]) / float(rows["as trained"]["perplexity"]) - 1)
+        assert float(row["change, %"]) == pytest.approx(change, abs=1e-6)
+    assert abs(float(rows[""]["change, %"])) < 1e-3
+    assert all(abs(float(rows[setting]["change, %"])) > 1e-2 for setting in settings[1:])
+    assert len({rows[setting]["rows, decoder"] for setting in settings}) == 1
+    assert float(rows[CLUSTERS]["rows, encoder"]) <= 4 < float(rows[""]["rows, encoder"])
+    assert float(rows[settings[1]]["rows, cross"]) < float(rows[""]["rows, cross"])
+
+
+def test_a_masked_language_model(trained_roberta: Path, text: Path) -> None:
+    said = run_module("scripts.places", trained_roberta, text, CLUSTERS, "--linformer-projection window").ok()
+    as_trained, clusters, window = ([x.strip() for x in line.split("|")[1:-1]] for line in said.splitlines()[-3:])
+    assert [x[0] for x in (as_trained, clusters, window)] == ["as trained", CLUSTERS, "--linformer-projection window"]
+    assert clusters[3:6] == ["4.0", "0.0", "0.0"]
+    assert len({x[6] for x in (as_trained, clusters, window)}) > 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--linformer-k "], "expected one argument"),
+        (["--arch full"], "unrecognized arguments: --arch full"),
+        (["--linformer-k 8"], "--linformer-k 8 has no effect"),
+        (["", "--shortest", "999"], "no text has 999 to"),
+    ],
+)
+def test_refusals(
+    arguments: list[str], sentence: str, script: ModuleType, trained_transformer: Path, data: Path
+) -> None:
+    with pytest.raises(UserError, match=sentence) as error:
+        script.main([str(trained_transformer), str(data / "bin"), *arguments])
+    assert "\n" not in str(error.value)
