@@ -59,8 +59,8 @@ def two_level_attention(
         sizes: w tokens of a window, m windows that a block opens, q queries of a block, and the number of clusters, 0
             for means of windows; None for full attention.
         choosing: in an encoder, where a block opens what its own queries attend to most, how many of the queries count;
-            None in cross-attention, where a block's first query and the 15 before it choose by their attention to all
-            tokens, and what the best of the windows before it is worth, as many as q tokens pass, counts for a window.
+            None in cross-attention, where a block's first query and the 7 before it choose by their attention to all
+            tokens, and a window is worth at least nine tenths of the best of those before it, one more than q pass.
         features: those by which keys are clustered, as in `key_cluster_attention`.
     """
     if sizes is None:
@@ -74,12 +74,12 @@ def two_level_attention(
         shares = torch.stack([every[:, window].sum(1) for window in windows], 1)
     rows = []
     for start in range(0, len(query), block):
-        own, past = slice(start, start + block), slice(max(0, start - 15), start + 1)
+        own, past = slice(start, start + block), slice(max(0, start - 7), start + 1)
         worth = (shares[past] if choosing is None else shares[:choosing][own]).sum(0)
         if choosing is None:
-            ahead = math.ceil((block - 1) / width)
+            ahead = math.ceil((block - 1) / width) + 1
             before = [worth[max(0, i - ahead) : i] for i in range(len(windows))]
-            worth = torch.stack([x + max([*others], default=0) for x, others in zip(worth, before, strict=True)])
+            worth = torch.stack([max(x, *(0.9 * others)) for x, others in zip(worth, before, strict=True)])
         best = _best(worth, opened)
         rows.append(_two_level_weights(query[own], key, groups, [windows[number] for number in sorted(best)]))
     weights = torch.cat(rows)

@@ -30,7 +30,7 @@ from linformer_fairseq.modules.ops.precision import at_least_float32
 from linformer_fairseq.modules.two_level.sizes import Sizes
 
 LARGEST_GROUP = 32  # rows that are gathered at a time, at most: on a CPU larger groups are no faster
-CHOOSING = 16
+CHOOSING = 8
 """Queries that choose for a block of cross-attention: where the next ones will look, the last ones know best."""
 SCORES_AT_A_TIME = 1 << 20  # scores of windows made at a time on a CPU, about: so many stay in its caches
 
@@ -47,17 +47,26 @@ class WindowTable(NamedTuple):
     """The keys and values of B sentences in two levels: means, of windows or of clusters, and then the tokens."""
 
     sizes: Sizes
+    windows: int  # s
     keys: Tensor  # (B, H, R, d)
     values: Tensor  # (B, H, R, d)
-    windows: Tensor  # the mean keys of windows, as in `WindowSummaries`
-    ranges: Tensor  # as in `WindowSummaries`
     counts: Tensor | None  # as in `WindowSummaries`
     clusters: Tensor | None = None  # the cluster of each token, (B, H, s w); None where means are of windows
     members: Tensor | None = None  # then, how many tokens of each window are in each cluster, (B, H, s, S)
 
+    def tokens(self) -> Tensor:
+        """The keys of the tokens of each window, (B, H, s, w, d)."""
+        return self.keys[:, :, -self.windows * self.sizes.width :].unflatten(2, (self.windows, -1))
+
+    @torch.no_grad()
     def summaries(self) -> WindowSummaries:
-        """What blocks choose by."""
-        return WindowSummaries(self.windows, self.ranges, self.counts)
+        """What blocks of an encoder choose by."""
+        tokens, counts = self.tokens(), self.counts
+        means = self.keys[:, :, : self.windows] if self.clusters is None else means_of(tokens, counts)
+        if counts is not None:
+            lacking = torch.arange(tokens.size(3), device=tokens.device) >= counts[:, None, :, None]
+            tokens = torch.where(lacking[..., None], tokens[:, :, :, :1], tokens)  # the first stands for what lacks
+        return WindowSummaries(means, ranges_of(tokens), counts)
 
 
 class TokenTable(NamedTuple):
@@ -88,55 +97,44 @@ def window_table(keys: Tensor, values: Tensor, sizes: Sizes, counts: Tensor | No
     Args:
         counts: the tokens of each window, (B, s); None where every window has w.
     """
-    width, windows = sizes.width, -(-len(keys) // sizes.width)
-    if sizes.clusters:
-        return _table_of_clusters(keys, values, sizes, counts)
-    table = _means_and_tokens(keys, width, counts)
-    ranges = _ranges_of_windows(table[:, :, -windows * width :].unflatten(2, (windows, width)), counts)
-    means = table[:, :, :windows].detach()
-    return WindowTable(sizes, table, _means_and_tokens(values, width, counts), means, ranges, counts)
-
-
-def _table_of_clusters(keys: Tensor, values: Tensor, sizes: Sizes, counts: Tensor | None) -> WindowTable:
-    """`window_table` with the means of clusters of similar keys in place of those of windows."""
     width = sizes.width
     keys, values = (in_blocks(x, width, 0).permute(2, 3, 0, 1, 4) for x in (keys, values))  # (B, H, s, w, d)
-    with torch.no_grad():
-        found = Clusters.of(keys.flatten(2, 3), None if counts is None else counts.sum(1), sizes.clusters)
-        clusters = found.labels(keys.size(2) * width)
-        belongs = keys.new_ones((), dtype=torch.float32).expand(*clusters.shape[:2], keys.size(2), width)
-        means = keys.mean(3)
-        if counts is not None:
-            within = torch.arange(width, device=keys.device) < counts[:, None, :, None]
-            belongs = within.expand_as(belongs).float()
-            means = (keys.sum(3, dtype=at_least_float32(keys.dtype)) / counts.clamp(min=1)[:, None, :, None]).to(keys)
-        members = belongs.new_zeros(*keys.shape[:3], found.number)
-        members.scatter_add_(3, clusters.unflatten(2, (-1, width)), belongs)
-        ranges = _ranges_of_windows(keys, counts)
-    filled = (0, 0, 0, -found.number % _rows_of_group(width))
-    tables = [torch.cat([F.pad(found.means(x.flatten(2, 3)), filled), x.flatten(2, 3)], 2) for x in (keys, values)]
-    return WindowTable(sizes, tables[0], tables[1], means, ranges, counts, clusters, members)
-
-
-@torch.no_grad()
-def _ranges_of_windows(tokens: Tensor, counts: Tensor | None) -> Tensor:
-    """The lowest and the highest keys of windows (B, H, s, w, d), of which each has so many: (B, H, s, 2, d)."""
-    if counts is not None:
-        lacking = torch.arange(tokens.size(3), device=tokens.device) >= counts[:, None, :, None]
-        tokens = torch.where(lacking[..., None], tokens[:, :, :, :1], tokens)  # the first stands for what lacks
-    return ranges_of(tokens)
-
-
-def _means_and_tokens(x: Tensor, width: int, counts: Tensor | None) -> Tensor:
-    """The means of the windows of `x` (n, B, H, d), and then its tokens, (B, H, R, d)."""
-    windows = in_blocks(x, width, 0)  # (s, w, B, H, d)
-    if counts is None:
-        means = windows.mean(1)
+    of_clusters: tuple[Tensor, ...] = ()
+    if sizes.clusters:
+        lengths = None if counts is None else counts.sum(1)
+        found = Clusters.of(keys.detach().flatten(2, 3), lengths, sizes.clusters)
+        means = [found.means(x.flatten(2, 3)) for x in (keys, values)]
+        of_clusters = _members(found, keys, counts)
     else:
-        sums = windows.sum(1, dtype=at_least_float32(x.dtype))
-        means = (sums / counts.t().clamp(min=1)[:, :, None, None]).to(x.dtype)
-    means = in_blocks(means, _rows_of_group(width), 0).flatten(0, 1)
-    return torch.cat([means.permute(1, 2, 0, 3), windows.flatten(0, 1).permute(1, 2, 0, 3)], 2)
+        means = [means_of(x, counts) for x in (keys, values)]
+    group = _rows_of_group(width)
+    means = [in_blocks(x, group, 2).flatten(2, 3) for x in means]
+    tables = [torch.cat([x, own.flatten(2, 3)], 2) for x, own in zip(means, (keys, values), strict=True)]
+    return WindowTable(sizes, keys.size(2), tables[0], tables[1], counts, *of_clusters)
+
+
+def _members(found: Clusters, keys: Tensor, counts: Tensor | None) -> tuple[Tensor, Tensor]:
+    """The cluster of each token, and how many of the tokens of each window are in each cluster, as in `WindowTable`.
+
+    Args:
+        keys: (B, H, s, w, d).
+        counts: the tokens of each window, (B, s); None where every window has w.
+    """
+    width, shape = keys.size(3), keys.shape[:4]
+    clusters = found.labels(keys.size(2) * width)
+    belongs = torch.ones(1, device=keys.device)
+    if counts is not None:
+        belongs = (torch.arange(width, device=keys.device) < counts[:, None, :, None]).float()
+    members = torch.zeros(*shape[:3], found.number, device=keys.device)
+    return clusters, members.scatter_add_(3, clusters.view(shape), belongs.expand(shape))
+
+
+def means_of(windows: Tensor, counts: Tensor | None) -> Tensor:
+    """The means of windows (B, H, s, w, d), of which each has so many tokens, (B, s), or w: (B, H, s, d)."""
+    if counts is None:
+        return windows.mean(3)
+    sums = windows.sum(3, dtype=at_least_float32(windows.dtype))
+    return (sums / counts.clamp(min=1)[:, None, :, None]).to(windows.dtype)
 
 
 @torch.no_grad()
@@ -218,14 +216,13 @@ def worth_of_windows(
 
 @torch.no_grad()
 def shares_by_tokens(query: Tensor, table: WindowTable) -> Tensor:
-    """The share of its attention that each query would give to each window in full attention, (B h, H, T, s), in float32
-    or better.
+    """The share of full attention that each query would give to each window, (B h, H, T, s), in float32 or better.
 
     Args:
         query: (T, B h, H, d), not scaled.
     """
-    width, windows, hypotheses = table.sizes.width, table.ranges.size(2), query.size(1) // len(table.keys)
-    found = scores(fold_beams(query, hypotheses).permute(1, 2, 0, 3), table.keys[:, :, -windows * width :])
+    width, windows, hypotheses = table.sizes.width, table.windows, query.size(1) // len(table.keys)
+    found = scores(fold_beams(query, hypotheses).permute(1, 2, 0, 3), table.tokens().flatten(2, 3))
     if table.counts is not None:
         beyond = torch.arange(width, device=query.device) >= table.counts[..., None]
         found.masked_fill_(beyond.flatten(1)[:, None, None], -torch.inf)
@@ -255,17 +252,17 @@ def worth_by_past(query: Tensor, table: WindowTable) -> Tensor:
 
 
 def with_windows_ahead(worth: Tensor, sizes: Sizes, counts: Tensor | None) -> Tensor:
-    """Adds to the worth of windows (B h, H, Y, s) what the best of those before them are worth.
+    """Makes windows (B h, H, Y, s) worth at least nine tenths of the best of those before them.
 
-    It counts as many windows as a translation may pass from the first query of a block to its last, about.
+    Those are as many as a translation may pass from the first query of a block to its last, and one more. Windows that
+    are attended to now come before those ahead of them.
 
     Args:
         counts: the tokens of windows, (B, s), of which empty ones are worth nothing; None where none is empty.
     """
-    ahead = -(-(sizes.block - 1) // sizes.width)
-    if not ahead:
-        return worth
-    worth = worth + F.pad(worth, (ahead, -1)).unfold(3, ahead, 1).amax(4)
+    ahead = 1 + -(-(sizes.block - 1) // sizes.width)
+    before = F.pad(worth, (ahead, -1)).unfold(3, ahead, 1).amax(4)
+    worth = torch.maximum(worth, 0.9 * before)
     if counts is None:
         return worth
     empty = (counts == 0).repeat_interleave(len(worth) // len(counts), 0)
@@ -280,8 +277,7 @@ def ranked(worth: Tensor) -> Tensor:
 def rows_of_blocks(opened: Tensor, table: WindowTable) -> BlockRows:
     """The rows that blocks attend to which open these windows, (B h, H, Y, m)."""
     width, group = table.sizes.width, _rows_of_group(table.sizes.width)
-    windows = table.ranges.size(2)
-    of_means = (table.keys.size(2) - windows * width) // group
+    of_means = (table.keys.size(2) - table.windows * width) // group
     of_window = torch.arange(of_means, of_means + width // group, device=opened.device)
     of_tokens = (opened[..., None] * len(of_window) + of_window).flatten(3)
     means = torch.arange(of_means, device=opened.device).expand(*opened.shape[:3], -1)
@@ -294,10 +290,11 @@ def _bias_of_blocks(opened: Tensor, table: WindowTable, rows_of_means: int) -> T
     It is log w for a mean, -inf for that of an opened window and for an empty one, 0 for a token, and -inf beyond a
     sentence's end.
     """
-    width, windows, dtype, device = table.sizes.width, table.ranges.size(2), table.keys.dtype, opened.device
+    width, windows, dtype, device = table.sizes.width, table.windows, table.keys.dtype, opened.device
     shape, missing = (*opened.shape[:3], windows), rows_of_means - windows
     if table.members is not None:
-        of_means = _closed_members(opened, table.members).log().to(dtype)
+        closed = torch.ones(shape, device=device).scatter_(3, opened, 0.0)
+        of_means = (closed @ table.members).log().to(dtype)
         of_means = F.pad(of_means, (0, rows_of_means - of_means.size(3)), value=-torch.inf)
         if table.counts is None:
             return F.pad(of_means, (0, opened.size(3) * width))
@@ -314,18 +311,6 @@ def _bias_of_blocks(opened: Tensor, table: WindowTable, rows_of_means: int) -> T
     beyond = torch.arange(width, device=device) >= counts.gather(3, opened)[..., None]
     of_tokens = torch.zeros_like(beyond, dtype=dtype).masked_fill(beyond, -torch.inf).flatten(3)
     return torch.cat([F.pad(of_means, (0, missing), value=-torch.inf), of_tokens], 3)
-
-
-def _closed_members(opened: Tensor, members: Tensor) -> Tensor:
-    """The tokens of each cluster that blocks leave closed, (B h, H, Y, S), which open these windows (B h, H, Y, m).
-
-    Args:
-        members: the tokens that each window has in each cluster, (B, H, s, S).
-    """
-    hypotheses = len(opened) // len(members)
-    closed = members.new_ones(*opened.shape[:3], members.size(2)).scatter_(3, opened, 0.0)
-    closed = closed.unflatten(0, (-1, hypotheses)).transpose(1, 2).flatten(2, 3) @ members
-    return unfold_beams(closed.unflatten(2, (hypotheses, -1)).transpose(2, 3).flatten(2, 3), hypotheses)
 
 
 def attend_to_rows(
@@ -363,9 +348,9 @@ def attend_to_rows(
     if not need_weights:
         return out, None
     shares = torch.softmax(scores(blocks, keys) + bias, 3).unflatten(1, (batch, heads)).permute(1, 2, 0, 3, 4)
-    width, windows, counts = table.sizes.width, table.ranges.size(2), table.counts
+    width, windows, counts = table.sizes.width, table.windows, table.counts
     if table.clusters is not None:
-        weights = _weights_of_clusters(shares, rows.opened, table, sentences)
+        weights = _weights_of_clusters(shares, rows.opened, table)
         return out, weights.flatten(2, 3)[:, :, :length]
     if counts is not None:
         counts = (counts if sentences is None else counts.index_select(0, sentences))[:, None, None, None]
@@ -375,7 +360,7 @@ def attend_to_rows(
     return out, weights.flatten(2, 3)[:, :, :length]
 
 
-def _weights_of_clusters(shares: Tensor, opened: Tensor, table: WindowTable, sentences: Tensor | None) -> Tensor:
+def _weights_of_clusters(shares: Tensor, opened: Tensor, table: WindowTable) -> Tensor:
     """The weights over the tokens of all windows, (B h, H, Y, q, s w): all tokens of a cluster share its weight evenly,
     as its mean is of them all, and those of opened windows have their own beside it.
 
@@ -387,8 +372,6 @@ def _weights_of_clusters(shares: Tensor, opened: Tensor, table: WindowTable, sen
     assert clusters is not None
     assert members is not None
     sizes = members.sum(2).clamp(min=1)
-    if sentences is not None:
-        clusters, sizes = clusters.index_select(0, sentences), sizes.index_select(0, sentences)
     each = shares[..., : members.size(3)] / sizes[:, :, None, None]
     every = clusters[:, :, None, None].expand(*shares.shape[:4], -1)
     weights = each.gather(4, every)

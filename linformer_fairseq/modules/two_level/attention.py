@@ -131,6 +131,7 @@ class BaseTwoLevelAttention(BaseAttention):
     ) -> None:
         super().__init__(embed_dim, num_heads, *args, **options)
         place = CAUSAL if self.causal else ENCODER if self.self_attention else CROSS
+        clusters = clusters if place is ENCODER else 0
         self.rule = SizeRule(projected_dim, place, open_slots, slot_width, block_size, exact_below, clusters)
 
     def heads(self, x: Tensor) -> Tensor:
@@ -249,10 +250,8 @@ class TwoLevelAttention(BaseTwoLevelAttention):
         """Attends from queries (T, B h, H, d) to a table; `padding` (B, n) is true at padded positions."""
         if isinstance(table, TokenTable):
             return attend_in_full(query, table, self.dropout_probability, need_weights)
-        sizes, own = table.sizes, self.self_attention
-        if own:
-            worth = worth_of_windows(query, table.summaries(), sizes.block, padding)
-        else:
-            worth = worth_by_past(query, table)
-        rows = rows_of_blocks(ranked(worth)[..., : sizes.opened], table)
-        return attend_to_rows(query, rows, sizes.block, table, self.dropout_probability, need_weights)
+        block, opened = table.sizes.block, table.sizes.opened
+        by_own = self.self_attention
+        worth = worth_of_windows(query, table.summaries(), block, padding) if by_own else worth_by_past(query, table)
+        rows = rows_of_blocks(ranked(worth)[..., :opened], table)
+        return attend_to_rows(query, rows, block, table, self.dropout_probability, need_weights)

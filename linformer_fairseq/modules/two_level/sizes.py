@@ -158,6 +158,7 @@ class TwoLevelOptions(SizeOptions):
         default=0,
         metadata={
             "help": "two-level: number of clusters of similar keys, a power of two, whose means stand for tokens in "
-            "closed slots; 0 for the means of slots"
+            "closed slots of the encoder; 0 for the means of slots",
+            "place": "encoder",
         },
     )
