@@ -15,7 +15,7 @@ from torch import nn
 
 from linformer_fairseq.checkpoints import model_settings, plain_cfg
 from linformer_fairseq.cli.errors import UserError
-from linformer_fairseq.models.config import PREFIXES, AttentionConfig
+from linformer_fairseq.models.config import PREFIXES, AttentionConfig, presets
 from linformer_fairseq.models.loading import is_convolution, projection_weights
 from linformer_fairseq.models.register import SwappedModel
 from linformer_fairseq.models.swap import FAST_PATH_PARAMETERS, places_of
@@ -97,9 +97,10 @@ def new_attention(
         config = AttentionConfig.from_namespace(Namespace(**flags)).in_model(places | places_of(model))
     except ValueError as error:
         raise UserError(f"{error}.") from None
-    if MASKING in config.used_options:
-        flags[MASKING] = True
-        setattr(config, MASKING, True)
+    for name, value in {**presets(), **given, MASKING: True}.items():
+        if name in config.used_options:
+            flags[name] = value
+            setattr(config, name, value)
     return flags, config
 
 

@@ -243,7 +243,11 @@ class AttentionConfig(FairseqDataclass):
         """Refuses a flag that has no effect on this attention, unless its value is the default of some kind."""
         for flag in fields(self):
             value = getattr(self, flag.name)
-            defaults = {flag.default, *(kind.defaults.get(flag.name) for kind in KINDS.values())}
+            defaults = {
+                flag.default,
+                flag.metadata.get("preset"),
+                *(kind.defaults.get(flag.name) for kind in KINDS.values()),
+            }
             if flag.name == "linformer_projection":  # which an architecture may have said
                 defaults |= set(PREFIXES.values())
             if value is None or _listed(value) in map(str, defaults) or self._has_effect(flag):
@@ -279,6 +283,12 @@ def add_flags(parser: ArgumentParser | _ArgumentGroup) -> None:
     choices = {flag.name: flag.metadata.get("choices", flag.metadata.get("kinds")) for flag in fields(complete)}
     for action in parser._actions:
         action.choices = action.choices or choices.get(action.dest)
+
+
+def presets() -> dict[str, Any]:
+    """What new models take for flags that older checkpoints do not have, whose defaults are what was done then."""
+    known = fields(AttentionConfig.with_kinds())
+    return {flag.name: flag.metadata["preset"] for flag in known if "preset" in flag.metadata}
 
 
 def default_flags(linformer_projection: str, *of_places: str) -> dict[str, Any]:

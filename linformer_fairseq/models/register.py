@@ -24,7 +24,14 @@ from fairseq.tasks import FairseqTask
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
-from linformer_fairseq.models.config import PREFIXES, AttentionConfig, add_flags, default_flags, one_sentence
+from linformer_fairseq.models.config import (
+    PREFIXES,
+    AttentionConfig,
+    add_flags,
+    default_flags,
+    one_sentence,
+    presets,
+)
 from linformer_fairseq.models.inference import drops_ragged_batches, is_command, is_interactive
 from linformer_fairseq.models.loading import with_own_weights
 from linformer_fairseq.models.swap import SwappedDecoder, leave_out_weights, swap
@@ -189,6 +196,9 @@ def _with_defaults(kind: str, architecture: Callable[[Any], None]) -> Callable[[
     def fill_in(args: Namespace | DictConfig) -> None:
         # fairseq's function asks for attributes that may be missing, which old OmegaConf answers with None
         flat = plain_namespace(args)
+        for name, value in presets().items():  # a flag that was not given is None, one of an older checkpoint missing
+            if getattr(flat, name, value) is None:
+                setattr(flat, name, value)
         config = AttentionConfig.from_namespace(flat, kind)
         for name in default_flags(kind):
             setattr(flat, name, getattr(config, name))

@@ -22,6 +22,7 @@ from linformer_fairseq.convert.checkpoint import (
 from linformer_fairseq.models.config import PLACES
 from linformer_fairseq.models.swap import FAST_PATH_PARAMETERS
 from linformer_fairseq.modules import BaseAttention, CausalTwoLevelAttention, TwoLevelAttention
+from linformer_fairseq.modules.two_level.sizes import NEWEST
 from tests.convert.toy_checkpoints import CUT, PATH, built, converted, lm_state_of, roberta_state_of, state_of
 from tests.models.toy import EVERYWHERE, batch, previous_tokens, sentence, toy_roberta, toy_task
 
@@ -141,8 +142,10 @@ def test_what_is_converted_stays_as_it_is() -> None:
 def test_flags_of_the_new_attention() -> None:
     """Those given, empty slots of learned projections masked, and a convolution over the values kept."""
     state, model = with_settings(state_of(), PATH), built(state_of())
-    for flags in ({"linformer_projection": "two-level"}, {"linformer_projection": "conv", "linformer_k": "8"}):
-        assert new_attention(state, flags, model)[0] == flags
+    flags = {"linformer_projection": "conv", "linformer_k": "8"}
+    assert new_attention(state, flags, model)[0] == flags
+    flags = {"linformer_projection": "two-level"}
+    assert new_attention(state, flags, model)[0] == {**flags, "linformer_sizes": NEWEST}
     flags, config = new_attention(state, LINEAR, model)
     assert flags == {**LINEAR, "linformer_mask_empty_slots": True}
     assert config.linformer_mask_empty_slots

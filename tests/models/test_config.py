@@ -23,7 +23,7 @@ from linformer_fairseq.modules import (
     CausalTwoLevelAttention,
     LinearProjection,
 )
-from linformer_fairseq.modules.two_level.sizes import CROSS, ENCODER, EXACT_BELOW
+from linformer_fairseq.modules.two_level.sizes import DEFAULTS, EXACT_BELOW, NEWEST
 from tests.models.toy import EVERYWHERE, SIZES, net_input, toy_model, toy_task
 
 TWO_LEVELS = {"linformer_projection": "two-level"}
@@ -47,19 +47,23 @@ def dims(layers: list, name: str = "self_attn") -> list[int]:
         ("linformer_transformer", {"linformer_projection": "linear", "linformer_window": 0}, False),
     ],
 )
-def test_an_architecture_is_a_kind_by_default(arch: str, flags: dict, two_level: bool) -> None:
-    """Two levels are the kind of the decoder, too."""
-    args = Namespace(arch=arch, **SIZES, linformer_k="9", linformer_attention=EVERYWHERE, **flags)
+@pytest.mark.parametrize("recorded", [False, True])
+def test_an_architecture_is_a_kind_by_default(arch: str, flags: dict, two_level: bool, recorded: bool) -> None:
+    """Two levels are the kind of the decoder, too. Older checkpoints keep their sizes."""
+    args = Namespace(**SIZES, arch=arch, linformer_k="9", linformer_attention=EVERYWHERE, **flags)
+    if recorded:
+        del args.linformer_sizes  # as in a checkpoint that does not know it
     ARCH_CONFIG_REGISTRY[arch](args)
     model = ARCH_MODEL_REGISTRY[arch].build_model(args, toy_task())
     encoder, decoder = model.encoder.layers[0], model.decoder.layers[0]
     for attention in (encoder.self_attn, decoder.encoder_attn):
         assert type(attention) is (TwoLevelAttention if two_level else LinformerMultiheadAttention)
     if two_level:
+        defaults = DEFAULTS[1 if recorded else NEWEST]
         rules = [attention.rule for attention in (encoder.self_attn, decoder.encoder_attn)]
         assert [(rule.projected_dim, rule.defaults, rule.exact_below) for rule in rules] == [
-            (9, ENCODER, EXACT_BELOW),
-            (9, CROSS, EXACT_BELOW),
+            (9, defaults["encoder"], EXACT_BELOW),
+            (9, defaults["cross"], EXACT_BELOW),
         ]
         assert type(decoder.self_attn) is CausalTwoLevelAttention
         assert decoder.self_attn.sizes.width == 8  # at most 9 windows of 64 tokens
@@ -121,7 +125,7 @@ def test_two_levels_take_their_sizes_from_flags() -> None:
     model = toy_model("two_level_transformer", **{f"linformer_{name}": size for name, size in sizes.items()})
     rule = model.encoder.layers[1].self_attn.rule
     assert {name: getattr(rule, name) for name in sizes} == sizes
-    assert model.decoder.layers[1].self_attn.sizes == (3, 2, 6)  # blocks are whole windows
+    assert model.decoder.layers[1].self_attn.sizes == (3, 2, 6, 0)  # blocks are whole windows
     assert model.decoder.layers[1].self_attn.exact == 12
 
 

@@ -1,5 +1,6 @@
 """Attention in two levels to a source: to the tokens of some windows one by one, and to the means of all others."""
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -24,10 +25,10 @@ from linformer_fairseq.modules.two_level.arithmetic import (
     worth_of_windows,
 )
 from linformer_fairseq.modules.two_level.sizes import (
-    CAUSAL,
-    CROSS,
-    ENCODER,
+    DEFAULTS,
     EXACT_BELOW,
+    NEWEST,
+    DefaultSizes,
     SizeRule,
     Sizes,
     TwoLevelOptions,
@@ -126,13 +127,14 @@ class BaseTwoLevelAttention(BaseAttention):
         slot_width: int | None = None,
         block_size: int | None = None,
         exact_below: int = EXACT_BELOW,
-        clusters: int = 0,
+        clusters: int | None = None,
+        defaults: Mapping[str, DefaultSizes] = DEFAULTS[NEWEST],
         **options: Any,
     ) -> None:
         super().__init__(embed_dim, num_heads, *args, **options)
-        place = CAUSAL if self.causal else ENCODER if self.self_attention else CROSS
-        clusters = clusters if place is ENCODER else 0
-        self.rule = SizeRule(projected_dim, place, open_slots, slot_width, block_size, exact_below, clusters)
+        place = "decoder" if self.causal else "encoder" if self.self_attention else "cross"
+        clusters = clusters if place == "encoder" else 0
+        self.rule = SizeRule(projected_dim, defaults[place], open_slots, slot_width, block_size, exact_below, clusters)
 
     def heads(self, x: Tensor) -> Tensor:
         """The features of each head, (T, B, C) to (T, B, H, d)."""
@@ -175,6 +177,9 @@ class TwoLevelAttention(BaseTwoLevelAttention):
         args, options: as `BaseAttention` and fairseq take them; `max_positions` is no limit here.
         projected_dim: k, the largest number of windows, unless `slot_width` is given.
         open_slots, slot_width, block_size: m, w and q; by default they follow from the length and k (`SizeRule`).
+        clusters: of similar keys, in an encoder, whose means stand for closed tokens, a power of two; by default the
+            largest up to k, and 0 for the means of windows.
+        defaults: what sizes that are not given follow from, by place.
         exact_below: shorter sentences get full attention.
 
     Raises:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
+from linformer_fairseq.modules.ops.key_clusters import largest_power_of_two
 from linformer_fairseq.modules.registry import AttentionOptions, LayerShapes, check_dims, flag_of
 
 EXACT_BELOW = 768  # texts with fewer tokens are attended to in full, unless told otherwise: it is as fast
@@ -25,15 +26,25 @@ class DefaultSizes(NamedTuple):
     """What attention in one place does where it is not told its sizes."""
 
     blocks: int  # into how many blocks the queries are cut, about
-    opened: int  # A block opens k over this number of windows
+    opened: int  # a block opens k over this number of windows
     most_queries: int = 256  # queries of a block, at most
+    clusters: bool = False  # whether clusters of similar keys stand for closed tokens, as many as windows at most
 
 
-ENCODER = DefaultSizes(blocks=16, opened=8)
-CROSS = DefaultSizes(blocks=16, opened=4, most_queries=128)
-"""More windows are worth opening where blocks choose them before they know all their queries, and fewer queries share
-them, as models that were trained with shorter blocks may lose their place in the source with longer ones."""
-CAUSAL = DefaultSizes(blocks=32, opened=16)  # fewer suffice where the nearest windows are open anyway
+DEFAULTS = {
+    1: {
+        "encoder": DefaultSizes(blocks=16, opened=8),
+        "cross": DefaultSizes(blocks=16, opened=4, most_queries=128),
+        "decoder": DefaultSizes(blocks=32, opened=16),
+    },
+    2: {
+        "encoder": DefaultSizes(blocks=16, opened=16, clusters=True),
+        "cross": DefaultSizes(blocks=32, opened=8, most_queries=128),
+        "decoder": DefaultSizes(blocks=32, opened=8),
+    },
+}
+"""By `--linformer-sizes` and place: 1 is that of models which recorded none."""
+NEWEST = max(DEFAULTS)
 
 
 @dataclass(frozen=True)
@@ -61,7 +72,7 @@ class SizeRule:
     slot_width: int | None = None
     block_size: int | None = None
     exact_below: int = EXACT_BELOW
-    clusters: int = 0
+    clusters: int | None = None
 
     def __post_init__(self) -> None:
         check_dims(self.projected_dim)
@@ -72,7 +83,7 @@ class SizeRule:
                 raise ValueError(f"{flag} takes a whole number, not {given!r}")
             if given is not None and given < least:
                 raise ValueError(f"{flag} must be at least {least}, not {given}")
-        if self.clusters & (self.clusters - 1):
+        if self.clusters and self.clusters & (self.clusters - 1):
             raise ValueError(f"--linformer-clusters takes a power of two, or 0, not {self.clusters}")
 
     def cut(self, n: int) -> Sizes:
@@ -81,7 +92,8 @@ class SizeRule:
         wanted = max(3, self.projected_dim // self.defaults.opened)
         opened = self.open_slots or max(LEAST_OPENED, min(wanted, MOST_OPENED_TOKENS // width))
         block = self.block_size or min(_power_of_two(-(-n // self.defaults.blocks)), self.defaults.most_queries)
-        return Sizes(width, opened, block, self.clusters)
+        clusters = largest_power_of_two(self.projected_dim) if self.defaults.clusters else 0
+        return Sizes(width, opened, block, clusters if self.clusters is None else self.clusters)
 
     def sizes(self, n: int) -> Sizes | None:
         """The sizes for n tokens; None where full attention is as good."""
@@ -119,8 +131,8 @@ class SizeOptions(AttentionOptions):
         default=None,
         metadata={
             "help": "two-level: slots that a block of queries opens, to attend to their tokens one by one (default: "
-            f"k/{ENCODER.opened} in encoders, k/{CROSS.opened} in cross-attention, k/{CAUSAL.opened} in decoders, at "
-            f"least 3, and at most {MOST_OPENED_TOKENS} tokens)"
+            f"{', '.join(f'k/{x.opened} in {place}' for place, x in DEFAULTS[NEWEST].items())}, at least 3, and at "
+            f"most {MOST_OPENED_TOKENS} tokens)"
         },
     )
     linformer_slot_width: int | None = field(
@@ -139,26 +151,37 @@ class SizeOptions(AttentionOptions):
         metadata={"help": "two-level: shorter texts, and as many first tokens of a target, get full attention"},
     )
 
+    linformer_sizes: int = field(
+        default=1,
+        metadata={
+            "help": f"two-level: which rule gives sizes that are not given: {NEWEST}, or 1, that of the first models",
+            "choices": tuple(DEFAULTS),
+            "preset": NEWEST,
+        },
+    )
+
     def validate(self) -> None:
         super().validate()
-        SizeRule(1, ENCODER, **self._sizes())
+        SizeRule(1, DEFAULTS[self.linformer_sizes]["encoder"], **self._sizes())
 
     def arguments(self, layers: LayerShapes) -> list[dict[str, Any]]:
-        return [{**arguments, **self._sizes()} for arguments in super().arguments(layers)]
+        defaults = DEFAULTS[self.linformer_sizes]
+        return [{**arguments, "defaults": defaults, **self._sizes()} for arguments in super().arguments(layers)]
 
     def _sizes(self) -> dict[str, Any]:
-        return {option.name.removeprefix("linformer_"): getattr(self, option.name) for option in fields(self)}
+        names = (option.name for option in fields(self) if option.name != "linformer_sizes")
+        return {name.removeprefix("linformer_"): getattr(self, name) for name in names}
 
 
 @dataclass
 class TwoLevelOptions(SizeOptions):
     """The options of two-level attention to a source."""
 
-    linformer_clusters: int = field(
-        default=0,
+    linformer_clusters: int | None = field(
+        default=None,
         metadata={
             "help": "two-level: number of clusters of similar keys, a power of two, whose means stand for tokens in "
-            "closed slots of the encoder; 0 for the means of slots",
+            "closed slots of the encoder, or 0 for the means of slots (default: the largest up to k)",
             "place": "encoder",
         },
     )

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from linformer_fairseq.modules.two_level.sizes import CAUSAL, CROSS, ENCODER, EXACT_BELOW, SizeRule, Sizes
+from linformer_fairseq.modules.two_level.sizes import DEFAULTS, EXACT_BELOW, SizeRule, Sizes
 
-PLACES = (ENCODER, CROSS, CAUSAL)
+PLACES = tuple(x for places in DEFAULTS.values() for x in places.values())
 RULES = st.builds(
     SizeRule,
     projected_dim=st.integers(1, 20),
@@ -21,21 +21,25 @@ RULES = st.builds(
 
 
 @pytest.mark.parametrize(
-    ("defaults", "n", "sizes"),
+    ("rules", "place", "n", "sizes"),
     [
-        (ENCODER, 1024, (16, 8, 64)),
-        (ENCODER, 1025, (32, 8, 128)),
-        (ENCODER, 8192, (128, 4, 256)),
-        (ENCODER, 32768, (512, 2, 256)),
-        (CROSS, 1024, (16, 16, 64)),
-        (CROSS, 8192, (128, 4, 128)),
-        (CAUSAL, 1024, (16, 4, 32)),
-        (CAUSAL, 32768, (512, 2, 256)),
+        (1, "encoder", 1024, (16, 8, 64, 0)),
+        (1, "encoder", 1025, (32, 8, 128, 0)),
+        (1, "encoder", 8192, (128, 4, 256, 0)),
+        (1, "encoder", 32768, (512, 2, 256, 0)),
+        (1, "cross", 1024, (16, 16, 64, 0)),
+        (1, "cross", 8192, (128, 4, 128, 0)),
+        (1, "decoder", 1024, (16, 4, 32, 0)),
+        (1, "decoder", 32768, (512, 2, 256, 0)),
+        (2, "encoder", 1024, (16, 4, 64, 64)),
+        (2, "cross", 1024, (16, 8, 32, 0)),
+        (2, "cross", 8192, (128, 4, 128, 0)),
+        (2, "decoder", 1024, (16, 8, 32, 0)),
     ],
 )
-def test_what_follows_from_64_windows(defaults: object, n: int, sizes: tuple[int, int, int]) -> None:
-    rule = SizeRule(64, defaults)
-    assert rule.sizes(n) == rule.cut(n) == (*sizes, 0)
+def test_what_follows_from_64_windows(rules: int, place: str, n: int, sizes: tuple[int, ...]) -> None:
+    rule = SizeRule(64, DEFAULTS[rules][place])
+    assert rule.sizes(n) == rule.cut(n) == sizes
     assert rule.sizes(EXACT_BELOW - 1) is None
     assert rule.sizes(EXACT_BELOW) is not None
 
@@ -73,10 +77,10 @@ def test_ranges_are_the_lengths_with_the_same_sizes(rule: SizeRule, longest: int
 def test_refuses_impossible_sizes(name: str) -> None:
     flag = f"--linformer-{name.replace('_', '-')}"
     with pytest.raises(ValueError, match=f"{flag} must be at least 1, not 0"):
-        SizeRule(4, ENCODER, **{name: 0})
+        SizeRule(4, DEFAULTS[1]["encoder"], **{name: 0})
     with pytest.raises(ValueError, match=f"{flag} takes a whole number, not '3'"):
-        SizeRule(4, ENCODER, **{name: "3"})
+        SizeRule(4, DEFAULTS[1]["encoder"], **{name: "3"})
     with pytest.raises(ValueError, match="--linformer-exact-below must be at least 0, not -1"):
-        SizeRule(4, ENCODER, exact_below=-1)
+        SizeRule(4, DEFAULTS[1]["encoder"], exact_below=-1)
     with pytest.raises(ValueError, match="k must be at least 1, not 0"):
-        SizeRule(0, ENCODER)
+        SizeRule(0, DEFAULTS[1]["encoder"])
