@@ -79,7 +79,7 @@ def two_level_attention(
         if choosing is None:
             ahead = math.ceil((block - 1) / width) + 1
             before = [worth[max(0, i - ahead) : i] for i in range(len(windows))]
-            worth = torch.stack([max(x, *(0.9 * others)) for x, others in zip(worth, before, strict=True)])
+            worth = torch.stack([max([x, *(0.9 * others)]) for x, others in zip(worth, before, strict=True)])
         best = _best(worth, opened)
         rows.append(_two_level_weights(query[own], key, groups, [windows[number] for number in sorted(best)]))
     weights = torch.cat(rows)

@@ -58,16 +58,6 @@ class WindowTable(NamedTuple):
         """The keys of the tokens of each window, (B, H, s, w, d)."""
         return self.keys[:, :, -self.windows * self.sizes.width :].unflatten(2, (self.windows, -1))
 
-    @torch.no_grad()
-    def summaries(self) -> WindowSummaries:
-        """What blocks of an encoder choose by."""
-        tokens, counts = self.tokens(), self.counts
-        means = self.keys[:, :, : self.windows] if self.clusters is None else means_of(tokens, counts)
-        if counts is not None:
-            lacking = torch.arange(tokens.size(3), device=tokens.device) >= counts[:, None, :, None]
-            tokens = torch.where(lacking[..., None], tokens[:, :, :, :1], tokens)  # the first stands for what lacks
-        return WindowSummaries(means, ranges_of(tokens), counts)
-
 
 class TokenTable(NamedTuple):
     """The keys and values of B sentences that are attended to in full."""
@@ -122,10 +112,11 @@ def _members(found: Clusters, keys: Tensor, counts: Tensor | None) -> tuple[Tens
     """
     width, shape = keys.size(3), keys.shape[:4]
     clusters = found.labels(keys.size(2) * width)
-    belongs = torch.ones(1, device=keys.device)
+    dtype = at_least_float32(keys.dtype)
+    belongs = torch.ones(1, dtype=dtype, device=keys.device)
     if counts is not None:
-        belongs = (torch.arange(width, device=keys.device) < counts[:, None, :, None]).float()
-    members = torch.zeros(*shape[:3], found.number, device=keys.device)
+        belongs = (torch.arange(width, device=keys.device) < counts[:, None, :, None]).to(dtype)
+    members = torch.zeros(*shape[:3], found.number, dtype=dtype, device=keys.device)
     return clusters, members.scatter_add_(3, clusters.view(shape), belongs.expand(shape))
 
 
@@ -135,6 +126,17 @@ def means_of(windows: Tensor, counts: Tensor | None) -> Tensor:
         return windows.mean(3)
     sums = windows.sum(3, dtype=at_least_float32(windows.dtype))
     return (sums / counts.clamp(min=1)[:, None, :, None]).to(windows.dtype)
+
+
+@torch.no_grad()
+def summaries_of(table: WindowTable) -> WindowSummaries:
+    """What blocks of an encoder choose by."""
+    tokens, counts = table.tokens(), table.counts
+    means = table.keys[:, :, : table.windows] if table.clusters is None else means_of(tokens, counts)
+    if counts is not None:
+        lacking = torch.arange(tokens.size(3), device=tokens.device) >= counts[:, None, :, None]
+        tokens = torch.where(lacking[..., None], tokens[:, :, :, :1], tokens)  # the first stands for what lacks
+    return WindowSummaries(means, ranges_of(tokens), counts)
 
 
 @torch.no_grad()
@@ -293,7 +295,7 @@ def _bias_of_blocks(opened: Tensor, table: WindowTable, rows_of_means: int) -> T
     width, windows, dtype, device = table.sizes.width, table.windows, table.keys.dtype, opened.device
     shape, missing = (*opened.shape[:3], windows), rows_of_means - windows
     if table.members is not None:
-        closed = torch.ones(shape, device=device).scatter_(3, opened, 0.0)
+        closed = torch.ones(shape, dtype=table.members.dtype, device=device).scatter_(3, opened, 0.0)
         of_means = (closed @ table.members).log().to(dtype)
         of_means = F.pad(of_means, (0, rows_of_means - of_means.size(3)), value=-torch.inf)
         if table.counts is None:

@@ -19,6 +19,7 @@ from linformer_fairseq.modules.two_level.arithmetic import (
     of_chosen_group,
     ranked,
     rows_of_blocks,
+    summaries_of,
     window_counts,
     window_table,
     worth_by_past,
@@ -257,6 +258,6 @@ class TwoLevelAttention(BaseTwoLevelAttention):
             return attend_in_full(query, table, self.dropout_probability, need_weights)
         block, opened = table.sizes.block, table.sizes.opened
         by_own = self.self_attention
-        worth = worth_of_windows(query, table.summaries(), block, padding) if by_own else worth_by_past(query, table)
+        worth = worth_of_windows(query, summaries_of(table), block, padding) if by_own else worth_by_past(query, table)
         rows = rows_of_blocks(ranked(worth)[..., :opened], table)
         return attend_to_rows(query, rows, block, table, self.dropout_probability, need_weights)

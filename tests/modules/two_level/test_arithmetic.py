@@ -16,6 +16,7 @@ from linformer_fairseq.modules.two_level.arithmetic import (
     ranked,
     rows_of_blocks,
     shares_of_windows,
+    summaries_of,
     window_counts,
     window_table,
     with_windows_ahead,
@@ -43,12 +44,12 @@ def test_a_table_holds_means_and_then_tokens(lengths: list[int], width: int) -> 
         assert counts[sentence].tolist() == [len(w) for w in own] + [0] * (windows - len(own))
         for number, window in enumerate(own):
             torch.testing.assert_close(table.keys[sentence, :, number], window.mean(0))
-            lowest, highest = table.summaries().ranges[sentence, :, number].unbind(1)
+            lowest, highest = summaries_of(table).ranges[sentence, :, number].unbind(1)
             assert torch.equal(lowest, window.amin(0))
             assert torch.equal(highest, window.amax(0))
     if set(lengths) == {n} and n % width == 0:
         torch.testing.assert_close(window_table(x, 2 * x, sizes, None)[1:4], table[1:4])
-        torch.testing.assert_close(window_table(x, 2 * x, sizes, None).summaries()[:2], table.summaries()[:2])
+        torch.testing.assert_close(summaries_of(window_table(x, 2 * x, sizes, None))[:2], summaries_of(table)[:2])
 
 
 def test_shares_of_windows_of_one_token_are_those_of_full_attention() -> None:
@@ -74,11 +75,11 @@ def test_blocks_choose_by_their_own_or_by_past_queries(length: int, block: int, 
     query, keys = (torch.randn(x, 2, 3, 4, dtype=torch.float64) for x in (length, 2 * windows))
     table = window_table(keys, keys, Sizes(2, 1, block), None)
     padding = torch.arange(length) >= torch.randint(length + 1, (2,))[:, None]
-    shares = shares_of_windows(query, table.summaries()).masked_fill(padding[:, None, :, None], 0.0)
+    shares = shares_of_windows(query, summaries_of(table)).masked_fill(padding[:, None, :, None], 0.0)
     by_tokens = torch.softmax(torch.einsum("tbhd,nbhd->bhtn", query, keys) / 2, 3).unflatten(3, (windows, 2)).sum(4)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(arithmetic, "SCORES_AT_A_TIME", at_a_time)
-        own, past = worth_of_windows(query, table.summaries(), block, padding), worth_by_past(query, table)
+        own, past = worth_of_windows(query, summaries_of(table), block, padding), worth_by_past(query, table)
     starts = range(0, length, block)
     assert own.shape == past.shape == (2, 3, len(starts), windows)
     for number, start in enumerate(starts):
@@ -133,7 +134,7 @@ def test_shares_of_scores_beyond_half_precision(dtype: torch.dtype, autocast: bo
     query, keys = (300 * torch.randn(length, 2, 2, 64).to(dtype) for length in (9, 20))
     counts = torch.tensor([[4, 4, 4, 2, 0]] * 2)
     with torch.autocast("cpu", dtype, enabled=autocast):
-        shares = shares_of_windows(query, window_table(keys, keys, Sizes(4, 1, 1), counts).summaries())
+        shares = shares_of_windows(query, summaries_of(window_table(keys, keys, Sizes(4, 1, 1), counts)))
     assert shares.dtype == torch.float32
     torch.testing.assert_close(shares.sum(3), torch.full((2, 2, 9), 2.0))
     assert not shares[..., 4].any()
