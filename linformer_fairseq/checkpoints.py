@@ -72,17 +72,21 @@ def check_checkpoint(path: Path) -> None:
         raise UserError(f"{path} is missing: name a checkpoint that fairseq-train saved.")
 
 
-def read_checkpoint(path: Path) -> dict[str, Any]:
+def read_checkpoint(path: Path, mmap: bool = False) -> dict[str, Any]:
     """Returns a checkpoint without its optimiser's state.
+
+    Args:
+        mmap: whether to leave tensors on the disk until they are used, where the file is not to be written meanwhile.
 
     Raises:
         UserError: a file that cannot be read, holds code or holds no model.
     """
     try:
         with open(path, "rb") as file:
-            if not zipfile.is_zipfile(path) and file.read(len(MAGIC)) != MAGIC:  # any other text may read as code
+            is_zip = zipfile.is_zipfile(path)
+            if not is_zip and file.read(len(MAGIC)) != MAGIC:  # any other text may read as code
                 raise ValueError("no file of torch's")
-        state = torch.load(path, map_location="cpu", weights_only=True)
+        state = torch.load(str(path), map_location="cpu", weights_only=True, mmap=mmap and is_zip)
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}.") from None
     except Exception as error:  # whatever a damaged file makes of the loader

@@ -19,7 +19,7 @@ from linformer_fairseq.models.config import PREFIXES, AttentionConfig, presets
 from linformer_fairseq.models.loading import is_convolution, projection_weights
 from linformer_fairseq.models.register import SwappedModel
 from linformer_fairseq.models.swap import FAST_PATH_PARAMETERS, places_of
-from linformer_fairseq.modules import BaseAttention, LinearProjection
+from linformer_fairseq.modules import LinearProjection
 
 PACKAGE = "linformer_fairseq."
 OWN = "linformer_"
@@ -89,12 +89,10 @@ def new_attention(
     """Returns the flags of the attention that was asked for, and what they mean in a checkpoint's model. A convolution
     over the values stays unless told otherwise, and empty slots of learned E and F are masked, with which it can start
     as full attention of up to k tokens."""
-    own = (module for module in model.modules() if isinstance(module, BaseAttention))
-    places = {"cross" if x.encoder_decoder_attention else "decoder" if x.causal else "encoder" for x in own}
     width = getattr(model_settings(state), CONVOLUTION, 0)
     flags = {**({CONVOLUTION: width} if width else {}), **given}
     try:
-        config = AttentionConfig.from_namespace(Namespace(**flags)).in_model(places | places_of(model))
+        config = AttentionConfig.from_namespace(Namespace(**flags)).in_model(places_of(model))
     except ValueError as error:
         raise UserError(f"{error}.") from None
     for name, value in {**presets(), **given, MASKING: True}.items():

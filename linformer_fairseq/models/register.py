@@ -34,7 +34,8 @@ from linformer_fairseq.models.config import (
 )
 from linformer_fairseq.models.inference import drops_ragged_batches, is_command, is_interactive
 from linformer_fairseq.models.loading import with_own_weights
-from linformer_fairseq.models.swap import SwappedDecoder, leave_out_weights, swap
+from linformer_fairseq.models.resume import check_resumed, resumed_from, settings_of
+from linformer_fairseq.models.swap import SwappedDecoder, leave_out_weights, places_of, swap
 
 logger = logging.getLogger(__name__)
 
@@ -101,11 +102,15 @@ class SwappedModel(BaseFairseqModel):
         model_cfg: Namespace | DictConfig | None = None,
         args: Namespace | None = None,
     ) -> Any:
-        """fairseq's, in which weights of attention that the checkpoint does not have start fresh."""
+        """fairseq's, in which weights of attention that the checkpoint does not have start fresh, and a training does
+        not go on with another attention."""
         if isinstance(self, FairseqMultiModel):  # it may have fewer pairs of languages than its checkpoint
             pairs = tuple(f"models.{pair}." for pair in self.models)
             state_dict = {name: weight for name, weight in state_dict.items() if name.startswith(pairs)}
         with one_sentence():
+            if model_cfg and (checkpoint := resumed_from(model_cfg)) and (settings := settings_of(checkpoint)):
+                ours = AttentionConfig.from_namespace(plain_namespace(model_cfg))
+                check_resumed(checkpoint, settings, ours, places_of(self))
             state_dict = self.adopt(state_dict)
             # fairseq's `--encoder-layers-to-keep` comes first
             state_dict = with_own_weights(prune_state_dict(state_dict, model_cfg), self.state_dict())

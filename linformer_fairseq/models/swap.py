@@ -104,8 +104,10 @@ def swap(model: nn.Module, config: AttentionConfig, args: object = None) -> set[
 
 
 def places_of(model: nn.Module) -> set[str]:
-    """The places where a model has attention of fairseq's that can be replaced."""
-    return {site.place for site in _sites(model)}
+    """The places where a model has attention of fairseq's that can be replaced, or has been."""
+    own = (module for module in model.modules() if isinstance(module, BaseAttention))
+    replaced = {"cross" if x.encoder_decoder_attention else "decoder" if x.causal else "encoder" for x in own}
+    return replaced | {site.place for site in _sites(model)}
 
 
 def leave_out_weights(model: nn.Module) -> None:

@@ -48,20 +48,20 @@ def training(
     ]
 
 
-def documented_training(text: Path, save_dir: Path, max_epoch: int) -> str:
-    """Returns the output of the training that the documentation has, of a model that is small enough for a test."""
+def documented_training(text: Path, save_dir: Path, max_epoch: int, *more: object) -> Result:
+    """Runs the training that the documentation has, of a model that is small enough for a test."""
     sizes = ("layers", 2), ("embed-dim", 32), ("input-dim", 32), ("output-dim", 32), ("ffn-embed-dim", 32)
     small = [word for name, size in sizes for word in (f"--decoder-{name}", size)]
     quick = ["--decoder-attention-heads", 2, "--dropout", 0, "--lr", 0.01, "--lr-scheduler", "fixed"]
     quick += ["--warmup-updates", 1, "--max-epoch", max_epoch, "--save-dir", save_dir, "--cpu", "--num-workers", 0]
-    quick += ["--no-progress-bar", "--no-epoch-checkpoints"]
-    return run_documented("attention.md", "fairseq-train language_modeling", {"DATA": text}, *small, *quick).ok()
+    quick += ["--no-progress-bar", "--no-epoch-checkpoints", *more]
+    return run_documented("attention.md", "fairseq-train language_modeling", {"DATA": text}, *small, *quick)
 
 
 @pytest.fixture(scope="session")
 def trained_lm(text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("lm")
-    losses = valid_losses(documented_training(text, folder, max_epoch=20))
+    losses = valid_losses(documented_training(text, folder, max_epoch=20).ok())
     assert losses[-1] < losses[0] / 2
     return folder / "checkpoint_last.pt"
 
@@ -89,7 +89,9 @@ def test_eval_lm(text: Path, trained_lm: Path) -> None:
 
 def test_training_resumes(text: Path, trained_lm: Path, tmp_path: Path) -> None:
     shutil.copy(trained_lm, tmp_path)
-    output = documented_training(text, tmp_path, max_epoch=21)
+    sentence = documented_training(text, tmp_path, 21, "--linformer-k", 32).sentence()
+    assert f"error: {tmp_path}/checkpoint_last.pt was trained with --linformer-k 64: go on so" in sentence
+    output = documented_training(text, tmp_path, max_epoch=21).ok()
     assert "Loaded checkpoint" in output
     assert len(valid_losses(output)) == 1
 

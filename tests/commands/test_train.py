@@ -1,5 +1,6 @@
 """`fairseq-train` with the plugin resumes, fine-tunes, takes hydra's configuration and refuses bad flags."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -80,7 +81,27 @@ def test_bad_flags_end_in_one_sentence(data: Path, tmp_path: Path) -> None:
 def test_checkpoint_of_another_k(data: Path, trained: Path) -> None:
     arguments = train_arguments(data, trained.parent, "--linformer-k", 4, "--max-epoch", 5)
     sentence = run("train", *arguments).sentence()
-    assert "has shape (8, 64), this model's (4, 64): give the --linformer-k" in sentence
+    assert "checkpoint_last.pt was trained with --linformer-k 8: go on so" in sentence
+
+
+def test_a_training_goes_on_with_the_attention_that_it_began_with(
+    data: Path, tmp_path: Path, trained_causal: Path, trained_transformer: Path
+) -> None:
+    """However flags say it; a new one may begin with the weights and another attention."""
+    last = shutil.copy(trained_causal.with_name("checkpoint_last.pt"), tmp_path)
+    longer = ["--max-epoch", 4, "--linformer-k"]
+    sentence = train(data, tmp_path, *CAUSAL, *longer, 4, "--linformer-open-slots", 2).sentence()
+    assert f"error: {last} was trained with --linformer-k 8, --linformer-open-slots 1: go on so" in sentence
+    sizes = [f"model.linformer_{name}={size}" for name, size in {**SHORT, "k": 8, "block_size": 4}.items()]
+    options = [*sizes, "optimization.max_epoch=4", "common.cpu=true", "criterion.label_smoothing=0.1"]
+    hydra = run("hydra_train", *hydra_arguments(data, tmp_path, *options, arch="two_level_transformer_tiny"))
+    assert f"error: {last} was trained with --linformer-block-size 2: go on so" in hydra.sentence()
+    plain = train(data, trained_transformer.parent, *longer, 8).sentence()
+    assert f"{trained_transformer.parent}/checkpoint_last.pt was trained with --arch transformer_tiny: go on" in plain
+    start = ["--restore-file", last, "--reset-optimizer", "--reset-dataloader", "--reset-meters"]
+    assert "Loaded checkpoint" in train(data, tmp_path / "new", *CAUSAL, *start, "--max-update", 1, *longer[2:], 4).ok()
+    same = [*CAUSAL, *longer, "8,8", "--linformer-cross-k", 8]
+    assert "Loaded checkpoint" in train(data, tmp_path, *same, arch="full_transformer_tiny").ok()
 
 
 def test_a_training_says_once_where_k_has_no_effect(data: Path, tmp_path: Path) -> None:

@@ -1,0 +1,110 @@
+"""Whether a training goes on with the attention that it was begun with."""
+
+from argparse import Namespace
+from collections.abc import Collection
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from fairseq.checkpoint_utils import load_checkpoint_to_cpu
+from fairseq.logging import metrics
+from omegaconf import DictConfig, OmegaConf
+
+from linformer_fairseq.checkpoints import model_settings, read_checkpoint
+from linformer_fairseq.cli.errors import UserError
+from linformer_fairseq.models.config import AttentionConfig
+from linformer_fairseq.models.linformer_example import adopt_settings
+from linformer_fairseq.modules.registry import flag_of
+
+
+def resumed_from(flags: Namespace | DictConfig) -> Path | None:
+    """The checkpoint that fairseq-train goes on from, as far as it is a file here.
+
+    None where a new training begins with the weights of another one, by `--finetune-from-model` or `--reset-optimizer`,
+    for a checkpoint that has a URL or is in shards, and outside of a training.
+
+    Args:
+        flags: the model's, among which are all others of fairseq-train, or which are a part of its configuration.
+    """
+    said: Any = flags
+    if isinstance(flags, DictConfig):
+        said = OmegaConf.select(flags._get_root(), "checkpoint")
+    is_training = metrics.get_meter("default", "wall") is not None  # which fairseq's Trainer starts
+    if not is_training or getattr(said, "restore_file", None) is None or said.reset_optimizer:
+        return None
+    path = Path(said.restore_file.replace(".pt", f"{said.checkpoint_suffix or ''}.pt"))
+    if said.restore_file == "checkpoint_last.pt":
+        path = said.save_dir / path
+        if not path.is_file() and said.continue_once:
+            path = Path(said.continue_once)
+    return path if path.is_file() else None
+
+
+def settings_of(checkpoint: Path) -> Namespace | None:
+    """The flags of a checkpoint's model; None where the safe loader refuses what fairseq has been told to read."""
+    is_safe = hasattr(torch.serialization, "add_safe_globals")  # older torch has fairseq's loader alone
+    try:
+        state = read_checkpoint(checkpoint, mmap=True) if is_safe else load_checkpoint_to_cpu(str(checkpoint))
+    except UserError:
+        return None
+    settings = model_settings(state)
+    adopt_settings(settings)
+    return settings
+
+
+def check_resumed(checkpoint: Path, settings: Namespace, ours: AttentionConfig, places: Collection[str]) -> None:
+    """Compares the attention of a training with that of the checkpoint that it goes on from, however flags say it.
+
+    A checkpoint whose flags mean no attention of today's is not compared.
+
+    Args:
+        settings: the flags of the checkpoint's model, which may be fairseq's own.
+        ours: those of the training.
+        places: where its model has attention.
+
+    Raises:
+        ValueError: they differ; it names the flags with which the training goes on.
+    """
+    swapped = any(name.startswith("linformer_") for name in vars(settings))
+    theirs = AttentionConfig.from_namespace(settings if swapped else Namespace(linformer_projection="full"))
+    if (found := attention(theirs, places)) in (None, attention(ours, places)):
+        return
+    flags = [] if swapped else [f"--arch {getattr(settings, 'arch', None) or settings._name}"]
+    for name, value in vars(theirs).items() if swapped else ():
+        with_ours = replace(theirs, **{name: getattr(ours, name)})
+        if attention(with_ours, places) == found:
+            theirs = with_ours
+        elif value is None or isinstance(value, bool):
+            flags.append(f"{'' if value else 'no '}{flag_of(name)}")
+        else:
+            flags.append(f"{flag_of(name)} {_text(value)}")
+    raise ValueError(
+        f"{checkpoint} was trained with {', '.join(flags)}: go on so, or name another --save-dir (and "
+        f"--finetune-from-model {checkpoint} to start from its weights)"
+    )
+
+
+def attention(config: AttentionConfig, places: Collection[str]) -> dict[str, dict[str, Any]] | None:
+    """What the attention in each place of a model is, in words that are equal where the attention is; None where the
+    flags mean none."""
+    try:
+        config = config.in_model(places)
+    except ValueError:
+        return None
+    found: dict[str, dict[str, Any]] = {place: {"kind": "full"} for place in places}
+    for place in config.places:
+        kind = config.kind_of(place)
+        found[place] = {"kind": kind.name, **vars(kind.options_from(config))}
+        if kind.options.uses_k:
+            own = getattr(config, f"linformer_{place}_k", None)
+            dims = _text(config.linformer_k if own is None else own).split(",")
+            found[place]["k"] = dims[:1] if len(set(dims)) == 1 else dims
+        if place == "encoder" and config.linformer_value_convolution:
+            found[place]["convolution"] = config.linformer_value_convolution
+    return found
+
+
+def _text(value: Any) -> str:
+    """A flag's value as it is written on a command line, where YAML may have given a list."""
+    return str(value).strip("[]").replace(" ", "")
