@@ -201,9 +201,11 @@ def _with_defaults(kind: str, architecture: Callable[[Any], None]) -> Callable[[
     def fill_in(args: Namespace | DictConfig) -> None:
         # fairseq's function asks for attributes that may be missing, which old OmegaConf answers with None
         flat = plain_namespace(args)
-        for name, value in presets().items():  # a flag that was not given is None, one of an older checkpoint missing
-            if getattr(flat, name, value) is None:
-                setattr(flat, name, value)
+        if (
+            getattr(flat, "_name", None) is None
+        ):  # as fairseq calls it later: these are a command line's, no checkpoint's
+            for name, value in presets().items():
+                setattr(flat, name, getattr(flat, name, None) or value)
         config = AttentionConfig.from_namespace(flat, kind)
         for name in default_flags(kind):
             setattr(flat, name, getattr(config, name))

@@ -28,7 +28,6 @@ SIZES: dict[str, object] = {
     "max_target_positions": 64,
     "dropout": 0.0,
     "share_all_embeddings": True,
-    "linformer_sizes": None,  # as a command line has it that does not name it
 }
 ROBERTA_SIZES: dict[str, object] = {
     "encoder_embed_dim": 16,
@@ -38,7 +37,6 @@ ROBERTA_SIZES: dict[str, object] = {
     "max_positions": 64,
     "dropout": 0.0,
     "attention_dropout": 0.0,
-    "linformer_sizes": None,
 }
 EVERYWHERE = ",".join(PLACES)
 """The value of `--linformer-attention` that projects every attention module."""

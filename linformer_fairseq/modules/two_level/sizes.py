@@ -38,7 +38,7 @@ DEFAULTS = {
         "decoder": DefaultSizes(blocks=32, opened=16),
     },
     2: {
-        "encoder": DefaultSizes(blocks=16, opened=16, clusters=True),
+        "encoder": DefaultSizes(blocks=16, opened=32, clusters=True),
         "cross": DefaultSizes(blocks=32, opened=8, most_queries=128),
         "decoder": DefaultSizes(blocks=32, opened=8),
     },
