@@ -73,14 +73,17 @@ def two_level_attention(
     return weights @ value, weights
 
 
-def key_cluster_attention(query: Tensor, key: Tensor, value: Tensor, clusters: int, sorts: int) -> Result:
+def key_cluster_attention(
+    query: Tensor, key: Tensor, value: Tensor, clusters: int, sorts: int, features: Tensor
+) -> Result:
     """Attends to the means of clusters of similar keys, weighted by their sizes.
 
     Args:
         clusters: their number, a power of two; some are empty where there are fewer tokens.
         sorts: how many times groups are put in order and split, at most.
+        features: those of the keys by which they are clustered.
     """
-    parts = [part for part in _clusters(key.detach(), clusters, sorts) if len(part)]
+    parts = [part for part in _clusters(key.detach()[:, features], clusters, sorts) if len(part)]
     scores = torch.stack([_scores(query, key[part].mean(0, keepdim=True))[:, 0] for part in parts], 1)
     sizes = torch.tensor([len(part) for part in parts])
     shares = torch.softmax(scores + sizes.to(scores).log(), 1) / sizes

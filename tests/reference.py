@@ -1,6 +1,7 @@
 """Builds attention of every kind with random weights, and evaluates the formulas of `tests.naive` with them."""
 
 from argparse import Namespace
+import math
 from collections.abc import Sequence
 from functools import partial
 
@@ -166,8 +167,11 @@ def naive_attention(
     if isinstance(attention, KeyClusterAttention):
         clusters = largest_power_of_two(attention.projected_dim)
 
-        def by_clusters(q: Tensor, k: Tensor, v: Tensor, _: int) -> naive.Result:
-            return naive.key_cluster_attention(q, k, v, clusters, SORTS)
+        weights = attention.k_proj.weight.unflatten(0, (attention.num_heads, -1)).square().sum(2)
+        features = [row.argsort(descending=True)[: math.ceil(len(row) / 2)] for row in weights]
+
+        def by_clusters(q: Tensor, k: Tensor, v: Tensor, head: int) -> naive.Result:
+            return naive.key_cluster_attention(q, k, v, clusters, SORTS, features[head])
 
         return naive.multihead(attention, query, key, value, lengths, by_clusters)
     if isinstance(attention, CausalTwoLevelAttention):

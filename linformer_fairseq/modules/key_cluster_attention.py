@@ -3,6 +3,7 @@
 from typing import Any, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linformer_fairseq.modules.base import is_plain
@@ -25,7 +26,8 @@ class ClusterMeans(NamedTuple):
     values: Tensor  # (B, H, s, d)
     biases: Tensor | None  # added to scores, (B, 1, 1, s); None where they are 0
     sizes: Tensor | None  # tokens of each cluster, (B, s); None where all have as many
-    tokens: Tensor  # tokens of the clusters, one cluster after the other, (B, H, n)
+    order: Tensor  # tokens of the clusters, one cluster after the other, (B, H, n), times `step`, and a rest
+    step: int
 
 
 @register_attention("key-clusters", ClusterOptions, "means of clusters of similar keys, of which each head has its own")
@@ -61,36 +63,41 @@ class KeyClusterAttention(SourceAttention[ClusterMeans]):
         return f"k={self.projected_dim}, clusters={self.clusters}"
 
     def compress(self, source: Source) -> ClusterMeans:
-        n, batch, _ = source.key.shape
-        inputs = self._averages_inputs(n)
-        with torch.set_grad_enabled(torch.is_grad_enabled() and not inputs):  # there is none through the choice
-            keys = self.k_proj(source.key).unflatten(2, (self.num_heads, self.head_dim))
-        found = Clusters.of(keys, None if source.lengths is None else source.lengths.clamp(min=1), self.clusters)
-        if inputs:
-            key = found.means(source.key.flatten(0, 1))
-            value = key if source.value is source.key else found.means(source.value.flatten(0, 1))
-            key, value = self._projected(key, self.k_proj), self._projected(value, self.v_proj)
-        else:
-            key, value = found.means(keys.flatten(0, 2)), found.means(self.v_proj(source.value).view(-1, self.head_dim))
-        tokens = (found.order // (batch * self.num_heads)).transpose(0, 1)
-        return ClusterMeans(key.transpose(0, 1), value.transpose(0, 1), found.biases(keys.dtype), found.sizes, tokens)
+        key, value = source.key, source.value
+        # inputs are averaged and their means projected, if it is not too few tokens for means of all features by head
+        plain = is_plain(self.k_proj) and is_plain(self.v_proj)
+        averaged_first = plain and self.clusters * self.num_heads <= 2 * len(key)
+        if not averaged_first:
+            key, value = (x.unflatten(2, (self.num_heads, -1)) for x in (self.k_proj(key), self.v_proj(value)))
+        found = Clusters.of(self._features(source.key) if plain else key, source.lengths, self.clusters)
+        keys = found.means(key)
+        values = keys if value is key else found.means(value)
+        if averaged_first:
+            keys, values = self._projected(keys, self.k_proj), self._projected(values, self.v_proj)
+        keys, values, order = (x.transpose(0, 1) for x in (keys, values, found.order))
+        return ClusterMeans(keys, values, found.biases(keys.dtype), found.sizes, order, order.size(0) * self.num_heads)
 
     def attend_to(
         self, query: Tensor, memory: ClusterMeans, need_weights: bool, by_head: bool
     ) -> tuple[Tensor, Tensor | None]:
         queries = self.split_heads(self.q_proj(query))
         out, probabilities = self.softmax_attention(queries, memory.keys, memory.values, memory.biases, need_weights)
-        return out, None if probabilities is None else spread(probabilities, memory.tokens, memory.sizes)
+        if probabilities is None:
+            return out, None
+        return out, spread(probabilities, memory.order // memory.step, memory.sizes)
 
-    def _averages_inputs(self, tokens: int) -> bool:
-        """Whether inputs are averaged and their means projected, and not the reverse, which gives as much: it is faster
-        where a cluster has several tokens, and takes a mean of all features for each head."""
-        plain = is_plain(self.k_proj) and is_plain(self.v_proj)
-        return plain and self.clusters * self.num_heads <= 2 * tokens
+    @torch.no_grad()
+    def _features(self, x: Tensor) -> Tensor:
+        """Half of the features of each head's keys, (n, B, H, d / 2), less their bias, for inputs (n, B, C): those that
+        are expected to vary most, as their weights are largest."""
+        weight = self.k_proj.weight
+        chosen = weight.square().sum(1).view(self.num_heads, -1).topk((self.head_dim + 1) // 2).indices
+        chosen = chosen + torch.arange(0, len(weight), self.head_dim, device=x.device)[:, None]
+        return F.linear(x, weight.index_select(0, chosen.flatten())).unflatten(2, chosen.shape)
 
     def _projected(self, means: Tensor, linear: nn.Linear) -> Tensor:
-        """Applies a layer to inputs of each head, (H, B, s, C): what that head gets of it, (H, B, s, d)."""
-        weight = linear.weight.unflatten(0, (self.num_heads, self.head_dim)).transpose(1, 2)
-        x, bias = means.flatten(1, 2), linear.bias
+        """Applies to mean inputs of each head, (H, B, s, C), its own part of a layer: (H, B, s, d)."""
+        weight, bias = linear.weight.unflatten(0, (self.num_heads, -1)).transpose(1, 2), linear.bias
+        x = means.flatten(1, 2)
         out = x @ weight if bias is None else torch.baddbmm(bias.view(self.num_heads, 1, -1), x, weight)
         return out.unflatten(1, means.shape[1:3])

@@ -34,8 +34,8 @@ class Clusters(NamedTuple):
     """The tokens of each cluster, one cluster after the other, (H, B, n), as rows of keys (n B H, d). What is beyond a
     sentence's end comes last."""
     starts: Tensor
-    """Where in all of this order each cluster begins, and where a sentence's padding does if there may be any, (H, B, s
-    or s + 1)."""
+    """Where in all of this order each cluster begins, and a sentence's padding where there may be any, (H, B, s or
+    s + 1)."""
     sizes: Tensor | None  # tokens of each cluster, (B, s); None where all have as many
 
     @classmethod
@@ -44,50 +44,49 @@ class Clusters(NamedTuple):
         """Clusters keys.
 
         Args:
-            keys: (n, B, H, d); what is beyond a sentence's end is of no meaning.
-            lengths: tokens of each sentence (B,), at least 1; None where all have n.
+            keys: (n, B, H, d), or some of their features; what is beyond a sentence's end is of no meaning.
+            lengths: tokens of each sentence (B,); None where all have n.
             count: s, at most: there are fewer where n tokens need no more.
         """
         n, batch, heads, features = keys.shape
         levels = min(count, 1 << max(0, n - 1).bit_length()).bit_length() - 1
         count, device = 1 << levels, keys.device
-        x = keys.to(at_least_float32(keys.dtype))
-        if lengths is None and n % count:
-            lengths = torch.full((batch,), n, device=device)
+        x, padded = keys.to(at_least_float32(keys.dtype)), lengths is not None or n % count > 0
         firsts = torch.arange(0, heads * batch * n, n, device=device).view(heads, batch, 1)
-        if lengths is None:
-            starts = torch.arange(count, device=device) * n // count + firsts
-        else:  # padding is in as many parts as there are clusters, so that they are halved alike
-            beyond = torch.arange(n, device=device)[:, None] >= lengths
+        if padded:  # padding is in as many parts as there are clusters, so that they are halved alike
+            ends = lengths.clamp(min=1)[:, None] if lengths is not None else torch.full((batch, 1), n, device=device)
+            beyond = torch.arange(n, device=device)[:, None] >= ends.t()
             x = torch.where(beyond[:, :, None, None], x[:1], x)
-            starts = (torch.arange(2 * count, device=device) * lengths[:, None] // count).clamp(max=n) + firsts
+            starts = (torch.arange(2 * count, device=device) * ends // count).clamp(max=n) + firsts
+        else:
+            starts = torch.arange(0, n, n // count, device=device) + firsts
         x = (x - x.amin(0)).flatten(0, 2)  # none is negative, so that their bits are in order
-        squares = x.square()
-        order = torch.arange(len(x), device=device)
-        parts = torch.bucketize(order, starts.flatten()[1:], right=True)  # of all places in the order
+        squares, order, cuts = x.square(), torch.arange(len(x), device=device), starts.flatten()
+        parts = torch.bucketize(order, cuts[1:], right=True)  # of all places in the order
         order = order.view(n, batch, heads).permute(2, 1, 0).flatten()
-        remaining = count
         for halvings in [(levels + i) // SORTS for i in range(SORTS - 1, -1, -1) if levels + i >= SORTS]:
-            group, group_starts = parts // remaining, starts.flatten()[::remaining].contiguous()
+            group, group_starts = parts // count, cuts[::count].contiguous()
             means = F.embedding_bag(order, x, group_starts, mode="mean")
             variances = F.embedding_bag(order, squares, group_starts, mode="mean").addcmul_(means, means, value=-1)
-            widest = variances.topk(min(halvings, features), 1).indices
+            widest = variances.topk(min(halvings, features)).indices
             values = x.take(widest.index_select(0, group).add_(order[:, None], alpha=features))
             above = values > means.gather(1, widest).index_select(0, group)
             place = torch.add(values[:, -1].float().view(torch.int32), group, alpha=1 << 30 + halvings)
             for i in range(1, values.size(1)):
                 place ^= above[:, -1 - i] * ((1 << 31 + i) - 1)
             order = order.index_select(0, place.argsort(stable=True))  # of equal keys, the first in the text comes first
-            remaining >>= halvings
+            count >>= halvings
         order = order.view(heads, batch, n)
-        return cls(order, starts, None) if lengths is None else cls(order, ends := starts[..., : count + 1], ends[0].diff())
+        if not padded:
+            return cls(order, starts, None)
+        starts = starts[..., : (1 << levels) + 1]
+        return cls(order, starts, starts[0].diff())
 
     def means(self, x: Tensor) -> Tensor:
-        """The mean of each cluster, (H, B, s, D), of what its tokens have in `x`: rows (n B H, D), or (n B, D) where
-        all heads have the same."""
-        rows = self.order.flatten()
-        rows = rows if len(rows) == len(x) else rows // len(self.order)
-        means = F.embedding_bag(rows, x, self.starts.flatten(), mode="mean").view(*self.starts.shape, -1)
+        """The mean of each cluster, (H, B, s, D), of what its tokens have in `x`, (n, B, H, D), or (n, B, D) where all
+        heads have the same."""
+        rows = self.order.flatten() if x.dim() == 4 else self.order.flatten() // len(self.order)
+        means = F.embedding_bag(rows, x.flatten(0, -2), self.starts.flatten(), mode="mean").unflatten(0, self.starts.shape)
         return means if self.sizes is None else means[:, :, : self.sizes.size(1)]
 
     def biases(self, dtype: torch.dtype) -> Tensor | None:
