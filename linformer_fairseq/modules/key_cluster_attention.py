@@ -74,7 +74,7 @@ class KeyClusterAttention(SourceAttention[ClusterMeans]):
         values = keys if value is key else found.means(value)
         if averaged_first:
             keys, values = self._projected(keys, self.k_proj), self._projected(values, self.v_proj)
-        keys, values, order = (x.transpose(0, 1) for x in (keys, values, found.order))
+        keys, values, order = (x.transpose(0, 1) for x in (keys, values, found.order.view(*keys.shape[:2], -1)))
         return ClusterMeans(keys, values, found.biases(keys.dtype), found.sizes, order, order.size(0) * self.num_heads)
 
     def attend_to(
@@ -91,7 +91,7 @@ class KeyClusterAttention(SourceAttention[ClusterMeans]):
         """Half of the features of each head's keys, (n, B, H, d / 2), less their bias, for inputs (n, B, C): those that
         are expected to vary most, as their weights are largest."""
         weight = self.k_proj.weight
-        chosen = weight.square().sum(1).view(self.num_heads, -1).topk((self.head_dim + 1) // 2).indices
+        chosen = torch.linalg.vector_norm(weight, dim=1).view(self.num_heads, -1).topk((self.head_dim + 1) // 2).indices
         chosen = chosen + torch.arange(0, len(weight), self.head_dim, device=x.device)[:, None]
         return F.linear(x, weight.index_select(0, chosen.flatten())).unflatten(2, chosen.shape)
 

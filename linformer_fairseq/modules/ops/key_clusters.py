@@ -31,11 +31,10 @@ class Clusters(NamedTuple):
     """Which tokens are in which cluster, for each head of each sentence."""
 
     order: Tensor
-    """The tokens of each cluster, one cluster after the other, (H, B, n), as rows of keys (n B H, d). What is beyond a
-    sentence's end comes last."""
+    """The tokens of each cluster as rows of keys (n B H, d), one cluster after the other, (H B n,), sentence by sentence
+    of each head. What is beyond a sentence's end comes last in it."""
     starts: Tensor
-    """Where in all of this order each cluster begins, and a sentence's padding where there may be any, (H, B, s or
-    s + 1)."""
+    """Where in this order each cluster begins, and a sentence's padding where there may be any, (H, B, s or s + 1)."""
     sizes: Tensor | None  # tokens of each cluster, (B, s); None where all have as many
 
     @classmethod
@@ -76,7 +75,6 @@ class Clusters(NamedTuple):
                 place ^= above[:, -1 - i] * ((1 << 31 + i) - 1)
             order = order.index_select(0, place.argsort(stable=True))  # of equal keys, the first in the text comes first
             count >>= halvings
-        order = order.view(heads, batch, n)
         if not padded:
             return cls(order, starts, None)
         starts = starts[..., : (1 << levels) + 1]
@@ -85,8 +83,10 @@ class Clusters(NamedTuple):
     def means(self, x: Tensor) -> Tensor:
         """The mean of each cluster, (H, B, s, D), of what its tokens have in `x`, (n, B, H, D), or (n, B, D) where all
         heads have the same."""
-        rows = self.order.flatten() if x.dim() == 4 else self.order.flatten() // len(self.order)
-        means = F.embedding_bag(rows, x.flatten(0, -2), self.starts.flatten(), mode="mean").unflatten(0, self.starts.shape)
+        rows = self.order if x.dim() == 4 else self.order // len(self.starts)
+        numbers = x.flatten(0, -2).to(at_least_float32(x.dtype))
+        means = F.embedding_bag(rows, numbers, self.starts.flatten(), mode="mean").to(x.dtype)
+        means = means.unflatten(0, self.starts.shape)
         return means if self.sizes is None else means[:, :, : self.sizes.size(1)]
 
     def biases(self, dtype: torch.dtype) -> Tensor | None:
