@@ -8,6 +8,7 @@ Shapes: T queries, n tokens, d features of a head, k slots. Every attention take
 
 import math
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -101,7 +102,7 @@ def _clusters(key: Tensor, count: int, sorts: int) -> list[Tensor]:
         order = torch.cat([part[_folded(key[part] - key.amin(0), halvings)] for part in parts])
         levels, groups = levels - halvings, len(parts) * 2**halvings
         cuts = [number * len(key) // groups for number in range(groups + 1)]
-        parts = [order[start:end] for start, end in zip(cuts, cuts[1:], strict=False)]
+        parts = [order[start:end] for start, end in pairwise(cuts)]
     return parts
 
 

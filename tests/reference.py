@@ -1,7 +1,7 @@
 """Builds attention of every kind with random weights, and evaluates the formulas of `tests.naive` with them."""
 
-from argparse import Namespace
 import math
+from argparse import Namespace
 from collections.abc import Sequence
 from functools import partial
 

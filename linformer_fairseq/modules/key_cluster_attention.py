@@ -41,9 +41,12 @@ class KeyClusterAttention(SourceAttention[ClusterMeans]):
 
         out = softmax(Q K̄ᵀ / √d + log m) V̄
 
-    It costs O(T k) for T queries, and O(n log k) for the clusters. A mean of keys that are alike stands for them well,
-    wherever in the text their tokens are. Sentences of up to s tokens get full attention. In a search the means of a
-    sentence are made once, and kept.
+    It costs O(T k) for T queries, and O(n) and three sorts for the clusters. A mean of keys that are alike stands for
+    them well, wherever in the text their tokens are. Sentences of up to s tokens get full attention. In a search the
+    means of a sentence are made once, and kept.
+
+    Tokens are compared by the half of each head's features that the key layer has the largest weights for. As a mean of
+    projections is the projection of a mean, no other keys and no values of single tokens are made of longer texts.
 
     Args:
         args, options: as `BaseAttention` and fairseq take them.
@@ -64,9 +67,8 @@ class KeyClusterAttention(SourceAttention[ClusterMeans]):
 
     def compress(self, source: Source) -> ClusterMeans:
         key, value = source.key, source.value
-        # inputs are averaged and their means projected, if it is not too few tokens for means of all features by head
         plain = is_plain(self.k_proj) and is_plain(self.v_proj)
-        averaged_first = plain and self.clusters * self.num_heads <= 2 * len(key)
+        averaged_first = plain and self.clusters * self.num_heads <= 2 * len(key)  # or means by head take much memory
         if not averaged_first:
             key, value = (x.unflatten(2, (self.num_heads, -1)) for x in (self.k_proj(key), self.v_proj(value)))
         found = Clusters.of(self._features(source.key) if plain else key, source.lengths, self.clusters)
@@ -88,8 +90,8 @@ class KeyClusterAttention(SourceAttention[ClusterMeans]):
 
     @torch.no_grad()
     def _features(self, x: Tensor) -> Tensor:
-        """Half of the features of each head's keys, (n, B, H, d / 2), less their bias, for inputs (n, B, C): those that
-        are expected to vary most, as their weights are largest."""
+        """Half of the features of each head's keys, less their bias, (n, B, H, d / 2), for inputs (n, B, C): those with
+        the largest weights, which can be expected to vary most."""
         weight = self.k_proj.weight
         chosen = torch.linalg.vector_norm(weight, dim=1).view(self.num_heads, -1).topk((self.head_dim + 1) // 2).indices
         chosen = chosen + torch.arange(0, len(weight), self.head_dim, device=x.device)[:, None]

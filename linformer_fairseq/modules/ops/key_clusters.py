@@ -1,11 +1,11 @@
 """Clusters of similar keys, for attention to their means.
 
-The keys of a sentence are split into groups, and these into smaller ones, until there are s clusters: the leaves of a
-k-d tree (Friedman, Bentley and Finkel, 1977), of which one sort makes several levels. A group that becomes 2^b puts its
-tokens in order by the b features in which they vary most: those below its mean in the first feature come before those
-above it, each of these halves is put in order by the second feature in the same way, and so on, and by the values of
-the last feature in the end. Every second half is reversed, as a folded strip of paper is, so that neighbours in this
-order are alike. Then it is cut into equal parts.
+The keys of a sentence are split into groups, and these again, until there are s clusters: the leaves of a k-d tree
+(Friedman, Bentley and Finkel, 1977), of which one sort makes several levels. A group that becomes 2^b groups puts its
+tokens in order by the b features in which they vary most: tokens below its mean in the first feature come before those
+above, each of these halves is put in order by the second feature in the same way, and so on, and in the end by the
+values of the last feature. Every second half is reversed, as a folded strip of paper is, so that neighbours in this
+order are alike. The order of all groups is then cut into equal parts.
 
 So clusters are equally large, but for one token, whatever the keys are. There is no gradient through the choice, and
 the clusters of a sentence do not depend on the padding after it.
@@ -31,8 +31,8 @@ class Clusters(NamedTuple):
     """Which tokens are in which cluster, for each head of each sentence."""
 
     order: Tensor
-    """The tokens of each cluster as rows of keys (n B H, d), one cluster after the other, (H B n,), sentence by sentence
-    of each head. What is beyond a sentence's end comes last in it."""
+    """The tokens of each cluster, one after the other, for each sentence of each head, (H B n,), as rows of keys
+    (n B H, d). What is beyond a sentence's end comes last in it."""
     starts: Tensor
     """Where in this order each cluster begins, and a sentence's padding where there may be any, (H, B, s or s + 1)."""
     sizes: Tensor | None  # tokens of each cluster, (B, s); None where all have as many
@@ -50,7 +50,7 @@ class Clusters(NamedTuple):
         n, batch, heads, features = keys.shape
         levels = min(count, 1 << max(0, n - 1).bit_length()).bit_length() - 1
         count, device = 1 << levels, keys.device
-        x, padded = keys.to(at_least_float32(keys.dtype)), lengths is not None or n % count > 0
+        x, padded = keys.to(at_least_float32(keys.dtype)), lengths is not None or n % count != 0
         firsts = torch.arange(0, heads * batch * n, n, device=device).view(heads, batch, 1)
         if padded:  # padding is in as many parts as there are clusters, so that they are halved alike
             ends = lengths.clamp(min=1)[:, None] if lengths is not None else torch.full((batch, 1), n, device=device)
@@ -59,7 +59,7 @@ class Clusters(NamedTuple):
             starts = (torch.arange(2 * count, device=device) * ends // count).clamp(max=n) + firsts
         else:
             starts = torch.arange(0, n, n // count, device=device) + firsts
-        x = (x - x.amin(0)).flatten(0, 2)  # none is negative, so that their bits are in order
+        x = (x - x.amin(0)).flatten(0, 2)  # not negative, so that as integers their bits are in order
         squares, order, cuts = x.square(), torch.arange(len(x), device=device), starts.flatten()
         parts = torch.bucketize(order, cuts[1:], right=True)  # of all places in the order
         order = order.view(n, batch, heads).permute(2, 1, 0).flatten()
@@ -73,7 +73,7 @@ class Clusters(NamedTuple):
             place = torch.add(values[:, -1].float().view(torch.int32), group, alpha=1 << 30 + halvings)
             for i in range(1, values.size(1)):
                 place ^= above[:, -1 - i] * ((1 << 31 + i) - 1)
-            order = order.index_select(0, place.argsort(stable=True))  # of equal keys, the first in the text comes first
+            order = order.index_select(0, place.argsort(stable=True))  # equal keys stay in the order of the text
             count >>= halvings
         if not padded:
             return cls(order, starts, None)
@@ -110,7 +110,7 @@ def spread(probabilities: Tensor, tokens: Tensor, sizes: Tensor | None) -> Tenso
     """
     n, clusters = tokens.size(2), probabilities.size(3)
     if sizes is None:
-        sizes = torch.full_like(tokens[:, 0, :clusters], n // clusters)
+        sizes = tokens.new_full((len(tokens), clusters), n // clusters)
     each = probabilities / sizes.clamp(min=1)[:, None, None]
     places = torch.arange(n, device=tokens.device).expand(len(tokens), -1).contiguous()
     own = torch.searchsorted(sizes.cumsum(1), places, right=True).clamp(max=clusters - 1)
