@@ -168,7 +168,7 @@ def naive_attention(
         clusters = largest_power_of_two(attention.projected_dim)
 
         weights = attention.k_proj.weight.unflatten(0, (attention.num_heads, -1)).square().sum(2)
-        features = [row.argsort(descending=True)[: math.ceil(len(row) / 2)] for row in weights]
+        features = [row.argsort(descending=True)[: math.ceil(3 * len(row) / 4)] for row in weights]
 
         def by_clusters(q: Tensor, k: Tensor, v: Tensor, head: int) -> naive.Result:
             return naive.key_cluster_attention(q, k, v, clusters, SORTS, features[head])

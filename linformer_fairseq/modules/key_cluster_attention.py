@@ -1,5 +1,6 @@
 """Attention to the means of clusters of similar keys."""
 
+import math
 from typing import Any, NamedTuple
 
 import torch
@@ -45,7 +46,7 @@ class KeyClusterAttention(SourceAttention[ClusterMeans]):
     them well, wherever in the text their tokens are. Sentences of up to s tokens get full attention. In a search the
     means of a sentence are made once, and kept.
 
-    Tokens are compared by the half of each head's features that the key layer has the largest weights for. As a mean of
+    Tokens are compared by three quarters of each head's features, those with the largest weights. As a mean of
     projections is the projection of a mean, no other keys and no values of single tokens are made of longer texts.
 
     Args:
@@ -90,10 +91,15 @@ class KeyClusterAttention(SourceAttention[ClusterMeans]):
 
     @torch.no_grad()
     def _features(self, x: Tensor) -> Tensor:
-        """Half of the features of each head's keys, less their bias, (n, B, H, d / 2), for inputs (n, B, C): those with
-        the largest weights, which can be expected to vary most."""
+        """Three quarters of the features of each head's keys, less their bias, (n, B, H, 3 d / 4), for inputs
+        (n, B, C): those with the largest weights, which can be expected to vary most."""
         weight = self.k_proj.weight
-        chosen = torch.linalg.vector_norm(weight, dim=1).view(self.num_heads, -1).topk((self.head_dim + 1) // 2).indices
+        chosen = (
+            torch.linalg.vector_norm(weight, dim=1)
+            .view(self.num_heads, -1)
+            .topk(math.ceil(3 * self.head_dim / 4))
+            .indices
+        )
         chosen = chosen + torch.arange(0, len(weight), self.head_dim, device=x.device)[:, None]
         return F.linear(x, weight.index_select(0, chosen.flatten())).unflatten(2, chosen.shape)
 
