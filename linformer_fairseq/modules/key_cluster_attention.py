@@ -94,12 +94,8 @@ class KeyClusterAttention(SourceAttention[ClusterMeans]):
         """Three quarters of the features of each head's keys, less their bias, (n, B, H, 3 d / 4), for inputs
         (n, B, C): those with the largest weights, which can be expected to vary most."""
         weight = self.k_proj.weight
-        chosen = (
-            torch.linalg.vector_norm(weight, dim=1)
-            .view(self.num_heads, -1)
-            .topk(math.ceil(3 * self.head_dim / 4))
-            .indices
-        )
+        norms = torch.linalg.vector_norm(weight, dim=1).view(self.num_heads, -1)
+        chosen = norms.topk(math.ceil(3 * self.head_dim / 4)).indices
         chosen = chosen + torch.arange(0, len(weight), self.head_dim, device=x.device)[:, None]
         return F.linear(x, weight.index_select(0, chosen.flatten())).unflatten(2, chosen.shape)
 
