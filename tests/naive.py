@@ -8,6 +8,7 @@ Shapes: T queries, n tokens, d features of a head, k slots. Every attention take
 
 import math
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -50,7 +51,7 @@ def two_level_attention(
     value: Tensor,
     sizes: tuple[int, int, int, int] | None,
     choosing: int | None,
-    features: int,
+    sorts: int,
 ) -> Result:
     """Attends to the tokens of some windows one by one, and to all others by the means of windows, or of clusters of
     similar keys, of which each counts as often as it has tokens in other windows.
@@ -61,13 +62,13 @@ def two_level_attention(
         choosing: in an encoder, where a block opens what its own queries attend to most, how many of the queries count;
             None in cross-attention, where a block's first query and the 7 before it choose by their attention to all
             tokens, and a window is worth at least nine tenths of the best of those before it, one more than q pass.
-        features: those by which keys are clustered, as in `key_cluster_attention`.
+        sorts: as in `key_cluster_attention`.
     """
     if sizes is None:
         return full_attention(query, key, value)
     width, opened, block, clusters = sizes
     windows = torch.arange(len(key)).split(width)
-    groups = _clusters(key, clusters, features) if clusters else windows
+    groups = _clusters(key, clusters, sorts) if clusters else windows
     shares = _shares(query, key, windows)
     if choosing is None:
         every = torch.softmax(_scores(query, key), 1)
@@ -86,14 +87,14 @@ def two_level_attention(
     return weights @ value, weights
 
 
-def key_cluster_attention(query: Tensor, key: Tensor, value: Tensor, clusters: int, features: int) -> Result:
+def key_cluster_attention(query: Tensor, key: Tensor, value: Tensor, clusters: int, sorts: int) -> Result:
     """Attends to the means of clusters of similar keys, weighted by their sizes.
 
     Args:
         clusters: their number, a power of two; some are empty where there are fewer tokens.
-        features: those that are looked at, in which the keys vary most.
+        sorts: how many times groups are put in order and split, at most.
     """
-    parts = _clusters(key, clusters, features)
+    parts = _clusters(key, clusters, sorts)
     scores = torch.stack([_scores(query, key[part].mean(0, keepdim=True))[:, 0] for part in parts], 1)
     sizes = torch.tensor([len(part) for part in parts])
     shares = torch.softmax(scores + sizes.to(scores).log(), 1) / sizes
@@ -103,21 +104,37 @@ def key_cluster_attention(query: Tensor, key: Tensor, value: Tensor, clusters: i
     return weights @ value, weights
 
 
-def _clusters(key: Tensor, count: int, features: int) -> list[Tensor]:
-    """The tokens of each cluster of similar keys (n, d)."""
-    varied = key[:, key.var(0, correction=0).argsort(descending=True)[:features]]
-    return [part for part in _halves(varied, torch.arange(len(key)), count) if len(part)]
+def _clusters(key: Tensor, count: int, sorts: int) -> list[Tensor]:
+    """The clusters of keys (n, d): puts the tokens of each group in order, and cuts all of them into more groups, until
+    there are so many, of which some may be empty."""
+    key = key.detach()
+    parts, levels = [torch.arange(len(key))], int(math.log2(count))
+    for left in range(sorts, 0, -1):
+        halvings = math.ceil(levels / left)
+        order = torch.cat([part[_folded(key[part] - key.amin(0), halvings)] for part in parts])
+        levels, groups = levels - halvings, len(parts) * 2**halvings
+        cuts = [number * len(key) // groups for number in range(groups + 1)]
+        parts = [order[start:end] for start, end in pairwise(cuts)]
+    return [part for part in parts if len(part)]
 
 
-def _halves(key: Tensor, tokens: Tensor, count: int) -> list[Tensor]:
-    """Splits tokens into a number of clusters, by halving them again and again."""
-    if count == 1:
-        return [tokens]
-    own = key[tokens]
-    if len(tokens):
-        tokens = tokens[own[:, own.var(0, correction=0).argmax()].argsort(stable=True)]
-    left = math.ceil(len(tokens) / 2)
-    return [part for half in (tokens[:left], tokens[left:]) for part in _halves(key, half, count // 2)]
+def _folded(key: Tensor, features: int) -> list[int]:
+    """The order of tokens by being above the mean in the features that vary most, and by the value of the last of
+    these, where all that follows on being above a mean is reversed."""
+    if not len(key) or not features:
+        return [*range(len(key))]
+    widest = key.var(0, correction=0).argsort(descending=True, stable=True)[:features].tolist()
+    mean = key.mean(0)
+
+    def place(token: int) -> list[float]:
+        reversed_, places = False, []
+        for feature in widest[:-1]:
+            reversed_ ^= bool(key[token, feature] > mean[feature])
+            places.append(float(reversed_))
+        value = key[token, widest[-1]].float().item()
+        return [*places, -value if reversed_ else value]
+
+    return sorted(range(len(key)), key=place)
 
 
 def causal_two_level_attention(

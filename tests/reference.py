@@ -27,7 +27,7 @@ from linformer_fairseq.modules import (
     WindowAttention,
 )
 from linformer_fairseq.modules.linformer_attention import SlotOptions
-from linformer_fairseq.modules.ops.key_clusters import FEATURES, largest_power_of_two
+from linformer_fairseq.modules.ops.key_clusters import SORTS, largest_power_of_two
 from linformer_fairseq.modules.registry import DEFAULT_KIND, LayerShapes
 from tests import naive
 
@@ -165,7 +165,7 @@ def naive_attention(
         clusters = largest_power_of_two(attention.projected_dim)
 
         def by_clusters(q: Tensor, k: Tensor, v: Tensor, _: int) -> naive.Result:
-            return naive.key_cluster_attention(q, k, v, clusters, FEATURES)
+            return naive.key_cluster_attention(q, k, v, clusters, SORTS)
 
         return naive.multihead(attention, query, key, value, lengths, by_clusters)
     if isinstance(attention, CausalTwoLevelAttention):
@@ -193,7 +193,7 @@ def _naive_two_levels(attention: TwoLevelAttention) -> naive.Head:
 
     def head(q: Tensor, k: Tensor, v: Tensor, _: int) -> naive.Result:
         choosing = len(k) if attention.self_attention else None
-        return naive.two_level_attention(q, k, v, attention.rule.sizes(len(k)), choosing, FEATURES)
+        return naive.two_level_attention(q, k, v, attention.rule.sizes(len(k)), choosing, SORTS)
 
     return head
 

@@ -3,9 +3,11 @@
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+import torch.nn.functional as F
+from torch import Tensor, nn
 
-from linformer_fairseq.modules.ops.key_clusters import Clusters, largest_power_of_two
+from linformer_fairseq.modules.base import is_plain
+from linformer_fairseq.modules.ops.key_clusters import Clusters, largest_power_of_two, spread
 from linformer_fairseq.modules.registry import AttentionOptions, LayerShapes, check_dims, register_attention
 from linformer_fairseq.modules.source_attention import Source, SourceAttention
 
@@ -23,9 +25,9 @@ class ClusterMeans(NamedTuple):
     keys: Tensor  # (B, H, s, d)
     values: Tensor  # (B, H, s, d)
     biases: Tensor | None  # added to scores, (B, 1, 1, s); None where they are 0
-    order: Tensor  # as in `Clusters`, (B, H, s w)
-    sizes: Tensor | None  # as in `Clusters`, (B, s)
-    tokens: int  # n
+    sizes: Tensor | None  # tokens of each cluster, (B, s); None where all have as many
+    order: Tensor  # tokens of the clusters, one cluster after the other, (B, H, n), times `step`, and a rest
+    step: int
 
 
 @register_attention("key-clusters", ClusterOptions, "means of clusters of similar keys, of which each head has its own")
@@ -39,9 +41,12 @@ class KeyClusterAttention(SourceAttention[ClusterMeans]):
 
         out = softmax(Q K̄ᵀ / √d + log m) V̄
 
-    It costs O(T k) for T queries, and O(n log k) for the clusters. A mean of keys that are alike stands for them well,
-    wherever in the text their tokens are. Sentences of up to s tokens get full attention. In a search the means of a
-    sentence are made once, and kept.
+    It costs O(T k) for T queries, and O(n) and three sorts for the clusters. A mean of keys that are alike stands for
+    them well, wherever in the text their tokens are. Sentences of up to s tokens get full attention. In a search the
+    means of a sentence are made once, and kept.
+
+    As a mean of projections is the projection of a mean, no values of single tokens are made of longer texts, and keys
+    without a gradient.
 
     Args:
         args, options: as `BaseAttention` and fairseq take them.
@@ -61,15 +66,22 @@ class KeyClusterAttention(SourceAttention[ClusterMeans]):
         return f"k={self.projected_dim}, clusters={self.clusters}"
 
     def compress(self, source: Source) -> ClusterMeans:
-        keys, values = self.split_heads(self.k_proj(source.key)), self.split_heads(self.v_proj(source.value))
-        lengths = source.lengths
-        if lengths is not None:
-            lengths = lengths.clamp(min=1)
-            beyond = (torch.arange(len(source.key), device=keys.device) >= lengths[:, None])[:, None, :, None]
-            keys, values = keys.masked_fill(beyond, 0.0), values.masked_fill(beyond, 0.0)
-        found = Clusters.of(keys, lengths, self.clusters)
-        means = found.means(keys), found.means(values)
-        return ClusterMeans(*means, found.biases(keys.dtype), found.order, found.sizes, keys.size(2))
+        key, value = source.key, source.value
+        plain = is_plain(self.k_proj) and is_plain(self.v_proj)
+        averaged_first = plain and self.clusters * self.num_heads <= 2 * len(key)  # or means by head take much memory
+        if averaged_first:
+            with torch.no_grad():
+                own = F.linear(key, self.k_proj.weight)  # the bias moves all keys alike
+        else:
+            key, value = (x.unflatten(2, (self.num_heads, -1)) for x in (self.k_proj(key), self.v_proj(value)))
+            own = key
+        found = Clusters.of(own.view(*own.shape[:2], self.num_heads, -1), source.lengths, self.clusters)
+        keys = found.means(key)
+        values = keys if value is key else found.means(value)
+        if averaged_first:
+            keys, values = self._projected(keys, self.k_proj), self._projected(values, self.v_proj)
+        keys, values, order = (x.transpose(0, 1) for x in (keys, values, found.order.view(*keys.shape[:2], -1)))
+        return ClusterMeans(keys, values, found.biases(keys.dtype), found.sizes, order, order.size(0) * self.num_heads)
 
     def attend_to(
         self, query: Tensor, memory: ClusterMeans, need_weights: bool, by_head: bool
@@ -78,4 +90,11 @@ class KeyClusterAttention(SourceAttention[ClusterMeans]):
         out, probabilities = self.softmax_attention(queries, memory.keys, memory.values, memory.biases, need_weights)
         if probabilities is None:
             return out, None
-        return out, Clusters(memory.order, memory.sizes, memory.keys.size(2)).spread(probabilities, memory.tokens)
+        return out, spread(probabilities, memory.order // memory.step, memory.sizes)
+
+    def _projected(self, means: Tensor, linear: nn.Linear) -> Tensor:
+        """Applies to mean inputs of each head, (H, B, s, C), its own part of a layer: (H, B, s, d)."""
+        weight, bias = linear.weight.unflatten(0, (self.num_heads, -1)).transpose(1, 2), linear.bias
+        x = means.flatten(1, 2)
+        out = x @ weight if bias is None else torch.baddbmm(bias.view(self.num_heads, 1, -1), x, weight)
+        return out.unflatten(1, means.shape[1:3])

@@ -8,8 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from linformer_fairseq.modules import KeyClusterAttention
+from tests.operations import computing_operations
 from tests.reference import assert_same_gradients, make_attention, naive_attention, padding_mask
 from tests.steps import check_steps_of_cross_attention
+from tests.variants import NEWER_TORCH
 
 KS = st.sampled_from([1, 2, 7, 16, 33, 64])
 
@@ -62,6 +64,27 @@ def test_no_more_tokens_than_clusters_are_full_attention(lengths: list[int]) -> 
 def test_steps_of_cross_attention_equal_one_pass(k: int, lengths: list[int], steps: list[int], hypotheses: int) -> None:
     attention = make_attention("key-clusters", k=k, n=64, encoder_decoder_attention=True)
     check_steps_of_cross_attention(attention, lengths, steps, hypotheses)
+
+
+def test_values_may_have_another_source() -> None:
+    for n in (16, 60):  # projected, then averaged; averaged, then projected
+        attention = make_attention("key-clusters", k=8, n=64, num_heads=4, encoder_decoder_attention=True)
+        x = torch.randn(n, 2, 8, dtype=torch.float64)
+        torch.testing.assert_close(attention(x, x, x.clone()), attention(x, x, x))
+
+
+@pytest.mark.skipif(not NEWER_TORCH, reason="the counts are those of torch 2.13")
+@pytest.mark.parametrize(("lengths", "most"), [([1024, 1024], 98), ([1024, 700], 116)])
+def test_dispatches_few_operations_forward_and_backward(lengths: list[int], most: int) -> None:
+    attention = make_attention("key-clusters", k=256, n=1024, dtype=torch.float32, self_attention=True)
+    x, mask = torch.randn(1024, 2, 8, requires_grad=True), padding_mask(lengths)
+
+    def run() -> Sequence[torch.Tensor]:
+        out, _ = attention(x, x, x, mask, need_weights=False)
+        return torch.autograd.grad(out.sum(), [x, *attention.parameters()])
+
+    run()
+    assert len(computing_operations(run)) <= most
 
 
 def test_it_says_what_it_is() -> None:

@@ -87,37 +87,34 @@ def window_table(keys: Tensor, values: Tensor, sizes: Sizes, counts: Tensor | No
     Args:
         counts: the tokens of each window, (B, s); None where every window has w.
     """
-    width = sizes.width
-    keys, values = (in_blocks(x, width, 0).permute(2, 3, 0, 1, 4) for x in (keys, values))  # (B, H, s, w, d)
+    windows = [in_blocks(x, sizes.width, 0).permute(2, 3, 0, 1, 4) for x in (keys, values)]  # (B, H, s, w, d)
     of_clusters: tuple[Tensor, ...] = ()
     if sizes.clusters:
-        lengths = None if counts is None else counts.sum(1)
-        found = Clusters.of(keys.detach().flatten(2, 3), lengths, sizes.clusters)
-        means = [found.means(x.flatten(2, 3)) for x in (keys, values)]
-        of_clusters = _members(found, keys, counts)
+        found = Clusters.of(keys, None if counts is None else counts.sum(1), sizes.clusters)
+        means = [found.means(x).transpose(0, 1) for x in (keys, values)]
+        of_clusters = _members(found.labels(), means[0].size(2), sizes.width, counts)
     else:
-        means = [means_of(x, counts) for x in (keys, values)]
-    group = _rows_of_group(width)
+        means = [means_of(x, counts) for x in windows]
+    group = _rows_of_group(sizes.width)
     means = [in_blocks(x, group, 2).flatten(2, 3) for x in means]
-    tables = [torch.cat([x, own.flatten(2, 3)], 2) for x, own in zip(means, (keys, values), strict=True)]
-    return WindowTable(sizes, keys.size(2), tables[0], tables[1], counts, *of_clusters)
+    table_keys, table_values = (torch.cat([x, own.flatten(2, 3)], 2) for x, own in zip(means, windows, strict=True))
+    return WindowTable(sizes, windows[0].size(2), table_keys, table_values, counts, *of_clusters)
 
 
-def _members(found: Clusters, keys: Tensor, counts: Tensor | None) -> tuple[Tensor, Tensor]:
+def _members(clusters: Tensor, number: int, width: int, counts: Tensor | None) -> tuple[Tensor, Tensor]:
     """The cluster of each token, and how many of the tokens of each window are in each cluster, as in `WindowTable`.
 
     Args:
-        keys: (B, H, s, w, d).
+        clusters: (B, H, n).
+        number: S.
         counts: the tokens of each window, (B, s); None where every window has w.
     """
-    width, shape = keys.size(3), keys.shape[:4]
-    clusters = found.labels(keys.size(2) * width)
-    dtype = at_least_float32(keys.dtype)
-    belongs = torch.ones(1, dtype=dtype, device=keys.device)
+    windows = in_blocks(clusters, width, 2)
+    belongs = torch.ones(1, device=clusters.device)
     if counts is not None:
-        belongs = (torch.arange(width, device=keys.device) < counts[:, None, :, None]).to(dtype)
-    members = torch.zeros(*shape[:3], found.number, dtype=dtype, device=keys.device)
-    return clusters, members.scatter_add_(3, clusters.view(shape), belongs.expand(shape))
+        belongs = (torch.arange(width, device=clusters.device) < counts[:, None, :, None]).float()
+    members = torch.zeros(*windows.shape[:3], number, device=clusters.device)
+    return windows.flatten(2, 3), members.scatter_add_(3, windows, belongs.expand(windows.shape))
 
 
 def means_of(windows: Tensor, counts: Tensor | None) -> Tensor:
@@ -295,8 +292,8 @@ def _bias_of_blocks(opened: Tensor, table: WindowTable, rows_of_means: int) -> T
     width, windows, dtype, device = table.sizes.width, table.windows, table.keys.dtype, opened.device
     shape, missing = (*opened.shape[:3], windows), rows_of_means - windows
     if table.members is not None:
-        closed = torch.ones(shape, dtype=table.members.dtype, device=device).scatter_(3, opened, 0.0)
-        of_means = (closed @ table.members).log().to(dtype)
+        closed = torch.ones(shape, device=device).scatter_(3, opened, 0.0) @ table.members
+        of_means = closed.to(at_least_float32(dtype)).log().to(dtype)
         of_means = F.pad(of_means, (0, rows_of_means - of_means.size(3)), value=-torch.inf)
         if table.counts is None:
             return F.pad(of_means, (0, opened.size(3) * width))
