@@ -46,29 +46,20 @@ def _token_shares(matrix: Tensor) -> Tensor:
 
 
 def two_level_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    sizes: tuple[int, int, int, int] | None,
-    choosing: int | None,
-    sorts: int,
+    query: Tensor, key: Tensor, value: Tensor, sizes: tuple[int, int, int] | None, choosing: int | None
 ) -> Result:
-    """Attends to the tokens of some windows one by one, and to all others by the means of windows, or of clusters of
-    similar keys, of which each counts as often as it has tokens in other windows.
+    """Attends to the tokens of some windows one by one, and to the means of all other windows.
 
     Args:
-        sizes: w tokens of a window, m windows that a block opens, q queries of a block, and the number of clusters, 0
-            for means of windows; None for full attention.
+        sizes: w tokens of a window, m windows that a block opens, and q queries of a block; None for full attention.
         choosing: in an encoder, where a block opens what its own queries attend to most, how many of the queries count;
             None in cross-attention, where a block's first query and the 7 before it choose by their attention to all
             tokens, and a window is worth at least nine tenths of the best of those before it, one more than q pass.
-        sorts: as in `key_cluster_attention`.
     """
     if sizes is None:
         return full_attention(query, key, value)
-    width, opened, block, clusters = sizes
+    width, opened, block = sizes
     windows = torch.arange(len(key)).split(width)
-    groups = _clusters(key, clusters, sorts) if clusters else windows
     shares = _shares(query, key, windows)
     if choosing is None:
         every = torch.softmax(_scores(query, key), 1)
@@ -81,8 +72,7 @@ def two_level_attention(
             ahead = math.ceil((block - 1) / width) + 1
             before = [worth[max(0, i - ahead) : i] for i in range(len(windows))]
             worth = torch.stack([max([x, *(0.9 * others)]) for x, others in zip(worth, before, strict=True)])
-        best = _best(worth, opened)
-        rows.append(_two_level_weights(query[own], key, groups, [windows[number] for number in sorted(best)]))
+        rows.append(_two_level_weights(query[own], key, windows, _best(worth, opened)))
     weights = torch.cat(rows)
     return weights @ value, weights
 
@@ -157,8 +147,7 @@ def causal_two_level_attention(
             windows = torch.arange(past * width).split(width)
             worth = _shares(query[start - block + 1 : start + 1], key[: past * width], windows).sum(0)
             near = torch.arange(past * width, i + 1)
-            best = [windows[number] for number in sorted(_best(worth, opened))]
-            weights = _two_level_weights(query[[i]], seen, windows, [*best, near])
+            weights = _two_level_weights(query[[i]], seen, [*windows, near], {*_best(worth, opened), past})
         rows.append(torch.cat([weights[0], key.new_zeros(len(key) - i - 1)]))
     weights = torch.stack(rows)
     return weights @ value, weights
@@ -191,16 +180,12 @@ def _best(worth: Tensor, opened: int) -> set[int]:
     return {*worth.sort(descending=True, stable=True).indices[:opened].tolist()}
 
 
-def _two_level_weights(query: Tensor, key: Tensor, groups: Sequence[Tensor], opened: Sequence[Tensor]) -> Tensor:
-    """The weights over tokens, (T, n): those of opened windows have their own, and each group shares evenly what its
-    mean gets, which counts as often as the group has tokens that are not opened."""
-    each, every = torch.eye(len(key)).to(key), {token for window in opened for token in window.tolist()}
-    rows, counts = [each[token] for token in sorted(every)], [1] * len(every)
-    for group in groups:
-        closed = len({*group.tolist()} - every)
-        if closed:
-            rows.append(each[group].mean(0))
-            counts.append(closed)
+def _two_level_weights(query: Tensor, key: Tensor, windows: Sequence[Tensor], opened: set[int]) -> Tensor:
+    """The weights over tokens, (T, n), where the tokens of a window that is not opened share its weight evenly."""
+    each, rows, counts = torch.eye(len(key)).to(key), [], []
+    for number, window in enumerate(windows):
+        rows += [each[token] for token in window] if number in opened else [each[window].mean(0)]
+        counts += [1] * len(window) if number in opened else [len(window)]
     matrix = torch.stack(rows)
     return torch.softmax(_scores(query, matrix @ key) + torch.tensor(counts).to(key).log(), 1) @ matrix
 

@@ -268,8 +268,8 @@ class AttentionConfig(FairseqDataclass):
                 return kind.name == self.linformer_projection
             if flag.name.endswith("_k"):
                 return kind.options.uses_k and self._k_of(place)[0] == flag_of(flag.name)
-            if flag.name in options and flag.name not in {option.name for option in kind.fields}:
-                return False
+            if flag.name in options:
+                return flag.name in {option.name for option in kind.fields}
             return flag.metadata.get("place") in (None, place)
 
         return any(reads(place, self.kind_of(place)) for place in self.places)

@@ -45,7 +45,7 @@ class AttentionOptions:
         for option in fields(self):
             choices, value = option.metadata.get("choices"), getattr(self, option.name)
             if choices and value not in choices:
-                raise ValueError(f"{flag_of(option.name)} is one of {', '.join(choices)}, not {value!r}")
+                raise ValueError(f"{flag_of(option.name)} is one of {', '.join(map(str, choices))}, not {value!r}")
 
     def arguments(self, layers: LayerShapes) -> list[dict[str, Any]]:
         """The arguments of the attention of every layer, beside those that fairseq passes.

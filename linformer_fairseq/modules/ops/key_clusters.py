@@ -80,15 +80,6 @@ class Clusters(NamedTuple):
         starts = starts[..., : (1 << levels) + 1]
         return cls(order, starts, starts[0].diff())
 
-    def labels(self) -> Tensor:
-        """The cluster of each token, (B, H, n); what is beyond a sentence's end has any."""
-        heads, batch, parts = self.starts.shape
-        places = torch.arange(len(self.order), device=self.order.device)
-        own = torch.bucketize(places, self.starts.flatten(), right=True) - 1
-        tokens = self.order.view(heads, batch, -1) // (batch * heads)
-        found = torch.empty_like(tokens).scatter_(2, tokens, own.remainder(parts).view_as(tokens))
-        return (found if self.sizes is None else found.clamp(max=self.sizes.size(1) - 1)).transpose(0, 1)
-
     def means(self, x: Tensor) -> Tensor:
         """The mean of each cluster, (H, B, s, D), of what its tokens have in `x`, (n, B, H, D), or (n, B, D) where all
         heads have the same."""

@@ -25,7 +25,6 @@ from torch import Tensor
 
 from linformer_fairseq.modules.base import fold_beams, scores, unfold_beams
 from linformer_fairseq.modules.ops.blocks import in_blocks
-from linformer_fairseq.modules.ops.key_clusters import Clusters
 from linformer_fairseq.modules.ops.precision import at_least_float32
 from linformer_fairseq.modules.two_level.sizes import Sizes
 
@@ -44,15 +43,13 @@ class WindowSummaries(NamedTuple):
 
 
 class WindowTable(NamedTuple):
-    """The keys and values of B sentences in two levels: means, of windows or of clusters, and then the tokens."""
+    """The keys and values of B sentences in two levels: the means of windows, and then their tokens."""
 
     sizes: Sizes
     windows: int  # s
     keys: Tensor  # (B, H, R, d)
     values: Tensor  # (B, H, R, d)
     counts: Tensor | None  # as in `WindowSummaries`
-    clusters: Tensor | None = None  # the cluster of each token, (B, H, s w); None where means are of windows
-    members: Tensor | None = None  # then, how many tokens of each window are in each cluster, (B, H, s, S)
 
     def tokens(self) -> Tensor:
         """The keys of the tokens of each window, (B, H, s, w, d)."""
@@ -87,34 +84,12 @@ def window_table(keys: Tensor, values: Tensor, sizes: Sizes, counts: Tensor | No
     Args:
         counts: the tokens of each window, (B, s); None where every window has w.
     """
-    windows = [in_blocks(x, sizes.width, 0).permute(2, 3, 0, 1, 4) for x in (keys, values)]  # (B, H, s, w, d)
-    of_clusters: tuple[Tensor, ...] = ()
-    if sizes.clusters:
-        found = Clusters.of(keys, None if counts is None else counts.sum(1), sizes.clusters)
-        means = [found.means(x).transpose(0, 1) for x in (keys, values)]
-        of_clusters = _members(found.labels(), means[0].size(2), sizes.width, counts)
-    else:
-        means = [means_of(x, counts) for x in windows]
-    group = _rows_of_group(sizes.width)
-    means = [in_blocks(x, group, 2).flatten(2, 3) for x in means]
-    table_keys, table_values = (torch.cat([x, own.flatten(2, 3)], 2) for x, own in zip(means, windows, strict=True))
-    return WindowTable(sizes, windows[0].size(2), table_keys, table_values, counts, *of_clusters)
-
-
-def _members(clusters: Tensor, number: int, width: int, counts: Tensor | None) -> tuple[Tensor, Tensor]:
-    """The cluster of each token, and how many of the tokens of each window are in each cluster, as in `WindowTable`.
-
-    Args:
-        clusters: (B, H, n).
-        number: S.
-        counts: the tokens of each window, (B, s); None where every window has w.
-    """
-    windows = in_blocks(clusters, width, 2)
-    belongs = torch.ones(1, device=clusters.device)
-    if counts is not None:
-        belongs = (torch.arange(width, device=clusters.device) < counts[:, None, :, None]).float()
-    members = torch.zeros(*windows.shape[:3], number, device=clusters.device)
-    return windows.flatten(2, 3), members.scatter_add_(3, windows, belongs.expand(windows.shape))
+    group, tables = _rows_of_group(sizes.width), []
+    for x in (keys, values):
+        windows = in_blocks(x, sizes.width, 0).permute(2, 3, 0, 1, 4)  # (B, H, s, w, d)
+        means = in_blocks(means_of(windows, counts), group, 2).flatten(2, 3)
+        tables.append(torch.cat([means, windows.flatten(2, 3)], 2))
+    return WindowTable(sizes, -(-len(keys) // sizes.width), tables[0], tables[1], counts)
 
 
 def means_of(windows: Tensor, counts: Tensor | None) -> Tensor:
@@ -129,11 +104,10 @@ def means_of(windows: Tensor, counts: Tensor | None) -> Tensor:
 def summaries_of(table: WindowTable) -> WindowSummaries:
     """What blocks of an encoder choose by."""
     tokens, counts = table.tokens(), table.counts
-    means = table.keys[:, :, : table.windows] if table.clusters is None else means_of(tokens, counts)
     if counts is not None:
         lacking = torch.arange(tokens.size(3), device=tokens.device) >= counts[:, None, :, None]
         tokens = torch.where(lacking[..., None], tokens[:, :, :, :1], tokens)  # the first stands for what lacks
-    return WindowSummaries(means, ranges_of(tokens), counts)
+    return WindowSummaries(table.keys[:, :, : table.windows], ranges_of(tokens), counts)
 
 
 @torch.no_grad()
@@ -291,16 +265,6 @@ def _bias_of_blocks(opened: Tensor, table: WindowTable, rows_of_means: int) -> T
     """
     width, windows, dtype, device = table.sizes.width, table.windows, table.keys.dtype, opened.device
     shape, missing = (*opened.shape[:3], windows), rows_of_means - windows
-    if table.members is not None:
-        closed = torch.ones(shape, device=device).scatter_(3, opened, 0.0) @ table.members
-        of_means = closed.to(at_least_float32(dtype)).log().to(dtype)
-        of_means = F.pad(of_means, (0, rows_of_means - of_means.size(3)), value=-torch.inf)
-        if table.counts is None:
-            return F.pad(of_means, (0, opened.size(3) * width))
-        counts = table.counts.repeat_interleave(len(opened) // len(table.counts), 0)[:, None, None].expand(shape)
-        beyond = torch.arange(width, device=device) >= counts.gather(3, opened)[..., None]
-        of_tokens = torch.zeros_like(beyond, dtype=dtype).masked_fill(beyond, -torch.inf).flatten(3)
-        return torch.cat([of_means, of_tokens], 3)
     if table.counts is None:
         of_means = torch.full(shape, math.log(width), dtype=dtype, device=device).scatter(3, opened, -torch.inf)
         of_means = F.pad(of_means, (0, missing), value=-torch.inf) if missing else of_means
@@ -348,35 +312,12 @@ def attend_to_rows(
         return out, None
     shares = torch.softmax(scores(blocks, keys) + bias, 3).unflatten(1, (batch, heads)).permute(1, 2, 0, 3, 4)
     width, windows, counts = table.sizes.width, table.windows, table.counts
-    if table.clusters is not None:
-        weights = _weights_of_clusters(shares, rows.opened, table)
-        return out, weights.flatten(2, 3)[:, :, :length]
     if counts is not None:
         counts = (counts if sentences is None else counts.index_select(0, sentences))[:, None, None, None]
     all_windows = torch.arange(windows, device=query.device).expand(*rows.opened.shape[:3], -1)
     of_means, of_tokens = shares[..., :windows], shares[..., -rows.opened.size(3) * width :]
     weights = weights_over_tokens(of_means, of_tokens, all_windows, rows.opened, windows, width, counts)
     return out, weights.flatten(2, 3)[:, :, :length]
-
-
-def _weights_of_clusters(shares: Tensor, opened: Tensor, table: WindowTable) -> Tensor:
-    """The weights over the tokens of all windows, (B h, H, Y, q, s w): all tokens of a cluster share its weight evenly,
-    as its mean is of them all, and those of opened windows have their own beside it.
-
-    Args:
-        shares: of the rows of each block, (B h, H, Y, q, L).
-        opened: the windows that each block opens, (B h, H, Y, m).
-    """
-    clusters, members, width = table.clusters, table.members, table.sizes.width
-    assert clusters is not None
-    assert members is not None
-    sizes = members.sum(2).clamp(min=1)
-    each = shares[..., : members.size(3)] / sizes[:, :, None, None]
-    every = clusters[:, :, None, None].expand(*shares.shape[:4], -1)
-    weights = each.gather(4, every)
-    tokens = opened[..., None] * width + torch.arange(width, device=opened.device)
-    tokens = tokens.flatten(3)[:, :, :, None].expand(*shares.shape[:4], -1)
-    return weights.scatter_add(4, tokens, shares[..., -tokens.size(4) :])
 
 
 def weights_over_tokens(

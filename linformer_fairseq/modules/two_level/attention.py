@@ -128,14 +128,12 @@ class BaseTwoLevelAttention(BaseAttention):
         slot_width: int | None = None,
         block_size: int | None = None,
         exact_below: int = EXACT_BELOW,
-        clusters: int | None = None,
         defaults: Mapping[str, DefaultSizes] = DEFAULTS[NEWEST],
         **options: Any,
     ) -> None:
         super().__init__(embed_dim, num_heads, *args, **options)
         place = "decoder" if self.causal else "encoder" if self.self_attention else "cross"
-        clusters = clusters if place == "encoder" else 0
-        self.rule = SizeRule(projected_dim, defaults[place], open_slots, slot_width, block_size, exact_below, clusters)
+        self.rule = SizeRule(projected_dim, defaults[place], open_slots, slot_width, block_size, exact_below)
 
     def heads(self, x: Tensor) -> Tensor:
         """The features of each head, (T, B, C) to (T, B, H, d)."""
@@ -178,8 +176,6 @@ class TwoLevelAttention(BaseTwoLevelAttention):
         args, options: as `BaseAttention` and fairseq take them; `max_positions` is no limit here.
         projected_dim: k, the largest number of windows, unless `slot_width` is given.
         open_slots, slot_width, block_size: m, w and q; by default they follow from the length and k (`SizeRule`).
-        clusters: of similar keys, in an encoder, whose means stand for closed tokens, a power of two; by default the
-            largest up to k, and 0 for the means of windows.
         defaults: what sizes that are not given follow from, by place.
         exact_below: shorter sentences get full attention.
 

@@ -25,11 +25,11 @@ from linformer_fairseq.modules.two_level.arithmetic import (
     worth_of_windows,
 )
 from linformer_fairseq.modules.two_level.attention import BaseTwoLevelAttention
-from linformer_fairseq.modules.two_level.sizes import SizeOptions, Sizes
+from linformer_fairseq.modules.two_level.sizes import Sizes, TwoLevelOptions
 from linformer_fairseq.modules.two_level.steps import TargetState, attend_in_steps
 
 
-class CausalTwoLevelOptions(SizeOptions):
+class CausalTwoLevelOptions(TwoLevelOptions):
     """The options of two-level attention in a decoder, whose sizes follow from the longest text."""
 
     needs_length = True
@@ -68,14 +68,14 @@ class CausalTwoLevelAttention(BaseTwoLevelAttention):
 
     def __init__(self, embed_dim: int, num_heads: int, *args: Any, max_positions: int, **options: Any) -> None:
         super().__init__(embed_dim, num_heads, *args, **options)
-        width, opened, block, _ = self.rule.cut(max_positions)
+        width, opened, block = self.rule.cut(max_positions)
         block = -(-block // width) * width
         self.sizes = Sizes(width, opened, block)
         # whole blocks, and as many as it takes that every later one has m windows to open
         self.exact = -(-max(self.rule.exact_below, (opened + 1) * width) // block) * block
 
     def extra_repr(self) -> str:
-        width, opened, block, _ = self.sizes
+        width, opened, block = self.sizes
         return f"slot_width={width}, open_slots={opened}, block_size={block}, exact={self.exact}"
 
     def attend(self, call: Call) -> tuple[Tensor, Tensor | None]:
@@ -149,7 +149,7 @@ def blocks_after(query: Tensor, key: Tensor, sizes: Sizes, exact: int) -> LaterB
     The means of closed windows come in the order of their worth, and those of windows that are not yet past come last:
     what is hidden is then alike for all heads and sentences.
     """
-    (width, opened, block, _), device = sizes, query.device
+    (width, opened, block), device = sizes, query.device
     queries = in_blocks(query.flatten(1, 2), block, 0)
     last = (len(queries) - 1) * block  # where the last block begins
     past = range(exact // width - 1, (last + block) // width - 1, block // width)  # windows in time for a block

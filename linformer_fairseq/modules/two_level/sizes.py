@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
-from linformer_fairseq.modules.ops.key_clusters import largest_power_of_two
 from linformer_fairseq.modules.registry import AttentionOptions, LayerShapes, check_dims, flag_of
 
 EXACT_BELOW = 768  # texts with fewer tokens are attended to in full, unless told otherwise: it is as fast
@@ -19,7 +18,6 @@ class Sizes(NamedTuple):
     width: int  # tokens of a window, w
     opened: int  # windows that a block opens, m
     block: int  # queries of a block, q
-    clusters: int = 0  # of similar keys, whose means stand for closed tokens; 0 where those of windows do
 
 
 class DefaultSizes(NamedTuple):
@@ -28,7 +26,6 @@ class DefaultSizes(NamedTuple):
     blocks: int  # into how many blocks the queries are cut, about
     opened: int  # a block opens k over this number of windows
     most_queries: int = 256  # queries of a block, at most
-    clusters: bool = False  # whether clusters of similar keys stand for closed tokens, as many as windows at most
 
 
 DEFAULTS = {
@@ -38,7 +35,7 @@ DEFAULTS = {
         "decoder": DefaultSizes(blocks=32, opened=16),
     },
     2: {
-        "encoder": DefaultSizes(blocks=16, opened=32, clusters=True),
+        "encoder": DefaultSizes(blocks=16, opened=8),
         "cross": DefaultSizes(blocks=32, opened=8, most_queries=128),
         "decoder": DefaultSizes(blocks=32, opened=8),
     },
@@ -59,11 +56,9 @@ class SizeRule:
         slot_width: w, the tokens of a window; by default the smallest power of two that gives at most k windows.
         block_size: q, the queries of a block; by default the power of two at a share of the text's tokens.
         exact_below: shorter texts are attended to in full.
-        clusters: of similar keys, whose means stand for closed tokens, a power of two; 0 for the means of windows.
 
     Raises:
-        ValueError: a size that is no whole number or below 1, or a negative `exact_below`; `clusters` that are no power
-            of two.
+        ValueError: a size that is no whole number or below 1, or a negative `exact_below`.
     """
 
     projected_dim: int
@@ -72,19 +67,15 @@ class SizeRule:
     slot_width: int | None = None
     block_size: int | None = None
     exact_below: int = EXACT_BELOW
-    clusters: int | None = None
 
     def __post_init__(self) -> None:
         check_dims(self.projected_dim)
-        least_sizes = {"open_slots": 1, "slot_width": 1, "block_size": 1, "exact_below": 0, "clusters": 0}
-        for name, least in least_sizes.items():
+        for name, least in (("open_slots", 1), ("slot_width", 1), ("block_size", 1), ("exact_below", 0)):
             given, flag = getattr(self, name), flag_of(f"linformer_{name}")
             if given is not None and not isinstance(given, int):
                 raise ValueError(f"{flag} takes a whole number, not {given!r}")
             if given is not None and given < least:
                 raise ValueError(f"{flag} must be at least {least}, not {given}")
-        if self.clusters and self.clusters & (self.clusters - 1):
-            raise ValueError(f"--linformer-clusters takes a power of two, or 0, not {self.clusters}")
 
     def cut(self, n: int) -> Sizes:
         """The sizes for n tokens, whether or not they pay."""
@@ -92,8 +83,7 @@ class SizeRule:
         wanted = max(3, self.projected_dim // self.defaults.opened)
         opened = self.open_slots or max(LEAST_OPENED, min(wanted, MOST_OPENED_TOKENS // width))
         block = self.block_size or min(_power_of_two(-(-n // self.defaults.blocks)), self.defaults.most_queries)
-        clusters = largest_power_of_two(self.projected_dim) if self.defaults.clusters else 0
-        return Sizes(width, opened, block, clusters if self.clusters is None else self.clusters)
+        return Sizes(width, opened, block)
 
     def sizes(self, n: int) -> Sizes | None:
         """The sizes for n tokens; None where full attention is as good."""
@@ -124,8 +114,8 @@ def _power_of_two(number: int) -> int:
 
 
 @dataclass
-class SizeOptions(AttentionOptions):
-    """How a text is cut for two-level attention, where defaults that follow its length are not wanted."""
+class TwoLevelOptions(AttentionOptions):
+    """The options of two-level attention: how a text is cut, where defaults that follow its length are not wanted."""
 
     linformer_open_slots: int | None = field(
         default=None,
@@ -171,17 +161,3 @@ class SizeOptions(AttentionOptions):
     def _sizes(self) -> dict[str, Any]:
         names = (option.name for option in fields(self) if option.name != "linformer_sizes")
         return {name.removeprefix("linformer_"): getattr(self, name) for name in names}
-
-
-@dataclass
-class TwoLevelOptions(SizeOptions):
-    """The options of two-level attention to a source."""
-
-    linformer_clusters: int | None = field(
-        default=None,
-        metadata={
-            "help": "two-level: number of clusters of similar keys, a power of two, whose means stand for tokens in "
-            "closed slots of the encoder, or 0 for the means of slots (default: the largest up to k)",
-            "place": "encoder",
-        },
-    )

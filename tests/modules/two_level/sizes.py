@@ -12,7 +12,6 @@ SIZES = st.fixed_dictionaries(
         "block_size": st.sampled_from([None, 1, 3, 4, 40]),
         "exact_below": st.sampled_from([0, 12]),
         "sizes": st.sampled_from([*DEFAULTS]),
-        "clusters": st.sampled_from([None, 0, 1, 4, 16]),
     }
 )
 NARROW: dict[str, object] = {"slot_width": 4, "open_slots": 2, "block_size": 8, "exact_below": 0}
