@@ -12,7 +12,7 @@ from fairseq.models import (
 )
 from omegaconf import OmegaConf
 
-from linformer_fairseq.models.config import PREFIXES, AttentionConfig, default_flags
+from linformer_fairseq.models.config import PREFIXES, AttentionConfig, default_flags, presets
 from linformer_fairseq.models.register import WITHOUT_ATTENTION, SwappedModel
 
 NAMES = [name.removeprefix("linformer_") for name, model in MODEL_REGISTRY.items() if issubclass(model, SwappedModel)]
@@ -37,7 +37,7 @@ def test_architectures_mirror_fairseq(name: str) -> None:
             ours, theirs = Namespace(), Namespace()
             ARCH_CONFIG_REGISTRY[prefix + arch](ours)
             ARCH_CONFIG_REGISTRY[arch](theirs)
-            assert vars(ours) == {**vars(theirs), **default_flags(kind)}
+            assert vars(ours) == {**vars(theirs), **default_flags(kind), **presets()}
 
 
 @pytest.mark.parametrize("arch", ["full_transformer_lm", "two_level_transformer_lm_gpt", "full_wav2vec2"])
