@@ -7,6 +7,8 @@ key, feature by feature (Tang et al., 2024):
 
     P̄ = softmax(Q K̄ᵀ / √d + log w) + softmax((min(Q, 0) K_minᵀ + max(Q, 0) K_maxᵀ) / √d)
 
+In cross-attention few queries choose, and P̄ is their attention to all tokens of a window.
+
 The choice has no gradient. Keys and values are tables: the means of all windows, and then the tokens. The rows that a
 block attends to are gathered in groups of neighbours, and one call of torch's fused attention does the rest, with a
 bias that hides the means of opened windows. Every query attends to s + m w rows.
