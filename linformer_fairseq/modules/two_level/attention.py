@@ -163,10 +163,10 @@ class TwoLevelAttention(BaseTwoLevelAttention):
         S = Q Kᵀ / √d                  scores of the tokens in opened windows
         out = softmax([S̄, S]) [V̄; V]
 
-    It costs O(T (n / w + m w)) for T queries. In self-attention a block opens what its own queries attend to most, judged
-    by the mean of a window and by the largest score that its tokens can have. In cross-attention its first query and the
-    7 before it choose, by their attention to all tokens, so that no target token depends on a later one; the windows that
-    follow, as many as q tokens pass, are worth nine tenths as much.
+    It costs O(T (n / w + m w)) for T queries. In self-attention a block opens what its own queries attend to most,
+    judged by the mean of a window and by the largest score that its tokens can have. In cross-attention its first query
+    and the 7 before it choose, by their attention to all tokens, so that no target token depends on a later one; the
+    windows that follow, as many as q tokens pass, are worth nine tenths as much.
     Sentences with fewer than `exact_below` tokens, with at most k, and those whose windows are all opened get full
     attention. The sizes depend on the length of a sentence alone. Where lengths ask for several sizes, a pass computes
     their sentences apart, without the keys beyond the longest of them; a search, whose sentences come and go, computes
