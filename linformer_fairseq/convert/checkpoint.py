@@ -92,13 +92,12 @@ def new_attention(
     width = getattr(model_settings(state), CONVOLUTION, 0)
     flags = {**({CONVOLUTION: width} if width else {}), **given}
     try:
-        config = AttentionConfig.from_namespace(Namespace(**flags)).in_model(places_of(model))
+        config = AttentionConfig.from_namespace(Namespace(**presets() | flags)).in_model(places_of(model))
     except ValueError as error:
         raise UserError(f"{error}.") from None
-    for name, value in {**presets(), **given, MASKING: True}.items():
-        if name in config.used_options:
-            flags[name] = value
-            setattr(config, name, value)
+    if MASKING in config.used_options:
+        flags[MASKING] = True
+        setattr(config, MASKING, True)
     return flags, config
 
 

@@ -142,10 +142,10 @@ def test_what_is_converted_stays_as_it_is() -> None:
 def test_flags_of_the_new_attention() -> None:
     """Those given, empty slots of learned projections masked, and a convolution over the values kept."""
     state, model = with_settings(state_of(), PATH), built(state_of())
-    flags = {"linformer_projection": "conv", "linformer_k": "8"}
-    assert new_attention(state, flags, model)[0] == flags
-    flags = {"linformer_projection": "two-level"}
-    assert new_attention(state, flags, model)[0] == {**flags, "linformer_sizes": NEWEST}
+    for flags in ({"linformer_projection": "two-level"}, {"linformer_projection": "conv", "linformer_k": "8"}):
+        told, config = new_attention(state, flags, model)
+        assert told == flags
+        assert config.linformer_sizes == NEWEST  # as a command line without this flag has it
     flags, config = new_attention(state, LINEAR, model)
     assert flags == {**LINEAR, "linformer_mask_empty_slots": True}
     assert config.linformer_mask_empty_slots

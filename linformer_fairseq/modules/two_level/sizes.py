@@ -36,7 +36,7 @@ DEFAULTS = {
     },
     2: {
         "encoder": DefaultSizes(blocks=16, opened=8),
-        "cross": DefaultSizes(blocks=32, opened=8, most_queries=128),
+        "cross": DefaultSizes(blocks=32, opened=5, most_queries=128),
         "decoder": DefaultSizes(blocks=32, opened=8),
     },
 }
