@@ -201,9 +201,7 @@ def _with_defaults(kind: str, architecture: Callable[[Any], None]) -> Callable[[
     def fill_in(args: Namespace | DictConfig) -> None:
         # fairseq's function asks for attributes that may be missing, which old OmegaConf answers with None
         flat = plain_namespace(args)
-        if (
-            getattr(flat, "_name", None) is None
-        ):  # as fairseq calls it later: these are a command line's, no checkpoint's
+        if getattr(flat, "_name", None) is None:  # which checkpoints have, and command lines have not yet
             for name, value in presets().items():
                 setattr(flat, name, getattr(flat, name, None) or value)
         config = AttentionConfig.from_namespace(flat, kind)
