@@ -49,7 +49,7 @@ class Rows(TorchFunctionMode):
 
     def __init__(self, model: BaseFairseqModel) -> None:
         super().__init__()
-        self.place = ""
+        self.place: str = ""
         self.queries, self.read = Counter[str](), Counter[str]()
         for module in model.modules():
             if isinstance(module, BaseAttention):
@@ -57,7 +57,7 @@ class Rows(TorchFunctionMode):
 
     def enter(self, module: BaseAttention, _: Any) -> None:
         """Notes the place of the attention that is computed next."""
-        self.place = "cross" if module.encoder_decoder_attention else "decoder" if module.causal else "encoder"
+        self.place = module.place
 
     def mean(self, place: str) -> float:
         """The rows that a query of a place reads."""
@@ -107,10 +107,8 @@ def samples_of(split: Split, shortest: int, longest: int, texts: int) -> list[Sa
 
 def measure(args: Namespace) -> list[list[Any]]:
     """Returns a row of FIELDS for the trained model, and for each setting."""
-    trained, state = (
-        load_trained(args.checkpoint, args.data),
-        with_settings(read_checkpoint(args.checkpoint), args.checkpoint),
-    )
+    trained = load_trained(args.checkpoint, args.data)
+    state = with_settings(read_checkpoint(args.checkpoint), args.checkpoint)
     samples = samples_of(load_split(trained, args.subset), args.shortest, args.longest, args.texts)
     texts, tokens = sum(len(x[1]) for x in samples), sum(int((x[1] != PAD).sum()) for x in samples)
     configs = {setting: new_attention(state, flags, trained.model)[1] for setting, flags in args.settings.items()}

@@ -178,7 +178,7 @@ class AttentionConfig(FairseqDataclass):
             ValueError: a k that is no number, below 1 or above the N of learned projections, a list that does not fit
                 the layers, options that do not fit k, and no N for a kind that needs one.
         """
-        flag, text, advice = self._k_of(place)
+        flag, text, advice = self.k_of(place)
         kind = self.kind_of(place)
         if kind.options.needs_length and max_positions is None:
             raise ValueError(
@@ -230,7 +230,7 @@ class AttentionConfig(FairseqDataclass):
         flag = "--linformer-projection" if own is None else f"--linformer-{place}-projection"
         return flag, own or self.linformer_projection or DEFAULT_KIND
 
-    def _k_of(self, place: str) -> tuple[str, str, str]:
+    def k_of(self, place: str) -> tuple[str, str, str]:
         """The flag that says the k of a place, its value, and what else can be done where it does not fit."""
         own = {"cross": self.linformer_cross_k, "decoder": self.linformer_decoder_k}
         flag = f"--linformer-{place}-k"
@@ -267,7 +267,7 @@ class AttentionConfig(FairseqDataclass):
             if flag.name == "linformer_projection":
                 return kind.name == self.linformer_projection
             if flag.name.endswith("_k"):
-                return kind.options.uses_k and self._k_of(place)[0] == flag_of(flag.name)
+                return kind.options.uses_k and self.k_of(place)[0] == flag_of(flag.name)
             if flag.name in options:
                 return flag.name in {option.name for option in kind.fields}
             return flag.metadata.get("place") in (None, place)

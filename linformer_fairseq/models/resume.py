@@ -97,8 +97,7 @@ def attention(config: AttentionConfig, places: Collection[str]) -> dict[str, dic
         kind = config.kind_of(place)
         found[place] = {"kind": kind.name, **vars(kind.options_from(config))}
         if kind.options.uses_k:
-            own = getattr(config, f"linformer_{place}_k", None)
-            dims = _text(config.linformer_k if own is None else own).split(",")
+            dims = _text(config.k_of(place)[1]).split(",")
             found[place]["k"] = dims[:1] if len(set(dims)) == 1 else dims
         if place == "encoder" and config.linformer_value_convolution:
             found[place]["convolution"] = config.linformer_value_convolution

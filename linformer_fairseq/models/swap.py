@@ -105,8 +105,7 @@ def swap(model: nn.Module, config: AttentionConfig, args: object = None) -> set[
 
 def places_of(model: nn.Module) -> set[str]:
     """The places where a model has attention of fairseq's that can be replaced, or has been."""
-    own = (module for module in model.modules() if isinstance(module, BaseAttention))
-    replaced = {"cross" if x.encoder_decoder_attention else "decoder" if x.causal else "encoder" for x in own}
+    replaced: set[str] = {module.place for module in model.modules() if isinstance(module, BaseAttention)}
     return replaced | {site.place for site in _sites(model)}
 
 

@@ -202,6 +202,11 @@ class BaseAttention(MultiheadAttention):
         raise NotImplementedError
 
     @property
+    def place(self) -> Literal["encoder", "cross", "decoder"]:
+        """Where in a model it is: an encoder's self-attention, cross-attention, or a decoder's self-attention."""
+        return "decoder" if self.causal else "encoder" if self.self_attention else "cross"
+
+    @property
     def dropout_probability(self) -> float:
         """The share of attention probabilities that are dropped now."""
         dropping = self.training or self.dropout_module.apply_during_inference

@@ -43,7 +43,7 @@ class Clusters(NamedTuple):
         """Clusters keys.
 
         Args:
-            keys: (n, B, H, d), or some of their features; what is beyond a sentence's end is of no meaning.
+            keys: (n, B, H, d); what is beyond a sentence's end is of no meaning.
             lengths: tokens of each sentence (B,); None where all have n.
             count: s, at most: there are fewer where n tokens need no more.
         """

@@ -132,8 +132,7 @@ class BaseTwoLevelAttention(BaseAttention):
         **options: Any,
     ) -> None:
         super().__init__(embed_dim, num_heads, *args, **options)
-        place = "decoder" if self.causal else "encoder" if self.self_attention else "cross"
-        self.rule = SizeRule(projected_dim, defaults[place], open_slots, slot_width, block_size, exact_below)
+        self.rule = SizeRule(projected_dim, defaults[self.place], open_slots, slot_width, block_size, exact_below)
 
     def heads(self, x: Tensor) -> Tensor:
         """The features of each head, (T, B, C) to (T, B, H, d)."""
