@@ -46,33 +46,48 @@ def _token_shares(matrix: Tensor) -> Tensor:
 
 
 def two_level_attention(
-    query: Tensor, key: Tensor, value: Tensor, sizes: tuple[int, int, int] | None, choosing: int | None
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    sizes: tuple[int, int, int, int] | None,
+    choosing: int | None,
+    sorts: int,
 ) -> Result:
-    """Attends to the tokens of some windows one by one, and to the means of all other windows.
+    """Attends to the tokens of some windows one by one, and to all others by the means of windows or clusters.
+
+    The mean of a window counts as often as it has tokens. That of a cluster gets what its tokens in other windows get
+    from 4 queries of the block that are evenly spread, on average over the logarithms.
 
     Args:
-        sizes: w tokens of a window, m windows that a block opens, and q queries of a block; None for full attention.
-        choosing: in an encoder, where a block opens what its own queries attend to most, how many of the queries count;
-            None in cross-attention, where a block's first query and the 7 before it choose by their attention to all
-            tokens, and a window is worth at least nine tenths of the best of those before it, one more than q pass.
+        sizes: w tokens of a window, m windows that a block opens, q queries of a block, and the number of clusters, 0
+            for means of windows; None for full attention.
+        choosing: in an encoder, where a block opens what its own queries attend to most by means of windows, how many
+            of the queries count; None in cross-attention, where a block's first query and the 7 before it choose by
+            their attention to all tokens, and a window is worth at least nine tenths of the best of those before it,
+            one more than q pass.
+        sorts: as in `key_cluster_attention`.
     """
     if sizes is None:
         return full_attention(query, key, value)
-    width, opened, block = sizes
+    width, opened, block, clusters = sizes
     windows = torch.arange(len(key)).split(width)
-    shares = _shares(query, key, windows)
-    if choosing is None:
-        every = torch.softmax(_scores(query, key), 1)
-        shares = torch.stack([every[:, window].sum(1) for window in windows], 1)
+    groups = _clusters(key, clusters, sorts) if clusters else windows
     rows = []
     for start in range(0, len(query), block):
-        own, past = slice(start, start + block), slice(max(0, start - 7), start + 1)
-        worth = (shares[past] if choosing is None else shares[:choosing][own]).sum(0)
         if choosing is None:
+            worth = _shares(query[max(0, start - 7) : start + 1], key, windows).sum(0)
             ahead = math.ceil((block - 1) / width) + 1
             before = [worth[max(0, i - ahead) : i] for i in range(len(windows))]
             worth = torch.stack([max([x, *(0.9 * others)]) for x, others in zip(worth, before, strict=True)])
-        rows.append(_two_level_weights(query[own], key, windows, _best(worth, opened)))
+        else:
+            worth = _shares_by_means(query[:choosing][start : start + block], key, windows).sum(0)
+        some = [windows[number] for number in sorted(_best(worth, opened))]
+        calibrating = None
+        if clusters and choosing is not None:
+            calibrating = query[
+                [i for i in (start + j * block // 4 for j in range(4)) if i < min(len(query), choosing)]
+            ]
+        rows.append(_two_level_weights(query[start : start + block], key, groups, some, calibrating))
     weights = torch.cat(rows)
     return weights @ value, weights
 
@@ -128,51 +143,48 @@ def _folded(key: Tensor, features: int) -> list[int]:
 
 
 def causal_two_level_attention(
-    query: Tensor, key: Tensor, value: Tensor, width: int, opened: int, block: int, exact: int
+    query: Tensor, key: Tensor, value: Tensor, sizes: tuple[int, int, int, int], exact: int, sorts: int
 ) -> Result:
-    """Attends to the last tokens one by one, and to the windows before them as `two_level_attention` does.
+    """Attends one by one to the tokens of a block, of the window before it, and of the m windows that its first query
+    and the 7 before it attend to most; and to all other tokens by the means of groups of each block.
 
     Args:
-        width, opened, block: w tokens of a window, m windows that a block opens, and q queries of a block.
+        sizes: w tokens of a window, m windows that a block opens, q queries of a block, and the number of clusters of
+            similar keys that are groups of a block, 0 where windows are.
         exact: how many first tokens attend to all tokens up to their own one by one.
+        sorts: as in `key_cluster_attention`.
     """
-    rows = []
+    (width, opened, block, clusters), rows = sizes, []
     for i in range(len(query)):
-        seen = key[: i + 1]
-        start = i // block * block
-        past = start // width - 1  # windows that end before the last one before the block
+        seen, start = key[: i + 1], i // block * block
         if i < exact:
             weights = torch.softmax(_scores(query[[i]], seen), 1)
         else:
-            windows = torch.arange(past * width).split(width)
-            worth = _shares(query[start - block + 1 : start + 1], key[: past * width], windows).sum(0)
-            near = torch.arange(past * width, i + 1)
-            weights = _two_level_weights(query[[i]], seen, [*windows, near], {*_best(worth, opened), past})
+            windows = torch.arange(start).split(width)
+            groups: list[Tensor] = [*windows]
+            if clusters:
+                firsts = range(0, start, block)
+                groups = [first + x for first in firsts for x in _clusters(key[first : first + block], clusters, sorts)]
+            worth = _shares(query[max(0, start - 7) : start + 1], key[:start], windows).sum(0)
+            worth[-1] = torch.inf
+            some = [windows[number] for number in sorted(_best(worth, opened + 1))]
+            weights = _two_level_weights(query[[i]], seen, groups, [*some, torch.arange(start, i + 1)])
         rows.append(torch.cat([weights[0], key.new_zeros(len(key) - i - 1)]))
     weights = torch.stack(rows)
     return weights @ value, weights
 
 
 def _shares(query: Tensor, key: Tensor, windows: Sequence[Tensor]) -> Tensor:
-    """What each query gives to each window, (T, s), judged by its mean and by the largest score of its tokens."""
-    return _shares_by_means(query, key, windows) + _shares_by_ranges(query, key, windows)
+    """The share of its attention that each query gives to each window, (T, s)."""
+    weights = torch.softmax(_scores(query, key), 1)
+    return torch.stack([weights[:, window].sum(1) for window in windows], 1)
 
 
 def _shares_by_means(query: Tensor, key: Tensor, windows: Sequence[Tensor]) -> Tensor:
-    """The share of its attention that each query gives to each window, were all of them closed, (T, s)."""
+    """The share of its attention that each query gives to each window, were all of them seen by their means, (T, s)."""
     means = torch.stack([key[window].mean(0) for window in windows])
     counts = torch.tensor([len(window) for window in windows]).to(key)
     return torch.softmax(_scores(query, means) + counts.log(), 1)
-
-
-def _shares_by_ranges(query: Tensor, key: Tensor, windows: Sequence[Tensor]) -> Tensor:
-    """The share of its attention that each query would give to each window, (T, s), were all of them one token: the
-    best key for this query that lies between the window's lowest and highest keys."""
-    largest = []
-    for window in windows:
-        best = torch.where(query > 0, key[window].amax(0), key[window].amin(0))  # (T, d)
-        largest.append((query * best).sum(1) / query.size(1) ** 0.5)
-    return torch.softmax(torch.stack(largest, 1), 1)
 
 
 def _best(worth: Tensor, opened: int) -> set[int]:
@@ -180,14 +192,33 @@ def _best(worth: Tensor, opened: int) -> set[int]:
     return {*worth.sort(descending=True, stable=True).indices[:opened].tolist()}
 
 
-def _two_level_weights(query: Tensor, key: Tensor, windows: Sequence[Tensor], opened: set[int]) -> Tensor:
-    """The weights over tokens, (T, n), where the tokens of a window that is not opened share its weight evenly."""
-    each, rows, counts = torch.eye(len(key)).to(key), [], []
-    for number, window in enumerate(windows):
-        rows += [each[token] for token in window] if number in opened else [each[window].mean(0)]
-        counts += [1] * len(window) if number in opened else [len(window)]
+def _two_level_weights(
+    query: Tensor,
+    key: Tensor,
+    groups: Sequence[Tensor],
+    opened: Sequence[Tensor],
+    calibrating: Tensor | None = None,
+) -> Tensor:
+    """The weights over tokens, (T, n): those of opened windows have their own, and each group shares evenly what its
+    mean gets, which counts as often as the group has tokens that are not opened.
+
+    Args:
+        calibrating: queries (c, d) to which it gets what these tokens get instead, on average over the logarithms.
+    """
+    each, every = torch.eye(len(key)).to(key), sorted({token for window in opened for token in window.tolist()})
+    rows, biases = [each[token] for token in every], [key.new_zeros(()) for _ in every]
+    for group in groups:
+        closed = [token for token in group.tolist() if token not in every]
+        if closed or (calibrating is not None and not len(calibrating)):
+            rows.append(each[group].mean(0))
+            if calibrating is None:
+                biases.append(torch.tensor(float(len(closed))).to(key).log())
+            else:
+                lacking = _scores(calibrating, key[closed]).logsumexp(1)
+                lacking = lacking - _scores(calibrating, key[group].mean(0, keepdim=True))[:, 0]
+                biases.append(lacking.mean() if len(calibrating) else key.new_zeros(()))
     matrix = torch.stack(rows)
-    return torch.softmax(_scores(query, matrix @ key) + torch.tensor(counts).to(key).log(), 1) @ matrix
+    return torch.softmax(_scores(query, matrix @ key) + torch.stack(biases).detach(), 1) @ matrix
 
 
 def window_attention(query: Tensor, key: Tensor, value: Tensor, before: int, after: int) -> Result:

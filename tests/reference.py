@@ -193,7 +193,7 @@ def _naive_two_levels(attention: TwoLevelAttention) -> naive.Head:
 
     def head(q: Tensor, k: Tensor, v: Tensor, _: int) -> naive.Result:
         choosing = len(k) if attention.self_attention else None
-        return naive.two_level_attention(q, k, v, attention.rule.sizes(len(k)), choosing)
+        return naive.two_level_attention(q, k, v, attention.rule.sizes(len(k)), choosing, SORTS)
 
     return head
 
@@ -202,7 +202,7 @@ def _naive_causal_two_levels(
     attention: CausalTwoLevelAttention, q: Tensor, k: Tensor, v: Tensor, _: int
 ) -> naive.Result:
     """Returns what one head of causal two-level attention computes, with zeros for the queries of padding."""
-    out, rows = naive.causal_two_level_attention(q[: len(k)], k, v, *attention.sizes, attention.exact)
+    out, rows = naive.causal_two_level_attention(q[: len(k)], k, v, attention.sizes, attention.exact, SORTS)
     return _padded(out, len(q)), _padded(rows, len(q))
 
 

@@ -1,21 +1,20 @@
-"""The arithmetic of two levels: windows and their means, which of them blocks of queries open, and the attention.
+"""The arithmetic of two levels: blocks of queries read some tokens one by one, and all others by the means of groups.
 
-A block opens the windows that are worth most, by the sum over queries of the shares P̄ that they would give to windows.
-A query often asks for one token, which a mean hides among the others of its window. So P̄ is the sum of the shares by
-means and of those that follow from the largest score that a window's tokens can have, given its lowest and its highest
-key, feature by feature (Tang et al., 2024):
+A text is cut into windows of neighbouring tokens. A block of queries opens those that are worth most to it, and reads
+their tokens one by one. All others it reads by the means of windows, or of clusters of similar keys: where the tokens
+of a group have nearly the same key, its mean is nearly as good to a query as they are.
 
-    P̄ = softmax(Q K̄ᵀ / √d + log w) + softmax((min(Q, 0) K_minᵀ + max(Q, 0) K_maxᵀ) / √d)
+What a window is worth to a block is the sum of the shares of attention that queries would give to it. In an encoder
+these are the queries of the block, and the shares those of softmax(Q K̄ᵀ / √d + log w), for K̄ the means of windows.
+Elsewhere the first query of the block and those before it choose, by their attention to all tokens.
 
-In cross-attention few queries choose, and P̄ is their attention to all tokens of a window.
-
-The choice has no gradient. Keys and values are tables: the means of all windows, and then the tokens. The rows that a
-block attends to are gathered in groups of neighbours, and one call of torch's fused attention does the rest, with a
-bias that hides the means of opened windows. Every query attends to s + m w rows.
+The choice has no gradient. Keys and values are tables: the means, and then the tokens. The rows that a block attends to
+are gathered in bundles of neighbours, and one call of torch's fused attention does the rest, with a bias that makes a
+mean count as often as its group has tokens in closed windows. Every query attends to s + m w rows.
 
 Shapes: T queries, n tokens, B sentences, each with h hypotheses side by side, H heads, d features per head, s windows
-of w tokens, Y blocks of q queries that open m windows, L rows of a block, X = B h H, g rows of a group, and
-R = s' + s w rows of a table, with s' = s rounded up to whole groups.
+of w tokens, G groups, Y blocks of q queries that open m windows, L rows of a block, X = B h H, g rows of a bundle, and
+R = G' + s w rows of a table, with G' = G rounded up to whole bundles.
 """
 
 import math
@@ -27,35 +26,46 @@ from torch import Tensor
 
 from linformer_fairseq.modules.base import fold_beams, scores, unfold_beams
 from linformer_fairseq.modules.ops.blocks import in_blocks
+from linformer_fairseq.modules.ops.key_clusters import Clusters
 from linformer_fairseq.modules.ops.precision import at_least_float32
 from linformer_fairseq.modules.two_level.sizes import Sizes
 
-LARGEST_GROUP = 32  # rows that are gathered at a time, at most: on a CPU larger groups are no faster
+LARGEST_BUNDLE = 32  # rows that are gathered at a time, at most: on a CPU larger bundles are no faster
 CHOOSING = 8
-"""Queries that choose for a block of cross-attention: where the next ones will look, the last ones know best."""
-SCORES_AT_A_TIME = 1 << 20  # scores of windows made at a time on a CPU, about: so many stay in its caches
-
-
-class WindowSummaries(NamedTuple):
-    """What is known of the keys of windows when blocks choose among them."""
-
-    means: Tensor  # their mean keys, (B, H, s, d)
-    ranges: Tensor  # their lowest and their highest keys, feature by feature, (B, H, s, 2, d)
-    counts: Tensor | None  # the tokens of each, (B, s); None where every window has w
+"""Queries that choose for a block outside encoders: where the next ones will look, the last ones know best."""
+CALIBRATING = 4  # queries of a block whose attention says what the closed tokens of clusters are to it
+SCORES_AT_A_TIME = 1 << 20  # scores that choose made at a time on a CPU, about: so many stay in its caches
 
 
 class WindowTable(NamedTuple):
-    """The keys and values of B sentences in two levels: the means of windows, and then their tokens."""
+    """The keys and values of B sentences in two levels: the means of windows or clusters, and then all tokens."""
 
     sizes: Sizes
     windows: int  # s
     keys: Tensor  # (B, H, R, d)
     values: Tensor  # (B, H, R, d)
-    counts: Tensor | None  # as in `WindowSummaries`
+    counts: Tensor | None  # the tokens of each window, (B, s); None where every window has w
+    clusters: Clusters | None = None  # None where means are those of windows
 
     def tokens(self) -> Tensor:
         """The keys of the tokens of each window, (B, H, s, w, d)."""
         return self.keys[:, :, -self.windows * self.sizes.width :].unflatten(2, (self.windows, -1))
+
+    def beyond(self) -> Tensor | None:
+        """True for what is beyond the end of a sentence, (B, s w); None where nothing is."""
+        if self.counts is None:
+            return None
+        return (torch.arange(self.sizes.width, device=self.keys.device) >= self.counts[..., None]).flatten(1)
+
+    def groups(self) -> tuple[Tensor, Tensor]:
+        """The group of each token, (B, H, s w), any beyond the end, and the tokens of each group, (B, H or 1, G)."""
+        width, windows, batch, heads = self.sizes.width, self.windows, *self.keys.shape[:2]
+        if self.clusters is not None:
+            labels = self.clusters.labels()
+            return F.pad(labels, (0, windows * width - labels.size(2))), self.clusters.counts()
+        labels = torch.arange(windows * width, device=self.keys.device) // width
+        counts = torch.full_like(labels[:windows], width).expand(batch, -1) if self.counts is None else self.counts
+        return labels.expand(batch, heads, -1), counts[:, None]
 
 
 class TokenTable(NamedTuple):
@@ -67,10 +77,10 @@ class TokenTable(NamedTuple):
 
 
 class BlockRows(NamedTuple):
-    """The rows of a table that blocks attend to: means of all windows, and the tokens of those that they open."""
+    """The rows of a table that blocks attend to: all means, and the tokens of the windows that they open."""
 
     opened: Tensor  # the windows that each block opens, (B h, H, Y, m)
-    groups: Tensor  # the numbers of groups of rows within a sentence and head, (B h, H, Y, L / g)
+    bundles: Tensor  # the numbers of bundles of rows within a sentence and head, (B h, H, Y, L / g)
     bias: Tensor  # added to scores, (B h, H, Y, L)
 
 
@@ -86,12 +96,16 @@ def window_table(keys: Tensor, values: Tensor, sizes: Sizes, counts: Tensor | No
     Args:
         counts: the tokens of each window, (B, s); None where every window has w.
     """
-    group, tables = _rows_of_group(sizes.width), []
+    clusters, tables = None, []
+    if sizes.clusters:
+        clusters = Clusters.of(keys, None if counts is None else counts.sum(1), sizes.clusters)
     for x in (keys, values):
         windows = in_blocks(x, sizes.width, 0).permute(2, 3, 0, 1, 4)  # (B, H, s, w, d)
-        means = in_blocks(means_of(windows, counts), group, 2).flatten(2, 3)
-        tables.append(torch.cat([means, windows.flatten(2, 3)], 2))
-    return WindowTable(sizes, -(-len(keys) // sizes.width), tables[0], tables[1], counts)
+        means = means_of(windows, counts) if clusters is None else clusters.means(x).transpose(0, 1)
+        tables.append(
+            torch.cat([in_blocks(means, _rows_of_bundle(sizes.width), 2).flatten(2, 3), windows.flatten(2, 3)], 2)
+        )
+    return WindowTable(sizes, -(-len(keys) // sizes.width), tables[0], tables[1], counts, clusters)
 
 
 def means_of(windows: Tensor, counts: Tensor | None) -> Tensor:
@@ -102,106 +116,34 @@ def means_of(windows: Tensor, counts: Tensor | None) -> Tensor:
     return (sums / counts.clamp(min=1)[:, None, :, None]).to(windows.dtype)
 
 
-@torch.no_grad()
-def summaries_of(table: WindowTable) -> WindowSummaries:
-    """What blocks of an encoder choose by."""
-    tokens, counts = table.tokens(), table.counts
-    if counts is not None:
-        lacking = torch.arange(tokens.size(3), device=tokens.device) >= counts[:, None, :, None]
-        tokens = torch.where(lacking[..., None], tokens[:, :, :, :1], tokens)  # the first stands for what lacks
-    return WindowSummaries(table.keys[:, :, : table.windows], ranges_of(tokens), counts)
+def _rows_of_bundle(width: int) -> int:
+    """Neighbouring rows of a table that are gathered together, g; windows are whole bundles."""
+    return math.gcd(width, LARGEST_BUNDLE)
 
 
 @torch.no_grad()
-def ranges_of(keys: Tensor) -> Tensor:
-    """The lowest and the highest of keys (..., w, d), feature by feature: (..., 2, d)."""
-    return torch.stack([keys.amin(-2), keys.amax(-2)], -2)
-
-
-def _rows_of_group(width: int) -> int:
-    """Neighbouring rows of a table that are gathered together, g; windows are whole groups."""
-    return math.gcd(width, LARGEST_GROUP)
-
-
-@torch.no_grad()
-def shares_of_windows(query: Tensor, windows: WindowSummaries, hidden: Tensor | None = None) -> Tensor:
-    """What P̄ each query gives to each window, (B h, H, T, s), 2 in all, in float32 or better.
+def worth_by_means(query: Tensor, table: WindowTable, padding: Tensor | None) -> Tensor:
+    """What each window is worth to each block of an encoder's queries, by the means of windows: (B, H, Y, s).
 
     Args:
-        query: (T, B h, H, d), not scaled.
-        hidden: true for windows that a query does not see, (T, s).
+        query: (T, B, H, d), not scaled.
+        padding: true for queries that do not count, (B, T).
     """
-    means, ranges, counts = windows
-    hypotheses = query.size(1) // len(means)
-    query = fold_beams(query, hypotheses).permute(1, 2, 0, 3)
-    unseen = None if counts is None else (counts == 0)[:, None, None]
-    if hidden is not None:
-        unseen = hidden if unseen is None else unseen | hidden
-
-    def shares(of_windows: Tensor) -> Tensor:
-        return torch.softmax(of_windows if unseen is None else of_windows.masked_fill_(unseen, -torch.inf), 3)
-
-    of_means = scores(query, means)
-    if counts is not None:
-        of_means += counts.to(of_means.dtype).log()[:, None, None]
-    total = shares(of_means)
-    del of_means  # of the size of all scores, as what follows
-    sides = torch.cat([query.clamp(max=0), query.clamp(min=0)], 3)  # for the lowest and the highest keys
-    total.add_(shares(scores(sides * 2**0.5, ranges.flatten(3))))  # divided by the root of 2 d
-    return unfold_beams(total, hypotheses)
-
-
-@torch.no_grad()
-def worth_of_windows(
-    query: Tensor,
-    windows: WindowSummaries,
-    block: int,
-    padding: Tensor | None = None,
-    past: range | None = None,
-) -> Tensor:
-    """What each window is worth to the queries of each block, the sum of their P̄: (B h, H, Y, s).
-
-    Args:
-        query: (T, B h, H, d), not scaled.
-        padding: true for queries that do not count, (B h, T).
-        past: how many windows each block sees; all others are worth -1 to it. None where it sees all.
-    """
-    worth, at_a_time, (means, ranges, counts) = [], -(-len(query) // block), windows
+    block, windows = table.sizes.block, table.windows
+    means = table.keys[:, :, :windows] if table.clusters is None else means_of(table.tokens(), table.counts)
+    at_a_time, worth = -(-len(query) // block), []
     if query.device.type == "cpu":
-        scores_of_block = block * math.prod(query.shape[1:3]) * means.size(2)
-        at_a_time = max(1, min(at_a_time, SCORES_AT_A_TIME // scores_of_block))
-    size = at_a_time * block
-    for start in range(0, len(query), size):
-        hidden, seen = None, means.size(2)
-        if past is not None:
-            those = past[start // block : start // block + at_a_time]
-            seen = those[-1]
-            ends = torch.arange(those.start, those.stop, those.step, device=query.device)
-            hidden = (torch.arange(seen, device=query.device) >= ends[:, None]).repeat_interleave(block, 0)
-        part = WindowSummaries(means[:, :, :seen], ranges[:, :, :seen], counts)
-        shares = shares_of_windows(query[start : start + size], part, hidden)
+        at_a_time = max(1, min(at_a_time, SCORES_AT_A_TIME // (block * math.prod(query.shape[1:3]) * windows)))
+    for start in range(0, len(query), at_a_time * block):
+        some = slice(start, start + at_a_time * block)
+        found = scores(query[some].permute(1, 2, 0, 3), means)
+        if table.counts is not None:
+            found += table.counts.to(found.dtype).log()[:, None, None]
+        shares = torch.softmax(found, 3)
         if padding is not None:
-            shares.masked_fill_(padding[:, None, start : start + size, None], 0.0)
-        own = in_blocks(shares, block, 2).sum(3)
-        if hidden is not None:
-            own = F.pad(own.masked_fill(hidden[::block], -1.0), (0, means.size(2) - seen), value=-1.0)
-        worth.append(own)
+            shares.masked_fill_(padding[:, None, some, None], 0.0)
+        worth.append(in_blocks(shares, block, 2).sum(3))
     return torch.cat(worth, 2)
-
-
-@torch.no_grad()
-def shares_by_tokens(query: Tensor, table: WindowTable) -> Tensor:
-    """The share of full attention that each query would give to each window, (B h, H, T, s), in float32 or better.
-
-    Args:
-        query: (T, B h, H, d), not scaled.
-    """
-    width, windows, hypotheses = table.sizes.width, table.windows, query.size(1) // len(table.keys)
-    found = scores(fold_beams(query, hypotheses).permute(1, 2, 0, 3), table.tokens().flatten(2, 3))
-    if table.counts is not None:
-        beyond = torch.arange(width, device=query.device) >= table.counts[..., None]
-        found.masked_fill_(beyond.flatten(1)[:, None, None], -torch.inf)
-    return unfold_beams(torch.softmax(found, 3).unflatten(3, (windows, width)).sum(4), hypotheses)
 
 
 @torch.no_grad()
@@ -212,18 +154,48 @@ def worth_by_past(query: Tensor, table: WindowTable) -> Tensor:
     Args:
         query: (T, B h, H, d), not scaled.
     """
-    block, (_, batch, heads, _) = table.sizes.block, query.shape
-    starts = torch.arange(0, len(query), block, device=query.device)
-    places = starts[:, None] + torch.arange(1 - CHOOSING, 1, device=query.device)
-    at_a_time = len(starts)
+    places, at_a_time = choosing_queries(len(query), table.sizes.block, query.device), len(query)
     if query.device.type == "cpu":
-        at_a_time = max(1, SCORES_AT_A_TIME // (CHOOSING * batch * heads * table.keys.size(2)))
+        at_a_time = max(1, SCORES_AT_A_TIME // (CHOOSING * math.prod(query.shape[1:3]) * table.keys.size(2)))
     worth = []
     for some in places.split(at_a_time):
         shares = shares_by_tokens(query.index_select(0, some.clamp(min=0).flatten()), table)
-        shares = shares.unflatten(2, some.shape).masked_fill((some < 0)[:, :, None], 0.0)
-        worth.append(shares.sum(3))
+        worth.append(shares.unflatten(2, some.shape).masked_fill((some < 0)[:, :, None], 0.0).sum(3))
     return with_windows_ahead(torch.cat(worth, 2), table.sizes, table.counts)
+
+
+@torch.no_grad()
+def shares_by_tokens(query: Tensor, table: WindowTable) -> Tensor:
+    """The share of full attention that each query would give to each window, (B h, H, T, s), in float32 or better.
+
+    Args:
+        query: (T, B h, H, d), not scaled.
+    """
+    hypotheses, beyond = query.size(1) // len(table.keys), table.beyond()
+    own, keys = fold_beams(query, hypotheses).permute(1, 2, 0, 3), table.tokens().flatten(2, 3)
+    hidden = None if beyond is None else beyond[:, None, None]
+    return unfold_beams(shares_of_windows(own, keys, table.sizes.width, hidden), hypotheses)
+
+
+def choosing_queries(length: int, block: int, device: torch.device) -> Tensor:
+    """The queries that choose for each block of so many queries, (Y, `CHOOSING`), negative where there is none."""
+    starts = torch.arange(0, length, block, device=device)
+    return starts[:, None] + torch.arange(1 - CHOOSING, 1, device=device)
+
+
+@torch.no_grad()
+def shares_of_windows(query: Tensor, keys: Tensor, width: int, hidden: Tensor | None = None) -> Tensor:
+    """The share of full attention that each query gives to each window, (..., T, s), in float32 or better.
+
+    Args:
+        query: (..., T, d), not scaled.
+        keys: (..., s w, d).
+        hidden: true for keys that a query does not see, as (..., T, s w).
+    """
+    found = scores(query, keys)
+    if hidden is not None:
+        found.masked_fill_(hidden, -torch.inf)
+    return torch.softmax(found, -1).unflatten(-1, (-1, width)).sum(-1)
 
 
 def with_windows_ahead(worth: Tensor, sizes: Sizes, counts: Tensor | None) -> Tensor:
@@ -249,33 +221,89 @@ def ranked(worth: Tensor) -> Tensor:
     return worth.sort(dim=-1, descending=True, stable=True).indices
 
 
-def rows_of_blocks(opened: Tensor, table: WindowTable) -> BlockRows:
-    """The rows that blocks attend to which open these windows, (B h, H, Y, m)."""
-    width, group = table.sizes.width, _rows_of_group(table.sizes.width)
-    of_means = (table.keys.size(2) - table.windows * width) // group
-    of_window = torch.arange(of_means, of_means + width // group, device=opened.device)
-    of_tokens = (opened[..., None] * len(of_window) + of_window).flatten(3)
-    means = torch.arange(of_means, device=opened.device).expand(*opened.shape[:3], -1)
-    return BlockRows(opened, torch.cat([means, of_tokens], 3), _bias_of_blocks(opened, table, of_means * group))
+def rows_of_blocks(opened: Tensor, of_means: Tensor, table: WindowTable) -> BlockRows:
+    """The rows that blocks attend to.
 
-
-def _bias_of_blocks(opened: Tensor, table: WindowTable, rows_of_means: int) -> Tensor:
-    """What is added to the scores of the rows that each block attends to, (B h, H, Y, L).
-
-    It is log w for a mean, -inf for that of an opened window and for an empty one, 0 for a token, and -inf beyond a
-    sentence's end.
+    Args:
+        opened: the windows that they open, (B h, H, Y, m).
+        of_means: what is added to the scores of means, (B h, H, Y, G).
     """
-    width, windows, dtype, device = table.sizes.width, table.windows, table.keys.dtype, opened.device
-    shape, missing = (*opened.shape[:3], windows), rows_of_means - windows
+    width, bundle, device = table.sizes.width, _rows_of_bundle(table.sizes.width), opened.device
+    means = (table.keys.size(2) - table.windows * width) // bundle  # bundles of means
+    of_window = torch.arange(means, means + width // bundle, device=device)
+    of_tokens = (opened[..., None] * len(of_window) + of_window).flatten(3)
+    bundles = torch.cat([torch.arange(means, device=device).expand(*opened.shape[:3], -1), of_tokens], 3)
+    missing = means * bundle - of_means.size(3)
+    bias = F.pad(of_means, (0, missing), value=-torch.inf) if missing else of_means
     if table.counts is None:
-        of_means = torch.full(shape, math.log(width), dtype=dtype, device=device).scatter(3, opened, -torch.inf)
-        of_means = F.pad(of_means, (0, missing), value=-torch.inf) if missing else of_means
-        return F.pad(of_means, (0, opened.size(3) * width))
-    counts = table.counts.repeat_interleave(len(opened) // len(table.counts), 0)[:, None, None].expand(shape)
-    of_means = counts.to(dtype).log().scatter(3, opened, -torch.inf)
-    beyond = torch.arange(width, device=device) >= counts.gather(3, opened)[..., None]
-    of_tokens = torch.zeros_like(beyond, dtype=dtype).masked_fill(beyond, -torch.inf).flatten(3)
-    return torch.cat([F.pad(of_means, (0, missing), value=-torch.inf), of_tokens], 3)
+        return BlockRows(opened, bundles, F.pad(bias, (0, opened.size(3) * width)))
+    beyond = torch.arange(width, device=device) >= _of_each(table.counts, opened).gather(3, opened)[..., None]
+    of_tokens = torch.zeros_like(beyond, dtype=bias.dtype).masked_fill(beyond, -torch.inf).flatten(3)
+    return BlockRows(opened, bundles, torch.cat([bias, of_tokens], 3))
+
+
+def bias_of_windows(opened: Tensor, table: WindowTable) -> Tensor:
+    """What is added to the scores of the means of windows, (B h, H, Y, s): the logarithm of the tokens of a window, and
+    -inf for one that is empty or opened."""
+    if table.counts is None:
+        shape = (*opened.shape[:3], table.windows)
+        counted = torch.full(shape, math.log(table.sizes.width), dtype=table.keys.dtype, device=opened.device)
+    else:
+        counted = _of_each(table.counts.to(table.keys.dtype).log(), opened)
+    return counted.scatter(3, opened, -torch.inf)
+
+
+def _of_each(of_sentences: Tensor, opened: Tensor) -> Tensor:
+    """What windows have in each sentence, (B, s), for each block of each hypothesis, (B h, H, Y, s)."""
+    each = of_sentences.repeat_interleave(len(opened) // len(of_sentences), 0)
+    return each[:, None, None].expand(*opened.shape[:3], -1)
+
+
+@torch.no_grad()
+def bias_of_clusters(query: Tensor, opened: Tensor, table: WindowTable, padding: Tensor | None) -> Tensor:
+    """What is added to the scores of the means of clusters, (B, H, Y, G), so that a mean gets what the tokens get that
+    it stands for: those of its cluster in closed windows.
+
+    For some queries of the block, evenly spread, it is the mean over them of log Σ exp(q kᵀ / √d) - q k̄ᵀ / √d, with
+    the sum over those tokens. It is not less than the logarithm of their number, by Jensen's inequality, where all
+    tokens of the cluster are closed; with that alone, opened windows would get too much. It is -inf where none is.
+
+    Args:
+        query: (T, B, H, d), not scaled.
+        padding: true for queries that do not count, (B, T).
+    """
+    assert table.clusters is not None
+    (length, batch, heads, features), block, device = query.shape, table.sizes.block, query.device
+    starts = torch.arange(0, length, block, device=device)
+    places = starts[:, None] + torch.arange(CALIBRATING, device=device) * block // CALIBRATING  # (Y, c)
+    counted = (places < length)[None]
+    places = places.clamp(max=length - 1)
+    if padding is not None:
+        counted = counted & ~padding[:, places]
+    tokens, within = table.clusters.tokens()  # (B, H, G, l)
+    each = torch.arange(batch * heads, device=device).view(batch, heads, 1, 1)
+    rows = tokens + each * table.keys.size(2) + (table.keys.size(2) - table.windows * table.sizes.width)
+    keys = table.keys.flatten(0, 2).index_select(0, rows.flatten()).view(batch, heads, -1, features)
+    means = table.keys[:, :, : tokens.size(2)]
+    is_open = torch.zeros(*opened.shape[:3], table.windows, dtype=torch.bool, device=device).scatter_(3, opened, True)
+    window = (tokens // table.sizes.width).flatten(2)[:, :, None]
+    at_a_time, biases = len(starts), []
+    if device.type == "cpu":
+        at_a_time = max(1, SCORES_AT_A_TIME // (CALIBRATING * batch * heads * keys.size(2)))
+    for some, own_open, own in zip(
+        places.split(at_a_time), is_open.split(at_a_time, 2), counted.split(at_a_time, 1), strict=True
+    ):
+        queries = query.index_select(0, some.flatten()).permute(1, 2, 0, 3)
+        hidden = own_open.gather(3, window.expand(-1, -1, own_open.size(2), -1)).unflatten(3, tokens.shape[2:])
+        if within is not None:
+            hidden |= ~within[:, :, None]
+        found = scores(queries, keys).unflatten(3, tokens.shape[2:]).unflatten(2, some.shape)  # (B, H, Y, c, G, l)
+        lacking = found.masked_fill_(hidden[:, :, :, None], -torch.inf).logsumexp(5)
+        lacking -= scores(queries, means).unflatten(2, some.shape)
+        own = own[:, None, :, :, None]
+        biases.append(lacking.where(own, 0.0).sum(3) / own.sum(3).clamp(min=1))
+    dtype = table.keys.dtype
+    return torch.cat(biases, 2).clamp(max=torch.finfo(dtype).max).to(dtype)
 
 
 def attend_to_rows(
@@ -297,13 +325,13 @@ def attend_to_rows(
     length, batch, heads = query.shape[:3]
     if sentences is None and batch != len(table.keys):
         sentences = torch.arange(batch, device=query.device) // (batch // len(table.keys))
-    group, every = _rows_of_group(table.sizes.width), table.keys.size(2)
-    firsts = torch.arange(0, len(table.keys) * heads * every // group, every // group, device=query.device)
+    bundle, every = _rows_of_bundle(table.sizes.width), table.keys.size(2)
+    firsts = torch.arange(0, len(table.keys) * heads * every // bundle, every // bundle, device=query.device)
     firsts = firsts.view(-1, heads, 1, 1)
-    index = rows.groups + (firsts if sentences is None else firsts.index_select(0, sentences))
+    index = rows.bundles + (firsts if sentences is None else firsts.index_select(0, sentences))
     index = index.flatten(0, 1).transpose(0, 1)  # (Y, X, L / g)
     keys, values = (
-        x.view(-1, group * x.size(3)).index_select(0, index.flatten()).view(*index.shape[:2], -1, x.size(3))
+        x.view(-1, bundle * x.size(3)).index_select(0, index.flatten()).view(*index.shape[:2], -1, x.size(3))
         for x in (table.keys, table.values)
     )
     bias = rows.bias.flatten(0, 1).transpose(0, 1).unsqueeze(2)
@@ -313,40 +341,32 @@ def attend_to_rows(
     if not need_weights:
         return out, None
     shares = torch.softmax(scores(blocks, keys) + bias, 3).unflatten(1, (batch, heads)).permute(1, 2, 0, 3, 4)
-    width, windows, counts = table.sizes.width, table.windows, table.counts
-    if counts is not None:
-        counts = (counts if sentences is None else counts.index_select(0, sentences))[:, None, None, None]
-    all_windows = torch.arange(windows, device=query.device).expand(*rows.opened.shape[:3], -1)
-    of_means, of_tokens = shares[..., :windows], shares[..., -rows.opened.size(3) * width :]
-    weights = weights_over_tokens(of_means, of_tokens, all_windows, rows.opened, windows, width, counts)
+    labels, counts = table.groups()
+    if sentences is not None:
+        labels, counts = labels.index_select(0, sentences), counts.index_select(0, sentences)
+    weights = weights_over_tokens(shares, labels[:, :, None], counts[:, :, None], rows.opened, table.sizes.width)
+    beyond = table.beyond()
+    if beyond is not None:
+        beyond = beyond if sentences is None else beyond.index_select(0, sentences)
+        weights.masked_fill_(beyond[:, None, None, None], 0.0)
     return out, weights.flatten(2, 3)[:, :, :length]
 
 
-def weights_over_tokens(
-    of_means: Tensor,
-    of_tokens: Tensor,
-    closed: Tensor,
-    opened: Tensor,
-    windows: int,
-    width: int,
-    counts: Tensor | None = None,
-) -> Tensor:
-    """The weights over the tokens of all windows, (..., q, s w): those of a closed window share its weight evenly.
+def weights_over_tokens(shares: Tensor, labels: Tensor, counts: Tensor, opened: Tensor, width: int) -> Tensor:
+    """The weights over the tokens of all windows, (..., q, s w): the tokens of a group share what its mean gets evenly,
+    and those of opened windows have their own beside that.
 
     Args:
-        of_means, of_tokens: the shares of the means of c windows and of the tokens of m, (..., q, c) and (..., q, m w).
-        closed, opened: these windows, (..., c) and (..., m).
-        windows: s.
-        counts: the tokens of each of the c windows, as (..., 1, c); None where every window has w.
+        shares: of the means of groups, of what is padding for them, and of the tokens of m windows, (..., q, L).
+        labels: the group of each token, (..., s w).
+        counts: the tokens of each group, (..., G).
+        opened: the windows, (..., m).
     """
-    index = torch.cat([closed, opened], -1)[..., None, :, None].expand(*of_means.shape[:-1], -1, width)
-    if counts is None:
-        spread = (of_means / width)[..., None].expand(*of_means.shape, width)
-    else:
-        within = torch.arange(width, device=counts.device) < counts[..., None]
-        spread = (of_means / counts.clamp(min=1))[..., None].where(within, 0.0)
-    weights = of_means.new_zeros(*of_means.shape[:-1], windows, width)
-    return weights.scatter_add(-2, index, torch.cat([spread, of_tokens.unflatten(-1, (-1, width))], -2)).flatten(-2)
+    each = shares[..., : counts.size(-1)] / counts.clamp(min=1)[..., None, :]
+    weights = each.gather(-1, labels[..., None, :].expand(*each.shape[:-1], -1))
+    tokens = (opened[..., None] * width + torch.arange(width, device=opened.device)).flatten(-2)
+    tokens = tokens[..., None, :].expand(*each.shape[:-1], -1)
+    return weights.scatter_add(-1, tokens, shares[..., -tokens.size(-1) :])
 
 
 def attend_in_full(

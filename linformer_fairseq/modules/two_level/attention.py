@@ -16,14 +16,15 @@ from linformer_fairseq.modules.two_level.arithmetic import (
     WindowTable,
     attend_in_full,
     attend_to_rows,
+    bias_of_clusters,
+    bias_of_windows,
     of_chosen_group,
     ranked,
     rows_of_blocks,
-    summaries_of,
     window_counts,
     window_table,
+    worth_by_means,
     worth_by_past,
-    worth_of_windows,
 )
 from linformer_fairseq.modules.two_level.sizes import (
     DEFAULTS,
@@ -252,7 +253,11 @@ class TwoLevelAttention(BaseTwoLevelAttention):
         if isinstance(table, TokenTable):
             return attend_in_full(query, table, self.dropout_probability, need_weights)
         block, opened = table.sizes.block, table.sizes.opened
-        by_own = self.self_attention
-        worth = worth_of_windows(query, summaries_of(table), block, padding) if by_own else worth_by_past(query, table)
-        rows = rows_of_blocks(ranked(worth)[..., :opened], table)
+        worth = worth_by_means(query, table, padding) if self.self_attention else worth_by_past(query, table)
+        windows = ranked(worth)[..., :opened]
+        if table.clusters is None:
+            of_means = bias_of_windows(windows, table)
+        else:
+            of_means = bias_of_clusters(query, windows, table, padding)
+        rows = rows_of_blocks(windows, of_means, table)
         return attend_to_rows(query, rows, block, table, self.dropout_probability, need_weights)

@@ -1,11 +1,10 @@
-"""Causal attention in two levels: to the last tokens one by one, and to all before them in two levels.
+"""Causal attention in two levels: to the tokens of a block one by one, and to all blocks before it in two levels.
 
-Shapes: T queries and tokens, B sentences, H heads, X = B H, d features per head, Y blocks of q queries, s windows of w
-tokens. A block sees c windows by their means, and l by their tokens: L = c + l w rows.
+Shapes: T queries and tokens, B sentences, H heads, X = B H, d features per head, P whole blocks of q tokens, r windows
+of w tokens in each, and c groups in each. Y later blocks of queries open m windows, and the one before them.
 """
 
-import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -13,18 +12,21 @@ from torch import Tensor
 
 from linformer_fairseq.modules.base import Call, scores
 from linformer_fairseq.modules.ops.blocks import in_blocks
+from linformer_fairseq.modules.ops.key_clusters import largest_power_of_two
 from linformer_fairseq.modules.ops.token_weights import without_padding
 from linformer_fairseq.modules.registry import register_attention
 from linformer_fairseq.modules.two_level.arithmetic import (
+    CHOOSING,
+    SCORES_AT_A_TIME,
     TokenTable,
-    WindowSummaries,
     attend_in_full,
-    ranges_of,
+    choosing_queries,
     ranked,
+    shares_of_windows,
     weights_over_tokens,
-    worth_of_windows,
 )
 from linformer_fairseq.modules.two_level.attention import BaseTwoLevelAttention
+from linformer_fairseq.modules.two_level.groups import bias_of_groups, counts_of, groups_of, means_of_groups
 from linformer_fairseq.modules.two_level.sizes import Sizes, TwoLevelOptions
 from linformer_fairseq.modules.two_level.steps import TargetState, attend_in_steps
 
@@ -39,18 +41,19 @@ class CausalTwoLevelOptions(TwoLevelOptions):
 class CausalTwoLevelAttention(BaseTwoLevelAttention):
     r"""Causal attention in two levels: in a decoder a drop-in for fairseq's `MultiheadAttention`, with its parameters.
 
-    A block of q queries attends one by one to its own tokens, as far as they are past, and to the window of w tokens
-    before it. The windows that end before that one it sees in two levels: by their means, or, of the m windows that its
-    first query and the q - 1 before it attend to most, by their tokens. A window enters only when all its tokens are
-    past, so that its mean knows nothing of what comes:
+    A block of q queries attends one by one to its own tokens, as far as they are past, to the window of w tokens before
+    it, and to the m windows that its first query and the 7 before it attend to most. All other tokens of the blocks
+    before it are seen by the means of groups, of which each block has q / w, of tokens with similar keys:
 
-        out = softmax([Q K̄ᵀ / √d + log w, Q K_oᵀ / √d]) [V̄; V_o]    o: tokens of the m opened windows, of the window
-                                                                        before, and of the block up to the query
+        out = softmax([Q K̄ᵀ / √d + log c, Q K_oᵀ / √d]) [V̄; V_o]    o: tokens of opened windows, and of the block up to
+                                                                        the query
 
-    The first `exact_below` tokens get full attention, and so do as many as it takes to have m windows.
+    A mean K̄, V̄ counts as often as its group has tokens that are not opened, c. A block's groups enter only after its
+    end, so that their means know nothing of what comes. The first `exact_below` tokens get full attention, and so do as
+    many as it takes to have m + 1 windows.
 
-    It costs O(T (N / w + m w + q)), and a step of a search O(N / w + m w + q) at any position: keys and values stay
-    where they are, and those attended to are gathered.
+    It costs O(T (N / w + m w + q)), and a step of a search O(N / w + m w + q) at any position, but for the first of a
+    block: keys and values stay where they are, and those attended to are gathered.
 
     Args:
         args, options: as `BaseAttention` and fairseq take them; `self_attention` has to be true.
@@ -58,6 +61,7 @@ class CausalTwoLevelAttention(BaseTwoLevelAttention):
         max_positions: N, which the sizes follow from; targets may be longer.
         open_slots, slot_width, block_size: m, w and q; by default they follow from N and k, as `SizeRule` says. Blocks
             are rounded up to whole windows.
+        defaults: what sizes that are not given follow from, by place, and whether groups are windows instead.
         exact_below: how many first tokens get full attention, at least.
 
     Raises:
@@ -68,14 +72,15 @@ class CausalTwoLevelAttention(BaseTwoLevelAttention):
 
     def __init__(self, embed_dim: int, num_heads: int, *args: Any, max_positions: int, **options: Any) -> None:
         super().__init__(embed_dim, num_heads, *args, **options)
-        width, opened, block = self.rule.cut(max_positions)
+        width, opened, block, clusters = self.rule.cut(max_positions)
         block = -(-block // width) * width
-        self.sizes = Sizes(width, opened, block)
+        clusters = min(clusters, largest_power_of_two(block // width))
+        self.sizes = Sizes(width, opened, block, clusters)
         # whole blocks, and as many as it takes that every later one has m windows to open
         self.exact = -(-max(self.rule.exact_below, (opened + 1) * width) // block) * block
 
     def extra_repr(self) -> str:
-        width, opened, block = self.sizes
+        width, opened, block, _ = self.sizes
         return f"slot_width={width}, open_slots={opened}, block_size={block}, exact={self.exact}"
 
     def attend(self, call: Call) -> tuple[Tensor, Tensor | None]:
@@ -107,67 +112,71 @@ def causal_two_level_attention(
         exact: how many first tokens get full attention, whole blocks.
         dropout: the share of probabilities that are dropped.
     """
-    length, heads, width = len(query), query.shape[1:3], sizes.width
+    length, heads, (width, _, block, _) = len(query), query.shape[1:3], sizes
     k, v = (x[:exact].permute(1, 2, 0, 3) for x in (key, value))
     out, weights = attend_in_full(query[:exact], TokenTable(k, v, None), dropout, need_weights, causal=True)
     if length <= exact:
         return out, weights
-    blocks = blocks_after(query, key, sizes, exact)
-    keys, values = (blocks.rows(x, sizes) for x in (key, value))
-    later = F.scaled_dot_product_attention(blocks.queries, keys, values, attn_mask=blocks.bias, dropout_p=dropout)
-    later = later.transpose(1, 2).flatten(0, 1)[: length - exact].unflatten(1, heads)
-    out = torch.cat([out.permute(2, 0, 1, 3), later]).permute(1, 2, 0, 3)
+    queries, keys, values = (in_blocks(x.flatten(1, 2), block, 0).permute(2, 0, 1, 3) for x in (query, key, value))
+    later = slice(exact // block, None)
+    past_keys, past_values = (x[:, :-1].contiguous() for x in (keys, values))  # (X, P, q, d)
+    groups = groups_of(past_keys, sizes)
+    opened = opened_windows(query, past_keys.flatten(1, 2), sizes, exact)
+    of_groups = bias_of_groups(groups, opened, sizes, range(exact, length, block), query.dtype)
+
+    def rows(x: Tensor, past: Tensor) -> Tensor:
+        means = means_of_groups(past, groups, sizes).flatten(1, 2)
+        tokens = _gathered(past.flatten(1, 2).unflatten(1, (-1, width)), opened).flatten(2, 3)
+        return torch.cat([means.expand(len(opened), -1, -1, -1), tokens, x[:, later].transpose(0, 1)], 2)
+
+    rows_of_keys, rows_of_values = rows(keys, past_keys), rows(values, past_values)
+    future = torch.ones(block, block, dtype=torch.bool, device=query.device).triu(1)
+    of_tokens = torch.zeros_like(future, dtype=query.dtype).masked_fill(future, -torch.inf)
+    of_tokens = F.pad(of_tokens, (opened.size(2) * width, 0)).expand(*opened.shape[:2], -1, -1)
+    bias = torch.cat([of_groups[:, :, None].expand(-1, -1, block, -1), of_tokens], 3)
+    queries = queries[:, later].transpose(0, 1)
+    found = F.scaled_dot_product_attention(queries, rows_of_keys, rows_of_values, attn_mask=bias, dropout_p=dropout)
+    found = found.transpose(1, 2).flatten(0, 1)[: length - exact].unflatten(1, heads)
+    out = torch.cat([out.permute(2, 0, 1, 3), found]).permute(1, 2, 0, 3)
     if weights is not None:
-        shares = torch.softmax(scores(blocks.queries, keys) + blocks.bias, 3)
-        of_means, of_tokens = shares.split([blocks.closed.size(2), blocks.near.size(2) * width], 3)
-        windows = (exact + len(shares) * sizes.block) // width
-        of_later = weights_over_tokens(of_means, of_tokens, blocks.closed, blocks.near, windows, width)
+        shares = torch.softmax(scores(queries, rows_of_keys) + bias, 3)
+        of_past, of_own = shares.split([shares.size(3) - block, block], 3)
+        labels = (groups + torch.arange(groups.size(1), device=groups.device)[:, None] * sizes.groups).flatten(1)
+        of_later = weights_over_tokens(of_past, labels, counts_of(groups, sizes).flatten(1), opened, width)
+        of_later = F.pad(of_later, (0, block))
+        own = torch.arange(exact, exact + of_own.size(0) * block, device=query.device).view(-1, 1, 1, block)
+        of_later = of_later.scatter(3, own.expand_as(of_own), of_own)
         of_later = of_later.transpose(0, 1).flatten(1, 2)[:, : length - exact, :length].unflatten(0, heads)
         weights = torch.cat([F.pad(weights, (0, length - exact)), of_later], 2)
     return out, weights
 
 
-class LaterBlocks(NamedTuple):
-    """The blocks after the first tokens, and what they attend to."""
+@torch.no_grad()
+def opened_windows(query: Tensor, keys: Tensor, sizes: Sizes, exact: int) -> Tensor:
+    """The windows that each block after the first tokens opens, (Y, X, m + 1): the one before it, and those worth most.
 
-    queries: Tensor  # (Y, X, q, d)
-    closed: Tensor  # the windows seen by their means, (Y, X, c), those worth most first; the last may not be past
-    near: Tensor  # the windows seen by their tokens, (Y, X, l): m opened ones, the one before the block, and its own
-    bias: Tensor  # added to scores, (Y, 1, q, L): log w for means, 0 for tokens, and -inf for what is not past
-
-    def rows(self, x: Tensor, sizes: Sizes) -> Tensor:
-        """The keys or values `x` (T, B, H, d) that blocks attend to, (Y, X, L, d)."""
-        windows = in_blocks(x.flatten(1, 2), sizes.block, 0).flatten(0, 1).unflatten(0, (-1, sizes.width))
-        means = windows[: self.closed.size(2) + sizes.opened].mean(1)
-        tokens = _gathered(windows.permute(2, 0, 1, 3), self.near).flatten(2, 3)
-        return torch.cat([_gathered(means.transpose(0, 1), self.closed), tokens], 2)
-
-
-def blocks_after(query: Tensor, key: Tensor, sizes: Sizes, exact: int) -> LaterBlocks:
-    """The blocks of the queries (T, B, H, d) after the first ones.
-
-    The means of closed windows come in the order of their worth, and those of windows that are not yet past come last:
-    what is hidden is then alike for all heads and sentences.
+    Args:
+        query: (T, B, H, d), not scaled.
+        keys: of the blocks before the last one, (X, P q, d).
+        exact: how many first tokens get full attention, whole blocks.
     """
-    (width, opened, block), device = sizes, query.device
-    queries = in_blocks(query.flatten(1, 2), block, 0)
-    last = (len(queries) - 1) * block  # where the last block begins
-    past = range(exact // width - 1, (last + block) // width - 1, block // width)  # windows in time for a block
-    with torch.no_grad():
-        windows = key[: past[-1] * width].unflatten(0, (-1, width)).permute(2, 3, 0, 1, 4)
-        summaries = WindowSummaries(windows.mean(3), ranges_of(windows), None)
-        choosing = query[exact - block + 1 : last + 1]
-        best = ranked(worth_of_windows(choosing, summaries, block, past=past)).flatten(0, 1).transpose(0, 1)
-    ends = torch.arange(past.start, past.stop, past.step, device=device)[:, None]
-    near = (ends + torch.arange(1 + block // width, device=device))[:, None].expand(-1, best.size(1), -1)
-    near, closed = torch.cat([best[..., :opened], near], 2), best[..., opened:]
-    ahead = torch.arange(closed.size(2), device=device) >= ends - opened
-    of_means = torch.full_like(ahead, math.log(width), dtype=query.dtype).masked_fill(ahead, -torch.inf)
-    future = torch.ones(block, block, dtype=torch.bool, device=device).triu(1)
-    of_tokens = torch.zeros_like(future, dtype=query.dtype).masked_fill(future, -torch.inf)
-    of_tokens = F.pad(of_tokens, (near.size(2) * width - block, 0)).expand(len(past), -1, -1)
-    bias = torch.cat([of_means[:, None].expand(-1, block, -1), of_tokens], 2)[:, None]
-    return LaterBlocks(queries[exact // block :].transpose(1, 2), closed, near, bias)
+    (width, opened, block, _), device = sizes, query.device
+    places = choosing_queries(len(query), block, device)[exact // block :]
+    at_a_time = len(places)
+    if device.type == "cpu":
+        at_a_time = max(1, SCORES_AT_A_TIME // (CHOOSING * keys.size(0) * keys.size(1)))
+    best, end = [], exact
+    for some in places.split(at_a_time):
+        start, end = end, end + len(some) * block
+        seen = keys[:, : end - block]
+        own = query.flatten(1, 2).index_select(0, some.clamp(min=0).flatten()).transpose(0, 1)
+        starts = torch.arange(start, end, block, device=device)
+        hidden = torch.arange(seen.size(1), device=device) >= starts[:, None]
+        shares = shares_of_windows(own, seen, width, hidden.repeat_interleave(CHOOSING, 0)).unflatten(1, some.shape)
+        worth = shares.masked_fill((some < 0)[..., None], 0.0).sum(2)
+        before = (starts // width - 1)[:, None].expand(*worth.shape[:2], 1)
+        best.append(ranked(worth.scatter(2, before, torch.inf))[..., : opened + 1])
+    return torch.cat(best, 1).transpose(0, 1)
 
 
 def _gathered(x: Tensor, index: Tensor) -> Tensor:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
+from linformer_fairseq.modules.ops.key_clusters import largest_power_of_two
 from linformer_fairseq.modules.registry import AttentionOptions, LayerShapes, check_dims, flag_of
 
 EXACT_BELOW = 768  # texts with fewer tokens are attended to in full, unless told otherwise: it is as fast
@@ -18,6 +19,12 @@ class Sizes(NamedTuple):
     width: int  # tokens of a window, w
     opened: int  # windows that a block opens, m
     block: int  # queries of a block, q
+    clusters: int = 0  # of similar keys, in a text, and in a decoder in each block; 0 where means are those of windows
+
+    @property
+    def groups(self) -> int:
+        """Groups of tokens in each block of a decoder, which have a mean each."""
+        return self.clusters or self.block // self.width
 
 
 class DefaultSizes(NamedTuple):
@@ -26,6 +33,7 @@ class DefaultSizes(NamedTuple):
     blocks: int  # into how many blocks the queries are cut, about
     opened: int  # a block opens k over this number of windows
     most_queries: int = 256  # queries of a block, at most
+    clusters: int = 0  # there are k over this number of clusters of similar keys, about; 0 where there are none
 
 
 DEFAULTS = {
@@ -35,9 +43,9 @@ DEFAULTS = {
         "decoder": DefaultSizes(blocks=32, opened=16),
     },
     2: {
-        "encoder": DefaultSizes(blocks=16, opened=8),
+        "encoder": DefaultSizes(blocks=32, opened=16, most_queries=128, clusters=2),
         "cross": DefaultSizes(blocks=32, opened=5, most_queries=128),
-        "decoder": DefaultSizes(blocks=32, opened=8),
+        "decoder": DefaultSizes(blocks=32, opened=32, clusters=1),
     },
 }
 """By `--linformer-sizes` and place: 1 is that of models which recorded none."""
@@ -83,7 +91,10 @@ class SizeRule:
         wanted = max(3, self.projected_dim // self.defaults.opened)
         opened = self.open_slots or max(LEAST_OPENED, min(wanted, MOST_OPENED_TOKENS // width))
         block = self.block_size or min(_power_of_two(-(-n // self.defaults.blocks)), self.defaults.most_queries)
-        return Sizes(width, opened, block)
+        clusters = (
+            largest_power_of_two(max(1, self.projected_dim // self.defaults.clusters)) if self.defaults.clusters else 0
+        )
+        return Sizes(width, opened, block, clusters)
 
     def sizes(self, n: int) -> Sizes | None:
         """The sizes for n tokens; None where full attention is as good."""

@@ -1,10 +1,9 @@
 """The steps of a search in two levels, and what they keep between one and the next.
 
 Shapes: T queries, B sentences, each with h hypotheses side by side, H heads, d features per head, s windows, w tokens
-of a window, and in causal attention W windows that there is room for, of P hypotheses.
+of a window, and in causal attention P blocks of q tokens that there is room for, of U hypotheses, with c groups each.
 """
 
-import math
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeVar
 
@@ -18,12 +17,11 @@ from linformer_fairseq.modules.two_level.arithmetic import (
     CHOOSING,
     BlockRows,
     TokenTable,
-    WindowSummaries,
     WindowTable,
     attend_in_full,
     attend_to_rows,
+    bias_of_windows,
     of_chosen_group,
-    ranges_of,
     ranked,
     rows_of_blocks,
     shares_by_tokens,
@@ -31,6 +29,7 @@ from linformer_fairseq.modules.two_level.arithmetic import (
     weights_over_tokens,
     with_windows_ahead,
 )
+from linformer_fairseq.modules.two_level.groups import bias_of_groups, counts_of, groups_of, means_of_groups
 from linformer_fairseq.modules.two_level.sizes import Sizes
 
 FIRST_TOKENS = 128  # whose windows there is room for at first, about; room doubles where it does not suffice
@@ -94,8 +93,8 @@ class GroupState(NamedTuple):
         queries = query if queries is None else torch.cat([queries[1 - CHOOSING :], query])
         if rows is None or position % table.sizes.block == 0:
             worth = shares_by_tokens(queries, table).sum(2, keepdim=True)
-            worth = with_windows_ahead(worth, table.sizes, table.counts)
-            rows = rows_of_blocks(ranked(worth)[..., : table.sizes.opened], table)
+            opened = ranked(with_windows_ahead(worth, table.sizes, table.counts))[..., : table.sizes.opened]
+            rows = rows_of_blocks(opened, bias_of_windows(opened, table), table)
             shared = None
         search = self._replace(queries=queries, rows=rows, shared=shared)
         if shared is None:
@@ -172,27 +171,29 @@ def in_source_order(weights: Tensor, places: Places, sentences: int) -> Tensor:
     return places.rows(rows).in_source_order(weights)
 
 
-class WindowStore(NamedTuple):
-    """Whole windows of hypotheses."""
+class BlockStore(NamedTuple):
+    """Whole blocks of hypotheses."""
 
-    keys: Tensor  # (W, P, H, w, d)
-    values: Tensor  # (W, P, H, w, d)
-    mean_keys: Tensor  # (W, P, H, d)
-    mean_values: Tensor  # (W, P, H, d)
-    ranges: Tensor  # the lowest and the highest keys, (W, P, H, 2, d)
+    keys: Tensor  # (P, U, H, q, d)
+    values: Tensor  # (P, U, H, q, d)
+    mean_keys: Tensor  # those of groups, (P, U, H, c, d)
+    mean_values: Tensor  # (P, U, H, c, d)
+    groups: Tensor  # the group of each token, (P, U, H, q)
 
     @classmethod
-    def of(cls, keys: Tensor, values: Tensor) -> "WindowStore":
-        """The windows of these keys and values, (..., w, d)."""
-        return cls(keys, values, keys.mean(-2), values.mean(-2), ranges_of(keys))
+    def of(cls, keys: Tensor, values: Tensor, sizes: Sizes) -> "BlockStore":
+        """The blocks of these keys and values, (..., q, d)."""
+        groups = groups_of(keys, sizes)
+        mean_keys, mean_values = (means_of_groups(x, groups, sizes) for x in (keys, values))
+        return cls(keys, values, mean_keys, mean_values, groups.contiguous())
 
-    def with_window(self, whole: int, keys: Tensor, values: Tensor) -> "WindowStore":
-        """Writes one more window, (B, H, w, d), after so many; what lacks room is copied to where there is twice as
+    def with_block(self, whole: int, keys: Tensor, values: Tensor, sizes: Sizes) -> "BlockStore":
+        """Writes one more block, (B, H, q, d), after so many; what lacks room is copied to where there is twice as
         much."""
         room, places = self.keys.shape[:2]
         more = (0, max(0, len(keys) - places), 0, room if whole == room else 0)
-        stores = WindowStore(*(F.pad(x, (0, 0) * (x.dim() - 2) + more) for x in self)) if any(more) else self
-        for store, x in zip(stores, WindowStore.of(keys, values), strict=True):
+        stores = BlockStore(*(F.pad(x, (0, 0) * (x.dim() - 2) + more) for x in self)) if any(more) else self
+        for store, x in zip(stores, BlockStore.of(keys, values, sizes), strict=True):
             store[whole, : len(keys)] = x
         return stores
 
@@ -201,9 +202,9 @@ class WindowStore(NamedTuple):
 class TargetState:
     """What causal attention keeps of the tokens so far.
 
-    Whole windows are written once, with their means and ranges, and never copied again: hypotheses that change places
-    take the places of their windows with them, not the windows. What every hypothesis has for itself are the last
-    tokens, which do not fill a window yet, the queries of its last block, and what that block opens.
+    Whole blocks are written once, with the means of their groups, and never copied again: hypotheses that change places
+    take the places of their blocks with them, not the blocks. What every hypothesis has for itself are the last tokens,
+    which do not fill a block yet, the last queries, and what the block opens.
 
     It may be copied and reordered, but only one copy may go on: all of them write to the same store.
     """
@@ -211,37 +212,37 @@ class TargetState:
     sizes: Sizes
     exact: int  # how many first tokens get full attention
     position: int  # the number of tokens
-    store: WindowStore
-    places: Tensor  # where each hypothesis finds each of its windows among the P places, (B, W)
-    last_keys: Tensor  # of the tokens after the whole windows, (B, H, less than w, d)
+    store: BlockStore
+    places: Tensor  # where each hypothesis finds each of its blocks among the U places, (B, P)
+    last_keys: Tensor  # of the tokens after the whole blocks, (B, H, less than q, d)
     last_values: Tensor
-    queries: Tensor  # of the block that the last token is in, (up to q, B, H, d)
-    ranked: Tensor  # the windows that are past for this block, those worth most first, (B, H, s)
+    queries: Tensor  # the last ones, (up to `CHOOSING`, B, H, d)
+    opened: Tensor  # the windows that the block opens which the last token is in, (B, H, m + 1)
+    bias: Tensor  # what is added to the scores of groups in that block, (B, H, P c)
 
     @classmethod
     def begin(cls, query: Tensor, key: Tensor, value: Tensor, sizes: Sizes, exact: int) -> "TargetState":
         """Begins with these tokens, (T, B, H, d) each, of which there may be none."""
         length, batch, heads, _ = query.shape
-        width, block = sizes.width, sizes.block
-        whole = length // width
-        room = max(-(-FIRST_TOKENS // width), whole)
+        whole = length // sizes.block
+        start, room = whole * sizes.block, max(-(-FIRST_TOKENS // sizes.block), whole)
 
         def stored(x: Tensor) -> Tensor:
-            windows = x[: whole * width].unflatten(0, (-1, width)).permute(0, 2, 3, 1, 4)
-            return torch.cat([windows, windows.new_zeros(room - whole, *windows.shape[1:])])
+            blocks = x[:start].unflatten(0, (-1, sizes.block)).permute(0, 2, 3, 1, 4)
+            return torch.cat([blocks, blocks.new_zeros(room - whole, *blocks.shape[1:])])
 
-        last_keys, last_values = (x[whole * width :].permute(1, 2, 0, 3) for x in (key, value))
+        last_keys, last_values = (x[start:].permute(1, 2, 0, 3) for x in (key, value))
         places = torch.arange(batch, device=query.device)[:, None].expand(-1, room)
-        start = max(0, length - 1) // block * block  # of the block that the last token is in
-        store, none = WindowStore.of(stored(key), stored(value)), places.new_zeros(batch, heads, 0)
-        search = cls(sizes, exact, length, store, places, last_keys, last_values, query[start:], none)
-        if start < exact or length % block == 0:
+        store, none = BlockStore.of(stored(key), stored(value), sizes), places.new_zeros(batch, heads, 0)
+        last = query[max(0, length - CHOOSING) :]
+        search = cls(sizes, exact, length, store, places, last_keys, last_values, last, none, none.to(query.dtype))
+        if start < exact or length == start:
             return search
-        return replace(search, ranked=search._ranked(query[start - block + 1 : start + 1], start // width - 1))
+        return search._with_opened_windows(query[max(0, start + 1 - CHOOSING) : start + 1])
 
     def reordered(self, order: Tensor) -> "TargetState":
         """Keeps some hypotheses, in their new order."""
-        names = ("places", "last_keys", "last_values", "ranked")
+        names = ("places", "last_keys", "last_values", "opened", "bias")
         rows: dict[str, Any] = {name: getattr(self, name).index_select(0, order) for name in names}
         return replace(self, queries=self.queries.index_select(1, order), **rows)
 
@@ -255,60 +256,94 @@ class TargetState:
             tokens: its query, not scaled, its key and its value, (1, B, H, d).
         """
         query, key, value = tokens
-        width, position, best, opened = self.sizes.width, self.position, self.ranked, self.sizes.opened
-        whole, begins = position // width, position % self.sizes.block == 0
-        queries = torch.cat([self.queries, query])
-        past = position // self.sizes.block * self.sizes.block // width - 1  # what the block sees in two levels
-        if position < self.exact:
-            past = opened = 0
-        elif begins:
-            best = self._ranked(queries[-self.sizes.block :], past)
-        near = torch.arange(past, whole, device=query.device).expand(*query.shape[1:3], -1)
-        near, closed = torch.cat([best[..., :opened], near], 2), best[..., opened:past]
+        exact, whole, width = self.position < self.exact, self.position // self.sizes.block, self.sizes.width
+        search = replace(self, queries=torch.cat([self.queries[max(0, len(self.queries) + 1 - CHOOSING) :], query]))
+        if not exact and self.position % self.sizes.block == 0:
+            search = search._with_opened_windows(search.queries)
         keys, values = (
             torch.cat([last, x.permute(1, 2, 0, 3)], 2)
             for last, x in ((self.last_keys, key), (self.last_values, value))
         )
-        parts = [(keys, values, 0.0)]  # kept apart, as to put them together would copy them
-        if near.size(2):
-            k, v = (x.flatten(2, 3) for x in self._gathered(near, self.store.keys, self.store.values))
-            parts.insert(0, (k, v, 0.0))
-        if closed.size(2):
-            k, v = self._gathered(closed, self.store.mean_keys, self.store.mean_values)
-            parts.insert(0, (k, v, math.log(width)))
+        store, opened = search.store, search.opened
+        parts = [(keys, values)]  # kept apart, as to put them together would copy them
+        if not exact:
+            parts.insert(0, search._windows(opened, store.keys, store.values))
+            parts.insert(0, search._blocks(whole, store.mean_keys, store.mean_values))
+        elif whole:
+            parts.insert(0, search._blocks(whole, store.keys, store.values))
         one = query.permute(1, 2, 0, 3)
-        shares = torch.softmax(torch.cat([scores(one, k) + bias for k, _, bias in parts], 3), 3)
-        dropped = F.dropout(shares, dropout).to(query.dtype).split([v.size(2) for _, v, _ in parts], 3)
-        out = sum((part @ v for part, (_, v, _) in zip(dropped, parts, strict=True)), start=query.new_zeros(()))
-        weights = None
-        if need_weights:
-            last = keys.size(2)  # at least the token itself
-            of_closed, of_near, of_last = shares.split([closed.size(2), near.size(2) * width, last], 3)
-            of_windows = weights_over_tokens(of_closed, of_near, closed, near, whole, width)
-            weights = torch.cat([of_windows, of_last], 3)
-        search = replace(self, position=position + 1, queries=query if begins else queries, ranked=best)
+        found = [scores(one, k) for k, _ in parts]
+        if not exact:
+            found[0] += search.bias[:, :, None]
+        shares = torch.softmax(torch.cat(found, 3), 3)
+        dropped = F.dropout(shares, dropout).to(query.dtype).split([v.size(2) for _, v in parts], 3)
+        out = sum((part @ v for part, (_, v) in zip(dropped, parts, strict=True)), start=query.new_zeros(()))
+        weights = shares if need_weights else None
+        if need_weights and not exact:
+            groups = search._groups(whole)
+            of_past, of_last = shares.split([shares.size(3) - keys.size(2), keys.size(2)], 3)
+            labels = (groups + torch.arange(whole, device=groups.device)[:, None] * self.sizes.groups).flatten(2)
+            of_past = weights_over_tokens(of_past, labels, counts_of(groups, self.sizes).flatten(2), opened, width)
+            weights = torch.cat([of_past, of_last], 3)
+        search = replace(search, position=self.position + 1)
         return out, weights, search._with_last_tokens(keys, values, whole)
 
-    def _ranked(self, queries: Tensor, past: int) -> Tensor:
-        """The windows that are past when a block begins, (B, H, s), by its first query and the q - 1 before it,
-        (q, B, H, d)."""
-        every = torch.arange(past, device=queries.device).expand(*queries.shape[1:3], -1)
-        means, ranges = self._gathered(every, self.store.mean_keys, self.store.ranges)
-        return ranked(shares_of_windows(queries, WindowSummaries(means, ranges, None)).sum(2))
+    def _with_opened_windows(self, queries: Tensor) -> "TargetState":
+        """The search in a block that begins after whole blocks, with its first query and those before it,
+        (up to `CHOOSING`, B, H, d)."""
+        whole = self.position // self.sizes.block
+        keys, _ = self._blocks(whole, self.store.keys, self.store.values)
+        worth = shares_of_windows(queries.permute(1, 2, 0, 3), keys, self.sizes.width).sum(2)
+        worth[..., -1] = torch.inf  # the one before the block
+        opened = ranked(worth)[..., : self.sizes.opened + 1]
+        start = whole * self.sizes.block
+        groups, windows, block = self._groups(whole).flatten(0, 1), opened.flatten(0, 1)[None], range(start, start + 1)
+        bias = bias_of_groups(groups, windows, self.sizes, block, queries.dtype)[0]
+        return replace(self, opened=opened, bias=bias.unflatten(0, opened.shape[:2]))
 
-    def _gathered(self, windows: Tensor, *stores: Tensor) -> list[Tensor]:
-        """What each store holds of some windows of every hypothesis, (B, H, c), each (B, H, c, ...)."""
+    def _groups(self, whole: int) -> Tensor:
+        """The groups of the tokens of so many first blocks, (B, H, P, q)."""
+        return self._gathered(self._every(whole), 1, self.store.groups)[0]
+
+    def _blocks(self, whole: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Rows of so many first blocks, (B, H, P q or P c, d), of what the store has, (P, U, H, q or c, d)."""
+        k, v = self._gathered(self._every(whole), 1, keys, values)
+        return k.flatten(2, 3), v.flatten(2, 3)
+
+    def _windows(self, windows: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """The tokens of windows (B, H, m), (B, H, m w, d)."""
+        k, v = self._gathered(windows, self.sizes.block // self.sizes.width, keys, values)
+        return k.flatten(2, 3), v.flatten(2, 3)
+
+    def _every(self, whole: int) -> Tensor:
+        """The numbers of so many first blocks for every hypothesis and head, (B, H, P)."""
+        blocks = torch.arange(whole, device=self.places.device)
+        return blocks.expand(len(self.places), self.store.keys.size(2), -1)
+
+    def _gathered(self, index: Tensor, parts: int, *stores: Tensor) -> list[Tensor]:
+        """What each store holds of some blocks, or of some of the equal parts of blocks, of every hypothesis.
+
+        Args:
+            index: the numbers of blocks or parts, (B, H, c).
+            parts: of each block.
+            stores: (P, U, H, q, ...).
+
+        Returns:
+            (B, H, c, q / parts, ...) for each.
+        """
         _, most, heads = stores[0].shape[:3]
-        own = self.places[:, None].expand(-1, heads, -1).gather(2, windows)
-        index = (windows * most + own) * heads + torch.arange(heads, device=windows.device)[:, None]
-        rows = index.flatten()
-        return [x.flatten(0, 2).flatten(1).index_select(0, rows).view(*index.shape, *x.shape[3:]) for x in stores]
+        blocks = index // parts
+        own = self.places[:, None].expand(-1, heads, -1).gather(2, blocks)
+        rows = (blocks * most + own) * heads + torch.arange(heads, device=index.device)[:, None]
+        rows = (rows * parts + index % parts).flatten()
+        views = [x.unflatten(3, (parts, -1)).flatten(0, 3) for x in stores]
+        return [x.flatten(1).index_select(0, rows).view(*index.shape, *x.shape[1:]) for x in views]
 
     def _with_last_tokens(self, keys: Tensor, values: Tensor, whole: int) -> "TargetState":
-        """The search with these last tokens after so many whole windows, (B, H, up to w, d), which fill one or not."""
-        if keys.size(2) < self.sizes.width:
+        """The search with these last tokens after so many whole blocks, (B, H, up to q, d), which fill one or not."""
+        if keys.size(2) < self.sizes.block:
             return replace(self, last_keys=keys, last_values=values)
-        store = self.store.with_window(whole, keys, values)
+        store = self.store.with_block(whole, keys, values, self.sizes)
         places = F.pad(self.places, (0, len(store.keys) - self.places.size(1)))
         places[:, whole] = torch.arange(len(keys), device=places.device)
         return replace(self, store=store, places=places, last_keys=keys[:, :, :0], last_values=values[:, :, :0])
