@@ -146,7 +146,8 @@ def causal_two_level_attention(
     query: Tensor, key: Tensor, value: Tensor, sizes: tuple[int, int, int, int], exact: int, sorts: int
 ) -> Result:
     """Attends one by one to the tokens of a block, of the window before it, and of the m windows that its first query
-    and the 7 before it attend to most; and to all other tokens by the means of groups of each block.
+    and the 7 before it attend to most; and to all other tokens by the means of groups of each block, where those of
+    clusters get what their tokens in other windows get from these 8 queries, on average over the logarithms.
 
     Args:
         sizes: w tokens of a window, m windows that a block opens, q queries of a block, and the number of clusters of
@@ -168,7 +169,8 @@ def causal_two_level_attention(
             worth = _shares(query[max(0, start - 7) : start + 1], key[:start], windows).sum(0)
             worth[-1] = torch.inf
             some = [windows[number] for number in sorted(_best(worth, opened + 1))]
-            weights = _two_level_weights(query[[i]], seen, groups, [*some, torch.arange(start, i + 1)])
+            calibrating = query[max(0, start - 7) : start + 1] if clusters else None
+            weights = _two_level_weights(query[[i]], seen, groups, [*some, torch.arange(start, i + 1)], calibrating)
         rows.append(torch.cat([weights[0], key.new_zeros(len(key) - i - 1)]))
     weights = torch.stack(rows)
     return weights @ value, weights

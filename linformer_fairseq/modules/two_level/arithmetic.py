@@ -261,49 +261,77 @@ def _of_each(of_sentences: Tensor, opened: Tensor) -> Tensor:
 
 @torch.no_grad()
 def bias_of_clusters(query: Tensor, opened: Tensor, table: WindowTable, padding: Tensor | None) -> Tensor:
-    """What is added to the scores of the means of clusters, (B, H, Y, G), so that a mean gets what the tokens get that
-    it stands for: those of its cluster in closed windows.
-
-    For some queries of the block, evenly spread, it is the mean over them of log Σ exp(q kᵀ / √d) - q k̄ᵀ / √d, with
-    the sum over those tokens. It is not less than the logarithm of their number, by Jensen's inequality, where all
-    tokens of the cluster are closed; with that alone, opened windows would get too much. It is -inf where none is.
+    """What is added to the scores of the means of clusters in an encoder, (B, H, Y, G); `calibrated` by some queries of
+    each block, evenly spread.
 
     Args:
         query: (T, B, H, d), not scaled.
+        opened: the windows that blocks open, (B, H, Y, m).
         padding: true for queries that do not count, (B, T).
     """
     assert table.clusters is not None
     (length, batch, heads, features), block, device = query.shape, table.sizes.block, query.device
     starts = torch.arange(0, length, block, device=device)
     places = starts[:, None] + torch.arange(CALIBRATING, device=device) * block // CALIBRATING  # (Y, c)
-    counted = (places < length)[None]
-    places = places.clamp(max=length - 1)
+    counted, places = (places < length)[None], places.clamp(max=length - 1)
     if padding is not None:
         counted = counted & ~padding[:, places]
     tokens, within = table.clusters.tokens()  # (B, H, G, l)
-    each = torch.arange(batch * heads, device=device).view(batch, heads, 1, 1)
-    rows = tokens + each * table.keys.size(2) + (table.keys.size(2) - table.windows * table.sizes.width)
-    keys = table.keys.flatten(0, 2).index_select(0, rows.flatten()).view(batch, heads, -1, features)
-    means = table.keys[:, :, : tokens.size(2)]
-    is_open = torch.zeros(*opened.shape[:3], table.windows, dtype=torch.bool, device=device).scatter_(3, opened, True)
-    window = (tokens // table.sizes.width).flatten(2)[:, :, None]
+    first = table.keys.size(2) - table.windows * table.sizes.width
+    keys = rows_of(table.keys, first + tokens.flatten(2)).view(*tokens.shape, features)
+    means, windows = table.keys[:, :, : tokens.size(2)], tokens // table.sizes.width
     at_a_time, biases = len(starts), []
     if device.type == "cpu":
-        at_a_time = max(1, SCORES_AT_A_TIME // (CALIBRATING * batch * heads * keys.size(2)))
-    for some, own_open, own in zip(
-        places.split(at_a_time), is_open.split(at_a_time, 2), counted.split(at_a_time, 1), strict=True
+        at_a_time = max(1, SCORES_AT_A_TIME // (CALIBRATING * batch * heads * tokens[0, 0].numel()))
+    for some, own_opened, own in zip(
+        places.split(at_a_time), opened.split(at_a_time, 2), counted.split(at_a_time, 1), strict=True
     ):
-        queries = query.index_select(0, some.flatten()).permute(1, 2, 0, 3)
-        hidden = own_open.gather(3, window.expand(-1, -1, own_open.size(2), -1)).unflatten(3, tokens.shape[2:])
+        queries = query.index_select(0, some.flatten()).permute(1, 2, 0, 3).unflatten(2, some.shape)
+        is_open = torch.zeros(*own_opened.shape[:3], table.windows, dtype=torch.bool, device=device)
+        hidden = of_tokens_in_groups(is_open.scatter_(3, own_opened, True), windows)
         if within is not None:
             hidden |= ~within[:, :, None]
-        found = scores(queries, keys).unflatten(3, tokens.shape[2:]).unflatten(2, some.shape)  # (B, H, Y, c, G, l)
-        lacking = found.masked_fill_(hidden[:, :, :, None], -torch.inf).logsumexp(5)
-        lacking -= scores(queries, means).unflatten(2, some.shape)
-        own = own[:, None, :, :, None]
-        biases.append(lacking.where(own, 0.0).sum(3) / own.sum(3).clamp(min=1))
-    dtype = table.keys.dtype
-    return torch.cat(biases, 2).clamp(max=torch.finfo(dtype).max).to(dtype)
+        biases.append(calibrated(queries, keys, means, hidden, own[:, None]))
+    return torch.cat(biases, 2)
+
+
+def rows_of(x: Tensor, index: Tensor) -> Tensor:
+    """Rows (n, d) of each sequence, (..., n, d), by their numbers (..., c): (..., c, d)."""
+    firsts = torch.arange(0, x.size(-2) * index.shape[:-1].numel(), x.size(-2), device=x.device)
+    rows = (index + firsts.view(*index.shape[:-1], 1)).flatten()
+    return x.flatten(0, -2).index_select(0, rows).view(*index.shape, x.size(-1))
+
+
+def of_tokens_in_groups(of_windows: Tensor, windows: Tensor) -> Tensor:
+    """What blocks have of each window, (..., Y, s), for each token of groups, (..., Y, G, l), whose windows are
+    (..., G, l)."""
+    index = windows.flatten(-2)[..., None, :].expand(*of_windows.shape[:-1], -1)
+    return of_windows.gather(-1, index).unflatten(-1, windows.shape[-2:])
+
+
+@torch.no_grad()
+def calibrated(queries: Tensor, keys: Tensor, means: Tensor, hidden: Tensor, counted: Tensor) -> Tensor:
+    """What is added to the scores of the mean keys of groups, (..., Y, G), so that a mean gets what those of its
+    group's tokens get that it stands for: the mean over some queries of log Σ exp(q kᵀ / √d) - q k̄ᵀ / √d.
+
+    By Jensen's inequality that is at least the logarithm of their number, where these are all tokens of the group; with
+    that alone, other tokens would get too much. It is -inf where there are none.
+
+    Args:
+        queries: some for each block, (..., Y, c, d), not scaled.
+        keys: of the tokens of groups, (..., G, l, d).
+        means: their mean keys, (..., G, d).
+        hidden: true for tokens that do not count, (..., Y, G, l).
+        counted: true for queries that count, as (..., Y, c).
+    """
+    some, groups = queries.shape[-3:-1], keys.shape[-3:-1]
+    queries = queries.flatten(-3, -2)
+    found = scores(queries, keys.flatten(-3, -2)).unflatten(-1, groups).unflatten(-3, some)
+    found = found.masked_fill_(hidden[..., None, :, :], -torch.inf).logsumexp(-1)  # (..., Y, c, G)
+    found -= scores(queries, means).unflatten(-2, some)
+    counted = counted[..., None]
+    bias = found.where(counted, 0.0).sum(-2) / counted.sum(-2).clamp(min=1)
+    return bias.clamp(max=torch.finfo(means.dtype).max).to(means.dtype)
 
 
 def attend_to_rows(

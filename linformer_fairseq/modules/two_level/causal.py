@@ -4,6 +4,7 @@ Shapes: T queries and tokens, B sentences, H heads, X = B H, d features per head
 of w tokens in each, and c groups in each. Y later blocks of queries open m windows, and the one before them.
 """
 
+import math
 from typing import Any
 
 import torch
@@ -12,7 +13,6 @@ from torch import Tensor
 
 from linformer_fairseq.modules.base import Call, scores
 from linformer_fairseq.modules.ops.blocks import in_blocks
-from linformer_fairseq.modules.ops.key_clusters import largest_power_of_two
 from linformer_fairseq.modules.ops.token_weights import without_padding
 from linformer_fairseq.modules.registry import register_attention
 from linformer_fairseq.modules.two_level.arithmetic import (
@@ -21,12 +21,11 @@ from linformer_fairseq.modules.two_level.arithmetic import (
     TokenTable,
     attend_in_full,
     choosing_queries,
-    ranked,
-    shares_of_windows,
+    rows_of,
     weights_over_tokens,
 )
 from linformer_fairseq.modules.two_level.attention import BaseTwoLevelAttention
-from linformer_fairseq.modules.two_level.groups import bias_of_groups, counts_of, groups_of, means_of_groups
+from linformer_fairseq.modules.two_level.groups import choose, in_text, labels_of, tokens_of_groups
 from linformer_fairseq.modules.two_level.sizes import Sizes, TwoLevelOptions
 from linformer_fairseq.modules.two_level.steps import TargetState, attend_in_steps
 
@@ -72,9 +71,10 @@ class CausalTwoLevelAttention(BaseTwoLevelAttention):
 
     def __init__(self, embed_dim: int, num_heads: int, *args: Any, max_positions: int, **options: Any) -> None:
         super().__init__(embed_dim, num_heads, *args, **options)
-        width, opened, block, clusters = self.rule.cut(max_positions)
+        width, opened, block, _ = self.rule.cut(max_positions)
         block = -(-block // width) * width
-        clusters = min(clusters, largest_power_of_two(block // width))
+        clusters = self.rule.clusters(block // width)
+        clusters = clusters and math.gcd(clusters, block)  # equally large ones
         self.sizes = Sizes(width, opened, block, clusters)
         # whole blocks, and as many as it takes that every later one has m windows to open
         self.exact = -(-max(self.rule.exact_below, (opened + 1) * width) // block) * block
@@ -120,16 +120,20 @@ def causal_two_level_attention(
     queries, keys, values = (in_blocks(x.flatten(1, 2), block, 0).permute(2, 0, 1, 3) for x in (query, key, value))
     later = slice(exact // block, None)
     past_keys, past_values = (x[:, :-1].contiguous() for x in (keys, values))  # (X, P, q, d)
-    groups = groups_of(past_keys, sizes)
-    opened = opened_windows(query, past_keys.flatten(1, 2), sizes, exact)
-    of_groups = bias_of_groups(groups, opened, sizes, range(exact, length, block), query.dtype)
+    tokens = in_text(tokens_of_groups(past_keys, sizes), sizes)
 
-    def rows(x: Tensor, past: Tensor) -> Tensor:
-        means = means_of_groups(past, groups, sizes).flatten(1, 2)
-        tokens = _gathered(past.flatten(1, 2).unflatten(1, (-1, width)), opened).flatten(2, 3)
-        return torch.cat([means.expand(len(opened), -1, -1, -1), tokens, x[:, later].transpose(0, 1)], 2)
+    def in_groups(x: Tensor) -> Tensor:
+        return rows_of(x.flatten(1, 2), tokens.flatten(1)).view(*tokens.shape, -1)
 
-    rows_of_keys, rows_of_values = rows(keys, past_keys), rows(values, past_values)
+    grouped_keys, grouped_values = in_groups(past_keys), in_groups(past_values)
+    opened, of_groups = choices(query, past_keys.flatten(1, 2), grouped_keys, tokens, sizes, exact)
+
+    def rows(x: Tensor, past: Tensor, grouped: Tensor) -> Tensor:
+        windows = _gathered(past.flatten(1, 2).unflatten(1, (-1, width)), opened).flatten(2, 3)
+        means = grouped.mean(2).expand(len(opened), -1, -1, -1)
+        return torch.cat([means, windows, x[:, later].transpose(0, 1)], 2)
+
+    rows_of_keys, rows_of_values = rows(keys, past_keys, grouped_keys), rows(values, past_values, grouped_values)
     future = torch.ones(block, block, dtype=torch.bool, device=query.device).triu(1)
     of_tokens = torch.zeros_like(future, dtype=query.dtype).masked_fill(future, -torch.inf)
     of_tokens = F.pad(of_tokens, (opened.size(2) * width, 0)).expand(*opened.shape[:2], -1, -1)
@@ -141,9 +145,7 @@ def causal_two_level_attention(
     if weights is not None:
         shares = torch.softmax(scores(queries, rows_of_keys) + bias, 3)
         of_past, of_own = shares.split([shares.size(3) - block, block], 3)
-        labels = (groups + torch.arange(groups.size(1), device=groups.device)[:, None] * sizes.groups).flatten(1)
-        of_later = weights_over_tokens(of_past, labels, counts_of(groups, sizes).flatten(1), opened, width)
-        of_later = F.pad(of_later, (0, block))
+        of_later = F.pad(weights_over_tokens(of_past, *labels_of(tokens), opened, width), (0, block))
         own = torch.arange(exact, exact + of_own.size(0) * block, device=query.device).view(-1, 1, 1, block)
         of_later = of_later.scatter(3, own.expand_as(of_own), of_own)
         of_later = of_later.transpose(0, 1).flatten(1, 2)[:, : length - exact, :length].unflatten(0, heads)
@@ -152,31 +154,32 @@ def causal_two_level_attention(
 
 
 @torch.no_grad()
-def opened_windows(query: Tensor, keys: Tensor, sizes: Sizes, exact: int) -> Tensor:
-    """The windows that each block after the first tokens opens, (Y, X, m + 1): the one before it, and those worth most.
+def choices(
+    query: Tensor, keys: Tensor, grouped: Tensor, tokens: Tensor, sizes: Sizes, exact: int
+) -> tuple[Tensor, Tensor]:
+    """What each block after the first tokens opens, (Y, X, m + 1), and what is added to the scores of the means of
+    groups, (Y, X, G).
 
     Args:
         query: (T, B, H, d), not scaled.
-        keys: of the blocks before the last one, (X, P q, d).
+        keys, grouped, tokens: of the blocks before the last one, as `choose` takes them.
         exact: how many first tokens get full attention, whole blocks.
     """
-    (width, opened, block, _), device = sizes, query.device
-    places = choosing_queries(len(query), block, device)[exact // block :]
+    places = choosing_queries(len(query), sizes.block, query.device)[exact // sizes.block :]
     at_a_time = len(places)
-    if device.type == "cpu":
+    if query.device.type == "cpu":
         at_a_time = max(1, SCORES_AT_A_TIME // (CHOOSING * keys.size(0) * keys.size(1)))
-    best, end = [], exact
+    opened, biases, end = [], [], exact
     for some in places.split(at_a_time):
-        start, end = end, end + len(some) * block
-        seen = keys[:, : end - block]
-        own = query.flatten(1, 2).index_select(0, some.clamp(min=0).flatten()).transpose(0, 1)
-        starts = torch.arange(start, end, block, device=device)
-        hidden = torch.arange(seen.size(1), device=device) >= starts[:, None]
-        shares = shares_of_windows(own, seen, width, hidden.repeat_interleave(CHOOSING, 0)).unflatten(1, some.shape)
-        worth = shares.masked_fill((some < 0)[..., None], 0.0).sum(2)
-        before = (starts // width - 1)[:, None].expand(*worth.shape[:2], 1)
-        best.append(ranked(worth.scatter(2, before, torch.inf))[..., : opened + 1])
-    return torch.cat(best, 1).transpose(0, 1)
+        end += len(some) * sizes.block
+        seen = end - sizes.block
+        groups = seen // tokens.size(2)
+        own = query.flatten(1, 2).index_select(0, some.clamp(min=0).flatten()).transpose(0, 1).unflatten(1, some.shape)
+        known = keys[:, :seen], grouped[:, :groups], tokens[:, :groups]
+        windows, bias = choose(own, *known, sizes, some[:, -1], some >= 0)
+        opened.append(windows)
+        biases.append(F.pad(bias, (0, tokens.size(1) - groups), value=-torch.inf))
+    return torch.cat(opened, 1).transpose(0, 1), torch.cat(biases, 1).transpose(0, 1)
 
 
 def _gathered(x: Tensor, index: Tensor) -> Tensor:

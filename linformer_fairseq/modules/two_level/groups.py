@@ -1,56 +1,72 @@
-"""The groups of tokens of a target, which later blocks see by their means: each block has its own.
+"""The groups of tokens in each block of a target, which later blocks see by their means.
 
-Groups are windows of neighbouring tokens or clusters of similar keys. A mean counts as often as its group has tokens
-that are not attended to one by one.
+Groups are windows of neighbouring tokens or clusters of similar keys, all of them equally large.
 
-Shapes: P blocks of q tokens, r windows of w tokens in each, c groups in each, d features.
+Shapes: T queries and tokens of X sequences, P blocks of q tokens, r windows of w tokens in each, c groups of l tokens
+in each, s = P r windows, G = P c groups, d features. Y later blocks of queries open m windows each.
 """
 
+import math
+
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from linformer_fairseq.modules.ops.key_clusters import Clusters
-from linformer_fairseq.modules.ops.precision import at_least_float32
+from linformer_fairseq.modules.two_level.arithmetic import calibrated, of_tokens_in_groups, ranked, shares_of_windows
 from linformer_fairseq.modules.two_level.sizes import Sizes
 
 
 @torch.no_grad()
-def groups_of(keys: Tensor, sizes: Sizes) -> Tensor:
-    """The group of each token in its block, (..., q), for keys (..., q, d)."""
+def tokens_of_groups(keys: Tensor, sizes: Sizes) -> Tensor:
+    """The tokens of each group, as places in their block, (..., c, l), by keys (..., q, d)."""
     if not sizes.clusters:
-        return (torch.arange(sizes.block, device=keys.device) // sizes.width).expand(keys.shape[:-1])
+        places = torch.arange(sizes.block, device=keys.device).view(-1, sizes.width)
+        return places.expand(*keys.shape[:-2], -1, -1)
     blocks = keys.flatten(0, -3).transpose(0, 1)[:, :, None]
-    return Clusters.of(blocks, None, sizes.clusters).labels().view(keys.shape[:-1])
+    tokens, _ = Clusters.of(blocks, None, sizes.clusters).tokens()
+    return tokens.view(*keys.shape[:-2], *tokens.shape[2:])
 
 
-def counts_of(groups: Tensor, sizes: Sizes) -> Tensor:
-    """The tokens of each group, (..., c), of tokens in groups (..., q)."""
-    return F.one_hot(groups, sizes.groups).sum(-2)
+def in_text(tokens: Tensor, sizes: Sizes) -> Tensor:
+    """The tokens of groups as places in the text, (..., P c, l), from those in their blocks, (..., P, c, l)."""
+    firsts = torch.arange(0, tokens.size(-3) * sizes.block, sizes.block, device=tokens.device)
+    return (tokens + firsts[:, None, None]).flatten(-3, -2)
 
 
-def means_of_groups(x: Tensor, groups: Tensor, sizes: Sizes) -> Tensor:
-    """The mean of each group, (..., c, d), of what its tokens have in `x` (..., q, d)."""
-    belongs = F.one_hot(groups, sizes.groups).to(at_least_float32(x.dtype))
-    return (belongs / belongs.sum(-2, keepdim=True)).to(x.dtype).transpose(-2, -1) @ x
+def labels_of(tokens: Tensor) -> tuple[Tensor, Tensor]:
+    """The group of each token, (..., G l), and how many each group has, (..., G), from those of groups, (..., G, l)."""
+    groups = torch.arange(tokens.size(-2), device=tokens.device)[:, None].expand_as(tokens).flatten(-2)
+    labels = torch.empty_like(groups).scatter_(-1, tokens.flatten(-2), groups)
+    return labels, torch.full_like(tokens[..., 0], tokens.size(-1))
 
 
 @torch.no_grad()
-def bias_of_groups(groups: Tensor, opened: Tensor, sizes: Sizes, starts: range, dtype: torch.dtype) -> Tensor:
-    """What is added to the scores of groups for blocks of queries, (Y, X, P c): the logarithm of the tokens of a group
-    in windows that are past and not opened, -inf where there is none.
+def choose(
+    queries: Tensor, keys: Tensor, grouped: Tensor, tokens: Tensor, sizes: Sizes, starts: Tensor, counted: Tensor
+) -> tuple[Tensor, Tensor]:
+    """What blocks open, (..., Y, m + 1): the window before them, and the m that some queries attend to most.
 
     Args:
-        groups: of the tokens of each block, (X, P, q).
-        opened: the windows that each block opens, (Y, X, m).
-        starts: where the Y blocks begin.
-        dtype: of the bias.
+        queries: those that choose for each block, (..., Y, c, d), not scaled.
+        keys: of the tokens before the last of these blocks, (..., s w, d).
+        grouped: the same keys by groups, (..., G, l, d).
+        tokens: the places of the groups' tokens in the text, (..., G, l).
+        starts: where the blocks begin, (Y,).
+        counted: true for queries that there are, (Y, c).
+
+    Returns:
+        The windows, and what is added to the scores of the means of groups, (..., Y, G): for clusters, `calibrated` by
+        these queries; for windows, log w; -inf for what is opened or not past.
     """
-    in_windows = F.one_hot(groups, sizes.groups).unflatten(2, (-1, sizes.width)).sum(3).float()  # (X, P, r, c)
-    windows = in_windows.size(1) * in_windows.size(2)
-    ends = torch.arange(starts.start, starts.stop, starts.step, device=groups.device) // sizes.width
-    past = torch.arange(windows, device=groups.device) < ends[:, None]
-    closed = past.float()[:, None].expand(-1, opened.size(1), -1).scatter(2, opened, 0.0)
-    closed = closed.unflatten(2, (in_windows.size(1), 1, -1))
-    counts = (closed @ in_windows).flatten(2)
-    return counts.to(at_least_float32(dtype)).log().to(dtype)
+    width, places = sizes.width, torch.arange(keys.size(-2), device=keys.device)
+    future = (places >= starts[:, None]).expand(*queries.shape[:-2], -1)  # (..., Y, s w)
+    hidden = future.repeat_interleave(queries.size(-2), -2)
+    shares = shares_of_windows(queries.flatten(-3, -2), keys, width, hidden).unflatten(-2, queries.shape[-3:-1])
+    worth = shares.masked_fill_(~counted[..., None], 0.0).sum(-2)
+    before = (starts // width - 1)[:, None].expand(*worth.shape[:-1], 1)
+    opened = ranked(worth.scatter(-1, before, torch.inf))[..., : sizes.opened + 1]
+    unread = future[..., ::width].scatter(-1, opened, True)  # by a mean
+    if not sizes.clusters:
+        return opened, torch.zeros_like(unread, dtype=keys.dtype).masked_fill(unread, -torch.inf) + math.log(width)
+    hidden = of_tokens_in_groups(unread, tokens // width)
+    return opened, calibrated(queries, grouped, grouped.mean(-2), hidden, counted)

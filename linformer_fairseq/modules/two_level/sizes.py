@@ -21,11 +21,6 @@ class Sizes(NamedTuple):
     block: int  # queries of a block, q
     clusters: int = 0  # of similar keys, in a text, and in a decoder in each block; 0 where means are those of windows
 
-    @property
-    def groups(self) -> int:
-        """Groups of tokens in each block of a decoder, which have a mean each."""
-        return self.clusters or self.block // self.width
-
 
 class DefaultSizes(NamedTuple):
     """What attention in one place does where it is not told its sizes."""
@@ -33,7 +28,7 @@ class DefaultSizes(NamedTuple):
     blocks: int  # into how many blocks the queries are cut, about
     opened: int  # a block opens k over this number of windows
     most_queries: int = 256  # queries of a block, at most
-    clusters: int = 0  # there are k over this number of clusters of similar keys, about; 0 where there are none
+    clusters: float = 0  # of similar keys, for each window, about; 0 where means are those of windows
 
 
 DEFAULTS = {
@@ -43,9 +38,9 @@ DEFAULTS = {
         "decoder": DefaultSizes(blocks=32, opened=16),
     },
     2: {
-        "encoder": DefaultSizes(blocks=32, opened=16, most_queries=128, clusters=2),
+        "encoder": DefaultSizes(blocks=32, opened=16, most_queries=128, clusters=0.5),
         "cross": DefaultSizes(blocks=32, opened=5, most_queries=128),
-        "decoder": DefaultSizes(blocks=32, opened=32, clusters=1),
+        "decoder": DefaultSizes(blocks=32, opened=32, clusters=2),
     },
 }
 """By `--linformer-sizes` and place: 1 is that of models which recorded none."""
@@ -91,10 +86,12 @@ class SizeRule:
         wanted = max(3, self.projected_dim // self.defaults.opened)
         opened = self.open_slots or max(LEAST_OPENED, min(wanted, MOST_OPENED_TOKENS // width))
         block = self.block_size or min(_power_of_two(-(-n // self.defaults.blocks)), self.defaults.most_queries)
-        clusters = (
-            largest_power_of_two(max(1, self.projected_dim // self.defaults.clusters)) if self.defaults.clusters else 0
-        )
-        return Sizes(width, opened, block, clusters)
+        return Sizes(width, opened, block, self.clusters(self.projected_dim))
+
+    def clusters(self, windows: int) -> int:
+        """The clusters of similar keys for so many windows, a power of two; 0 where means are those of windows."""
+        share = self.defaults.clusters
+        return largest_power_of_two(max(1, int(windows * share))) if share else 0
 
     def sizes(self, n: int) -> Sizes | None:
         """The sizes for n tokens; None where full attention is as good."""

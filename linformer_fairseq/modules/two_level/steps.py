@@ -23,13 +23,13 @@ from linformer_fairseq.modules.two_level.arithmetic import (
     bias_of_windows,
     of_chosen_group,
     ranked,
+    rows_of,
     rows_of_blocks,
     shares_by_tokens,
-    shares_of_windows,
     weights_over_tokens,
     with_windows_ahead,
 )
-from linformer_fairseq.modules.two_level.groups import bias_of_groups, counts_of, groups_of, means_of_groups
+from linformer_fairseq.modules.two_level.groups import choose, in_text, labels_of, tokens_of_groups
 from linformer_fairseq.modules.two_level.sizes import Sizes
 
 FIRST_TOKENS = 128  # whose windows there is room for at first, about; room doubles where it does not suffice
@@ -178,14 +178,16 @@ class BlockStore(NamedTuple):
     values: Tensor  # (P, U, H, q, d)
     mean_keys: Tensor  # those of groups, (P, U, H, c, d)
     mean_values: Tensor  # (P, U, H, c, d)
-    groups: Tensor  # the group of each token, (P, U, H, q)
+    tokens: Tensor  # the tokens of groups, as places in the block, (P, U, H, c, l)
 
     @classmethod
     def of(cls, keys: Tensor, values: Tensor, sizes: Sizes) -> "BlockStore":
         """The blocks of these keys and values, (..., q, d)."""
-        groups = groups_of(keys, sizes)
-        mean_keys, mean_values = (means_of_groups(x, groups, sizes) for x in (keys, values))
-        return cls(keys, values, mean_keys, mean_values, groups.contiguous())
+        tokens = tokens_of_groups(keys, sizes)
+        mean_keys, mean_values = (
+            rows_of(x, tokens.flatten(-2)).view(*tokens.shape, -1).mean(-2) for x in (keys, values)
+        )
+        return cls(keys, values, mean_keys, mean_values, tokens.contiguous())
 
     def with_block(self, whole: int, keys: Tensor, values: Tensor, sizes: Sizes) -> "BlockStore":
         """Writes one more block, (B, H, q, d), after so many; what lacks room is copied to where there is twice as
@@ -280,10 +282,8 @@ class TargetState:
         out = sum((part @ v for part, (_, v) in zip(dropped, parts, strict=True)), start=query.new_zeros(()))
         weights = shares if need_weights else None
         if need_weights and not exact:
-            groups = search._groups(whole)
             of_past, of_last = shares.split([shares.size(3) - keys.size(2), keys.size(2)], 3)
-            labels = (groups + torch.arange(whole, device=groups.device)[:, None] * self.sizes.groups).flatten(2)
-            of_past = weights_over_tokens(of_past, labels, counts_of(groups, self.sizes).flatten(2), opened, width)
+            of_past = weights_over_tokens(of_past, *labels_of(search._tokens(whole)), opened, width)
             weights = torch.cat([of_past, of_last], 3)
         search = replace(search, position=self.position + 1)
         return out, weights, search._with_last_tokens(keys, values, whole)
@@ -291,19 +291,18 @@ class TargetState:
     def _with_opened_windows(self, queries: Tensor) -> "TargetState":
         """The search in a block that begins after whole blocks, with its first query and those before it,
         (up to `CHOOSING`, B, H, d)."""
-        whole = self.position // self.sizes.block
-        keys, _ = self._blocks(whole, self.store.keys, self.store.values)
-        worth = shares_of_windows(queries.permute(1, 2, 0, 3), keys, self.sizes.width).sum(2)
-        worth[..., -1] = torch.inf  # the one before the block
-        opened = ranked(worth)[..., : self.sizes.opened + 1]
-        start = whole * self.sizes.block
-        groups, windows, block = self._groups(whole).flatten(0, 1), opened.flatten(0, 1)[None], range(start, start + 1)
-        bias = bias_of_groups(groups, windows, self.sizes, block, queries.dtype)[0]
-        return replace(self, opened=opened, bias=bias.unflatten(0, opened.shape[:2]))
+        whole, sizes = self.position // self.sizes.block, self.sizes
+        (keys, _), tokens = self._blocks(whole, self.store.keys, self.store.values), self._tokens(whole)
+        grouped = rows_of(keys, tokens.flatten(2)).view(*tokens.shape, -1)
+        start = torch.full((1,), whole * sizes.block, device=keys.device)
+        every = torch.ones(1, len(queries), dtype=torch.bool, device=keys.device)
+        own = queries.permute(1, 2, 0, 3).unsqueeze(2)
+        opened, bias = choose(own, keys, grouped, tokens, sizes, start, every)
+        return replace(self, opened=opened.squeeze(2), bias=bias.squeeze(2))
 
-    def _groups(self, whole: int) -> Tensor:
-        """The groups of the tokens of so many first blocks, (B, H, P, q)."""
-        return self._gathered(self._every(whole), 1, self.store.groups)[0]
+    def _tokens(self, whole: int) -> Tensor:
+        """The tokens of the groups of so many first blocks, as places in the text, (B, H, P c, l)."""
+        return in_text(self._gathered(self._every(whole), 1, self.store.tokens)[0], self.sizes)
 
     def _blocks(self, whole: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Rows of so many first blocks, (B, H, P q or P c, d), of what the store has, (P, U, H, q or c, d)."""
