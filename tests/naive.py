@@ -56,8 +56,7 @@ def two_level_attention(
     """Attends to the tokens of some windows one by one, and to all others by the means of windows or clusters.
 
     The mean of a window counts as often as it has tokens. That of a cluster gets what its tokens in other windows get
-    from some queries, on average over the logarithms: in an encoder from 4 of the block that are evenly spread, and in
-    cross-attention from those that choose.
+    from 4 queries of the block that are evenly spread, on average over the logarithms.
 
     Args:
         sizes: w tokens of a window, m windows that a block opens, q queries of a block, and the number of clusters, 0
@@ -83,7 +82,7 @@ def two_level_attention(
         else:
             worth = _shares_by_means(query[:choosing][start : start + block], key, windows).sum(0)
         some = [windows[number] for number in sorted(_best(worth, opened))]
-        calibrating = query[max(0, start - 7) : start + 1] if clusters else None
+        calibrating = None
         if clusters and choosing is not None:
             calibrating = query[
                 [i for i in (start + j * block // 4 for j in range(4)) if i < min(len(query), choosing)]

@@ -84,13 +84,33 @@ class Clusters(NamedTuple):
         """The tokens of each cluster, (B, H, s, l), and where a cluster has so many, (B, H or 1, s, l); None where all
         have l."""
         heads, batch, _ = self.starts.shape
-        n = len(self.order) // (heads * batch)
-        number = self.starts.size(2) if self.sizes is None else self.sizes.size(1)
+        number, n = self.number, len(self.order) // (heads * batch)
         each = torch.arange(-(-n // number), device=self.order.device)
         places = self.starts[:, :, :number, None] + each
         tokens = self.order[places.clamp(max=len(self.order) - 1)] // (batch * heads)
         within = None if self.sizes is None else (each < self.sizes[..., None])[:, None]
         return tokens.transpose(0, 1), within
+
+    def labels(self) -> Tensor:
+        """The cluster of each token, (B, H, n); what is beyond a sentence's end has any."""
+        heads, batch, parts = self.starts.shape
+        places = torch.arange(len(self.order), device=self.order.device)
+        own = torch.bucketize(places, self.starts.flatten(), right=True).sub_(1).remainder_(parts)
+        tokens = self.order.view(heads, batch, -1) // (batch * heads)
+        labels = torch.empty_like(tokens).scatter_(2, tokens, own.view_as(tokens))
+        return labels.clamp_(max=self.number - 1).transpose(0, 1)
+
+    @property
+    def number(self) -> int:
+        """The number of clusters, s."""
+        return self.starts.size(2) if self.sizes is None else self.sizes.size(1)
+
+    def counts(self) -> Tensor:
+        """The tokens of each cluster, (B, 1, s)."""
+        heads, batch, number = self.starts.shape
+        if self.sizes is None:
+            return self.starts.new_full((batch, 1, number), len(self.order) // (heads * batch * number))
+        return self.sizes[:, None]
 
     def means(self, x: Tensor) -> Tensor:
         """The mean of each cluster, (H, B, s, D), of what its tokens have in `x`, (n, B, H, D), or (n, B, D) where all
@@ -99,7 +119,7 @@ class Clusters(NamedTuple):
         numbers = x.flatten(0, -2).to(at_least_float32(x.dtype))
         means = F.embedding_bag(rows, numbers, self.starts.flatten(), mode="mean").to(x.dtype)
         means = means.unflatten(0, self.starts.shape)
-        return means if self.sizes is None else means[:, :, : self.sizes.size(1)]
+        return means[:, :, : self.number]
 
     def biases(self, dtype: torch.dtype) -> Tensor | None:
         """What is added to the scores of clusters, (B, 1, 1, s): log m less its largest in the sentence, which

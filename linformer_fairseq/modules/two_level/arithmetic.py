@@ -45,8 +45,7 @@ class WindowTable(NamedTuple):
     keys: Tensor  # (B, H, R, d)
     values: Tensor  # (B, H, R, d)
     counts: Tensor | None  # the tokens of each window, (B, s); None where every window has w
-    clusters: Tensor | None  # the tokens of each cluster, (B, H, G, l); None where means are those of windows
-    within: Tensor | None  # whether a cluster has so many tokens, (B, 1, G, l); None where all do
+    clusters: Clusters | None = None  # None where means are those of windows
 
     def tokens(self) -> Tensor:
         """The keys of the tokens of each window, (B, H, s, w, d)."""
@@ -60,20 +59,13 @@ class WindowTable(NamedTuple):
 
     def groups(self) -> tuple[Tensor, Tensor]:
         """The group of each token, (B, H, s w), any beyond the end, and the tokens of each group, (B, H or 1, G)."""
-        (batch, heads, _, _), width, device = self.keys.shape, self.sizes.width, self.keys.device
-        if self.clusters is None:
-            labels = torch.arange(self.windows * width, device=device) // width
-            counts = torch.full_like(labels[: self.windows], width).expand(batch, -1)
-            return labels.expand(batch, heads, -1), (counts if self.counts is None else self.counts)[:, None]
-        clusters, within = self.clusters, self.within
-        labels = torch.arange(clusters.size(2), device=device)[:, None].expand_as(clusters)
-        places, every = clusters.flatten(2), labels.new_zeros(batch, heads, self.windows * width + 1)
-        if within is None:
-            return every.scatter_(2, places, labels.flatten(2))[..., :-1], torch.full_like(
-                clusters[..., 0], clusters.size(3)
-            )
-        places = places.where(within.flatten(2), self.windows * width)
-        return every.scatter_(2, places, labels.flatten(2))[..., :-1], within.sum(3)
+        width, windows, batch, heads = self.sizes.width, self.windows, *self.keys.shape[:2]
+        if self.clusters is not None:
+            labels = self.clusters.labels()
+            return F.pad(labels, (0, windows * width - labels.size(2))), self.clusters.counts()
+        labels = torch.arange(windows * width, device=self.keys.device) // width
+        counts = torch.full_like(labels[:windows], width).expand(batch, -1) if self.counts is None else self.counts
+        return labels.expand(batch, heads, -1), counts[:, None]
 
 
 class TokenTable(NamedTuple):
@@ -104,14 +96,16 @@ def window_table(keys: Tensor, values: Tensor, sizes: Sizes, counts: Tensor | No
     Args:
         counts: the tokens of each window, (B, s); None where every window has w.
     """
-    lengths, bundle, tables = None if counts is None else counts.sum(1), _rows_of_bundle(sizes.width), []
-    clusters = Clusters.of(keys, lengths, sizes.clusters) if sizes.clusters else None
+    clusters, tables = None, []
+    if sizes.clusters:
+        clusters = Clusters.of(keys, None if counts is None else counts.sum(1), sizes.clusters)
     for x in (keys, values):
         windows = in_blocks(x, sizes.width, 0).permute(2, 3, 0, 1, 4)  # (B, H, s, w, d)
         means = means_of(windows, counts) if clusters is None else clusters.means(x).transpose(0, 1)
-        tables.append(torch.cat([in_blocks(means, bundle, 2).flatten(2, 3), windows.flatten(2, 3)], 2))
-    of_clusters = (None, None) if clusters is None else clusters.tokens()
-    return WindowTable(sizes, -(-len(keys) // sizes.width), tables[0], tables[1], counts, *of_clusters)
+        tables.append(
+            torch.cat([in_blocks(means, _rows_of_bundle(sizes.width), 2).flatten(2, 3), windows.flatten(2, 3)], 2)
+        )
+    return WindowTable(sizes, -(-len(keys) // sizes.width), tables[0], tables[1], counts, clusters)
 
 
 def means_of(windows: Tensor, counts: Tensor | None) -> Tensor:
@@ -153,20 +147,20 @@ def worth_by_means(query: Tensor, table: WindowTable, padding: Tensor | None) ->
 
 
 @torch.no_grad()
-def worth_by_past(queries: Tensor, counted: Tensor, table: WindowTable) -> Tensor:
-    """What each window is worth to each block of queries to a source, (B h, H, Y, s): what some queries attend to, and
-    what comes after that, as a translation goes on.
+def worth_by_past(query: Tensor, table: WindowTable) -> Tensor:
+    """What each window is worth to each block of queries to a source, (B h, H, Y, s): what its first query and the
+    `CHOOSING` - 1 before it attend to, and what comes after that, as a translation goes on.
 
     Args:
-        queries: those that choose for each block, (Y, c, B h, H, d), not scaled.
-        counted: true for queries that there are, (Y, c).
+        query: (T, B h, H, d), not scaled.
     """
-    at_a_time, worth = len(queries), []
-    if queries.device.type == "cpu":
-        at_a_time = max(1, SCORES_AT_A_TIME // (math.prod(queries.shape[1:4]) * table.keys.size(2)))
-    for some, own in zip(queries.split(at_a_time), counted.split(at_a_time), strict=True):
-        shares = shares_by_tokens(some.flatten(0, 1), table).unflatten(2, some.shape[:2])
-        worth.append(shares.masked_fill_(~own[..., None], 0.0).sum(3))
+    places, at_a_time = choosing_queries(len(query), table.sizes.block, query.device), len(query)
+    if query.device.type == "cpu":
+        at_a_time = max(1, SCORES_AT_A_TIME // (CHOOSING * math.prod(query.shape[1:3]) * table.keys.size(2)))
+    worth = []
+    for some in places.split(at_a_time):
+        shares = shares_by_tokens(query.index_select(0, some.clamp(min=0).flatten()), table)
+        worth.append(shares.unflatten(2, some.shape).masked_fill((some < 0)[:, :, None], 0.0).sum(3))
     return with_windows_ahead(torch.cat(worth, 2), table.sizes, table.counts)
 
 
@@ -248,58 +242,56 @@ def rows_of_blocks(opened: Tensor, of_means: Tensor, table: WindowTable) -> Bloc
     return BlockRows(opened, bundles, torch.cat([bias, of_tokens], 3))
 
 
+def bias_of_windows(opened: Tensor, table: WindowTable) -> Tensor:
+    """What is added to the scores of the means of windows, (B h, H, Y, s): the logarithm of the tokens of a window, and
+    -inf for one that is empty or opened."""
+    if table.counts is None:
+        shape = (*opened.shape[:3], table.windows)
+        counted = torch.full(shape, math.log(table.sizes.width), dtype=table.keys.dtype, device=opened.device)
+    else:
+        counted = _of_each(table.counts.to(table.keys.dtype).log(), opened)
+    return counted.scatter(3, opened, -torch.inf)
+
+
 def _of_each(of_sentences: Tensor, opened: Tensor) -> Tensor:
     """What windows have in each sentence, (B, s), for each block of each hypothesis, (B h, H, Y, s)."""
     each = of_sentences.repeat_interleave(len(opened) // len(of_sentences), 0)
     return each[:, None, None].expand(*opened.shape[:3], -1)
 
 
-def calibrating_queries(length: int, block: int, device: torch.device) -> Tensor:
-    """The queries by which an encoder's blocks of so many queries are `calibrated`, evenly spread, (Y, `CALIBRATING`);
-    beyond the length where there is none."""
-    starts = torch.arange(0, length, block, device=device)
-    return starts[:, None] + torch.arange(CALIBRATING, device=device) * block // CALIBRATING
-
-
 @torch.no_grad()
-def bias_of_means(queries: Tensor, counted: Tensor, opened: Tensor, table: WindowTable) -> Tensor:
-    """What is added to the scores of means, (B h, H, Y, G).
-
-    For the mean of a cluster it is `calibrated`; for that of a window the logarithm of its tokens, or -inf if it is
-    empty or opened.
+def bias_of_clusters(query: Tensor, opened: Tensor, table: WindowTable, padding: Tensor | None) -> Tensor:
+    """What is added to the scores of the means of clusters in an encoder, (B, H, Y, G); `calibrated` by some queries of
+    each block, evenly spread.
 
     Args:
-        queries: some for each block, (Y, c, B h, H, d), not scaled.
-        counted: true for queries that count, (Y, B h or 1, c).
-        opened: the windows that blocks open, (B h, H, Y, m).
+        query: (T, B, H, d), not scaled.
+        opened: the windows that blocks open, (B, H, Y, m).
+        padding: true for queries that do not count, (B, T).
     """
-    (batch, heads, _, features), device, width = table.keys.shape, opened.device, table.sizes.width
-    hypotheses = len(opened) // batch
-    if table.clusters is None:
-        if table.counts is None:
-            bias = torch.full(
-                (*opened.shape[:3], table.windows), math.log(width), dtype=table.keys.dtype, device=device
-            )
-        else:
-            bias = _of_each(table.counts.to(table.keys.dtype).log(), opened)
-        return bias.scatter(3, opened, -torch.inf)
-    first = table.keys.size(2) - table.windows * width
-    keys = rows_of(table.keys, first + table.clusters.flatten(2)).view(*table.clusters.shape, features)
-    means, windows = table.keys[:, :, : keys.size(2)], table.clusters // width
-    at_a_time, biases = len(queries), []
+    assert table.clusters is not None
+    (length, batch, heads, features), block, device = query.shape, table.sizes.block, query.device
+    starts = torch.arange(0, length, block, device=device)
+    places = starts[:, None] + torch.arange(CALIBRATING, device=device) * block // CALIBRATING  # (Y, c)
+    counted, places = (places < length)[None], places.clamp(max=length - 1)
+    if padding is not None:
+        counted = counted & ~padding[:, places]
+    tokens, within = table.clusters.tokens()  # (B, H, G, l)
+    first = table.keys.size(2) - table.windows * table.sizes.width
+    keys = rows_of(table.keys, first + tokens.flatten(2)).view(*tokens.shape, features)
+    means, windows = table.keys[:, :, : tokens.size(2)], tokens // table.sizes.width
+    at_a_time, biases = len(starts), []
     if device.type == "cpu":
-        at_a_time = max(1, SCORES_AT_A_TIME // (queries.size(1) * len(opened) * heads * windows[0, 0].numel()))
+        at_a_time = max(1, SCORES_AT_A_TIME // (CALIBRATING * batch * heads * tokens[0, 0].numel()))
     for some, own_opened, own in zip(
-        queries.split(at_a_time), opened.split(at_a_time, 2), counted.split(at_a_time), strict=True
+        places.split(at_a_time), opened.split(at_a_time, 2), counted.split(at_a_time, 1), strict=True
     ):
+        queries = query.index_select(0, some.flatten()).permute(1, 2, 0, 3).unflatten(2, some.shape)
         is_open = torch.zeros(*own_opened.shape[:3], table.windows, dtype=torch.bool, device=device)
-        is_open = is_open.scatter_(3, own_opened, True).unflatten(0, (batch, hypotheses)).movedim(1, 3).flatten(2, 3)
-        hidden = of_tokens_in_groups(is_open, windows)
-        if table.within is not None:
-            hidden |= ~table.within[:, :, None]
-        by_head = some.unflatten(2, (batch, hypotheses)).permute(2, 4, 0, 3, 1, 5).flatten(2, 3)  # (B, H, Y h, c, d)
-        own = own.expand(-1, len(opened), -1).unflatten(1, (batch, hypotheses)).transpose(0, 1).flatten(1, 2)
-        biases.append(unfold_beams(calibrated(by_head, keys, means, hidden, own[:, None]), hypotheses))
+        hidden = of_tokens_in_groups(is_open.scatter_(3, own_opened, True), windows)
+        if within is not None:
+            hidden |= ~within[:, :, None]
+        biases.append(calibrated(queries, keys, means, hidden, own[:, None]))
     return torch.cat(biases, 2)
 
 

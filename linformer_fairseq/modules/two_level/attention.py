@@ -16,9 +16,8 @@ from linformer_fairseq.modules.two_level.arithmetic import (
     WindowTable,
     attend_in_full,
     attend_to_rows,
-    bias_of_means,
-    calibrating_queries,
-    choosing_queries,
+    bias_of_clusters,
+    bias_of_windows,
     of_chosen_group,
     ranked,
     rows_of_blocks,
@@ -254,20 +253,11 @@ class TwoLevelAttention(BaseTwoLevelAttention):
         if isinstance(table, TokenTable):
             return attend_in_full(query, table, self.dropout_probability, need_weights)
         block, opened = table.sizes.block, table.sizes.opened
-        length = len(query)
-        if self.self_attention:
-            places = calibrating_queries(length, block, query.device)
-            counted = (places < length)[:, None]
-            if padding is not None:
-                counted = counted & ~padding[:, places.clamp(max=length - 1)].transpose(0, 1)
-            worth = worth_by_means(query, table, padding)
-        else:
-            places = choosing_queries(length, block, query.device)
-            counted = (places >= 0)[:, None]
-        queries = query[places.clamp(0, length - 1)]
-        if not self.self_attention:
-            worth = worth_by_past(queries, counted[:, 0], table)
+        worth = worth_by_means(query, table, padding) if self.self_attention else worth_by_past(query, table)
         windows = ranked(worth)[..., :opened]
-        of_means = bias_of_means(queries, counted, windows, table)
+        if table.clusters is None:
+            of_means = bias_of_windows(windows, table)
+        else:
+            of_means = bias_of_clusters(query, windows, table, padding)
         rows = rows_of_blocks(windows, of_means, table)
         return attend_to_rows(query, rows, block, table, self.dropout_probability, need_weights)

@@ -39,7 +39,7 @@ DEFAULTS = {
     },
     2: {
         "encoder": DefaultSizes(blocks=32, opened=16, most_queries=128, clusters=0.5),
-        "cross": DefaultSizes(blocks=32, opened=6, most_queries=128, clusters=0.25),
+        "cross": DefaultSizes(blocks=32, opened=5, most_queries=128),
         "decoder": DefaultSizes(blocks=32, opened=32, clusters=2),
     },
 }

@@ -20,13 +20,14 @@ from linformer_fairseq.modules.two_level.arithmetic import (
     WindowTable,
     attend_in_full,
     attend_to_rows,
-    bias_of_means,
+    bias_of_windows,
     of_chosen_group,
     ranked,
     rows_of,
     rows_of_blocks,
+    shares_by_tokens,
     weights_over_tokens,
-    worth_by_past,
+    with_windows_ahead,
 )
 from linformer_fairseq.modules.two_level.groups import choose, in_text, labels_of, tokens_of_groups
 from linformer_fairseq.modules.two_level.sizes import Sizes
@@ -91,9 +92,9 @@ class GroupState(NamedTuple):
             return *attend_in_full(query, table, dropout, need_weights), self
         queries = query if queries is None else torch.cat([queries[1 - CHOOSING :], query])
         if rows is None or position % table.sizes.block == 0:
-            own, every = queries[None], torch.ones(1, len(queries), dtype=torch.bool, device=query.device)
-            opened = ranked(worth_by_past(own, every, table))[..., : table.sizes.opened]
-            rows = rows_of_blocks(opened, bias_of_means(own, every[:, None], opened, table), table)
+            worth = shares_by_tokens(queries, table).sum(2, keepdim=True)
+            opened = ranked(with_windows_ahead(worth, table.sizes, table.counts))[..., : table.sizes.opened]
+            rows = rows_of_blocks(opened, bias_of_windows(opened, table), table)
             shared = None
         search = self._replace(queries=queries, rows=rows, shared=shared)
         if shared is None:
