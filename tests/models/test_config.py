@@ -125,7 +125,7 @@ def test_two_levels_take_their_sizes_from_flags() -> None:
     model = toy_model("two_level_transformer", **{f"linformer_{name}": size for name, size in sizes.items()})
     rule = model.encoder.layers[1].self_attn.rule
     assert {name: getattr(rule, name) for name in sizes} == sizes
-    assert model.decoder.layers[1].self_attn.sizes == (3, 2, 6)  # blocks are whole windows
+    assert model.decoder.layers[1].self_attn.sizes == (3, 2, 6, 2)  # blocks are whole windows
     assert model.decoder.layers[1].self_attn.exact == 12
 
 

@@ -38,7 +38,7 @@ DEFAULTS = {
         "decoder": DefaultSizes(blocks=32, opened=16),
     },
     2: {
-        "encoder": DefaultSizes(blocks=32, opened=16, most_queries=128, clusters=0.5),
+        "encoder": DefaultSizes(blocks=32, opened=16, most_queries=128, clusters=1),
         "cross": DefaultSizes(blocks=32, opened=5, most_queries=128),
         "decoder": DefaultSizes(blocks=32, opened=32, clusters=2),
     },

@@ -25,7 +25,10 @@ def test_clusters_have_all_tokens_and_are_even(count: int, lengths: list[int], p
     keys = torch.randn(max(lengths) + padded, len(lengths), 2, 12, dtype=torch.float64)
     clusters = Clusters.of(keys, torch.tensor(lengths), count)
     own, shares = of_tokens(clusters, len(keys))
+    tokens, within = clusters.tokens()
     assert clusters.sizes is not None
+    assert within is not None
+    assert torch.equal(clusters.counts()[:, 0], clusters.sizes)
     for sentence, length in enumerate(lengths):
         sizes = clusters.sizes[sentence]
         assert len(sizes) <= count
@@ -35,6 +38,10 @@ def test_clusters_have_all_tokens_and_are_even(count: int, lengths: list[int], p
             found = own[sentence, head, :length]
             assert found.bincount(minlength=len(sizes)).equal(sizes)
             assert shares[sentence, head, :length].tolist() == pytest.approx((1 / sizes[found]).tolist())
+            assert torch.equal(clusters.labels()[sentence, head, :length], found)
+            for number in range(len(sizes)):
+                members = tokens[sentence, head, number][within[sentence, 0, number]]
+                assert sorted(members.tolist()) == (found == number).nonzero().flatten().tolist()
 
 
 @given(count=COUNTS, lengths=st.lists(st.integers(1, 150), min_size=2, max_size=3), padded=st.integers(0, 40))

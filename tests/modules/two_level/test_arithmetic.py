@@ -10,18 +10,18 @@ from hypothesis import strategies as st
 from linformer_fairseq.modules.two_level import arithmetic
 from linformer_fairseq.modules.two_level.arithmetic import (
     CHOOSING,
-    WindowSummaries,
     attend_to_rows,
-    ranges_of,
+    bias_of_windows,
+    calibrated,
+    means_of,
     ranked,
     rows_of_blocks,
     shares_of_windows,
-    summaries_of,
     window_counts,
     window_table,
     with_windows_ahead,
+    worth_by_means,
     worth_by_past,
-    worth_of_windows,
 )
 from linformer_fairseq.modules.two_level.sizes import Sizes
 from tests.naive import full_attention
@@ -29,13 +29,16 @@ from tests.naive import full_attention
 
 @given(lengths=st.lists(st.integers(1, 70), min_size=1, max_size=3), width=st.sampled_from([1, 2, 3, 4, 32, 48, 64]))
 def test_a_table_holds_means_and_then_tokens(lengths: list[int], width: int) -> None:
-    """It knows the lowest and the highest keys of windows."""
     n, sizes = max(lengths), Sizes(width, 1, 1)
-    windows, group, padding = -(-n // width), min(width & -width, 32), torch.arange(n)[:, None] >= torch.tensor(lengths)
+    windows, bundle, padding = (
+        -(-n // width),
+        min(width & -width, 32),
+        torch.arange(n)[:, None] >= torch.tensor(lengths),
+    )
     x = torch.randn(n, len(lengths), 2, 4, dtype=torch.float64).masked_fill(padding[..., None, None], 0.0)
     counts = window_counts(torch.tensor(lengths), n, width)
     table = window_table(x, 2 * x, sizes, counts)
-    first = -(-windows // group) * group
+    first = -(-windows // bundle) * bundle
     torch.testing.assert_close(table.keys[:, :, first : first + n], x.permute(1, 2, 0, 3))
     torch.testing.assert_close(table.values, 2 * table.keys)
     assert table.keys.size(2) == first + windows * width
@@ -44,49 +47,55 @@ def test_a_table_holds_means_and_then_tokens(lengths: list[int], width: int) -> 
         assert counts[sentence].tolist() == [len(w) for w in own] + [0] * (windows - len(own))
         for number, window in enumerate(own):
             torch.testing.assert_close(table.keys[sentence, :, number], window.mean(0))
-            lowest, highest = summaries_of(table).ranges[sentence, :, number].unbind(1)
-            assert torch.equal(lowest, window.amin(0))
-            assert torch.equal(highest, window.amax(0))
     if set(lengths) == {n} and n % width == 0:
         torch.testing.assert_close(window_table(x, 2 * x, sizes, None)[1:4], table[1:4])
-        torch.testing.assert_close(summaries_of(window_table(x, 2 * x, sizes, None))[:2], summaries_of(table)[:2])
-
-
-def test_shares_of_windows_of_one_token_are_those_of_full_attention() -> None:
-    """By means, and by ranges again; a query may be kept from seeing some."""
-    query, keys = (torch.randn(length, 2, 3, 4, dtype=torch.float64) for length in (5, 9))
-    tokens = (torch.arange(9) < torch.tensor([9, 6])[:, None]).long()
-    table = keys.permute(1, 2, 0, 3)
-    hidden = torch.rand(5, 9) < torch.arange(9) / 9
-    ranges, products = ranges_of(table[..., None, :]), torch.einsum("tbhd,nbhd->bhtn", query, keys) / 2
-    for some, mask in ((None, torch.tensor(False)), (hidden, hidden)):
-        expected = torch.softmax(products.masked_fill((tokens == 0)[:, None, None] | mask, -torch.inf), 3)
-        torch.testing.assert_close(shares_of_windows(query, WindowSummaries(table, ranges, tokens), some), 2 * expected)
 
 
 @given(
     length=st.integers(1, 50),
     block=st.sampled_from([1, 3, 8, 20]),
     windows=st.integers(1, 6),
+    clusters=st.sampled_from([0, 2]),
     at_a_time=st.sampled_from([1, 1000, 9999]),
 )
-def test_blocks_choose_by_their_own_or_by_past_queries(length: int, block: int, windows: int, at_a_time: int) -> None:
+def test_blocks_choose_by_their_own_or_by_past_queries(
+    length: int, block: int, windows: int, clusters: int, at_a_time: int
+) -> None:
     """Whether the windows are judged for all blocks at once or for some at a time."""
     query, keys = (torch.randn(x, 2, 3, 4, dtype=torch.float64) for x in (length, 2 * windows))
-    table = window_table(keys, keys, Sizes(2, 1, block), None)
+    table = window_table(keys, keys, Sizes(2, 1, block, clusters), None)
     padding = torch.arange(length) >= torch.randint(length + 1, (2,))[:, None]
-    shares = shares_of_windows(query, summaries_of(table)).masked_fill(padding[:, None, :, None], 0.0)
+    by_head = query.permute(1, 2, 0, 3)
+    by_means = shares_of_windows(by_head, means_of(table.tokens(), None), 1).masked_fill(padding[:, None, :, None], 0.0)
     by_tokens = torch.softmax(torch.einsum("tbhd,nbhd->bhtn", query, keys) / 2, 3).unflatten(3, (windows, 2)).sum(4)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(arithmetic, "SCORES_AT_A_TIME", at_a_time)
-        own, past = worth_of_windows(query, summaries_of(table), block, padding), worth_by_past(query, table)
+        own, past = worth_by_means(query, table, padding), worth_by_past(query, table)
     starts = range(0, length, block)
     assert own.shape == past.shape == (2, 3, len(starts), windows)
     for number, start in enumerate(starts):
-        torch.testing.assert_close(own[:, :, number], shares[:, :, start : start + block].sum(2))
+        torch.testing.assert_close(own[:, :, number], by_means[:, :, start : start + block].sum(2))
         expected = by_tokens[:, :, max(0, start - CHOOSING + 1) : start + 1].sum(2, keepdim=True)
         expected = with_windows_ahead(expected, table.sizes, None)[:, :, 0]
         torch.testing.assert_close(past[:, :, number], expected)
+
+
+@given(queries=st.integers(1, 4), groups=st.integers(1, 3), tokens=st.integers(1, 5), seed=st.integers(0, 99))
+def test_a_calibrated_mean_gets_what_the_tokens_get_that_it_stands_for(
+    queries: int, groups: int, tokens: int, seed: int
+) -> None:
+    """By one query exactly; by several on average, of those that count; nothing where there is no such token."""
+    torch.manual_seed(seed)
+    own, keys = torch.randn(2, queries, 4, dtype=torch.float64), torch.randn(groups, tokens, 4, dtype=torch.float64)
+    hidden, counted = torch.rand(2, groups, tokens) < 0.5, torch.rand(2, queries) < 0.7
+    bias = calibrated(own, keys, keys.mean(1), hidden, counted)
+    for block in range(2):
+        some = own[block][counted[block]]
+        for group in range(groups):
+            closed = keys[group][~hidden[block, group]]
+            each = (some @ closed.t() / 2).exp().sum(1).log() - some @ keys[group].mean(0) / 2
+            expected = each.mean() if len(each) else torch.zeros((), dtype=torch.float64)
+            torch.testing.assert_close(bias[block, group], expected)
 
 
 @given(windows=st.integers(1, 9), block=st.integers(1, 40))
@@ -119,7 +128,8 @@ def test_means_know_how_many_tokens_they_stand_for() -> None:
     query = torch.randn(10, 3, 1, 4, dtype=torch.float64)
     sizes = Sizes(width, 2, 5)
     table = window_table(keys, keys, sizes, window_counts(torch.tensor(lengths), 22, width))
-    rows = rows_of_blocks(ranked(worth_by_past(query, table))[..., :2], table)
+    opened = ranked(worth_by_past(query, table))[..., :2]
+    rows = rows_of_blocks(opened, bias_of_windows(opened, table), table)
     out, weights = attend_to_rows(query, rows, 5, table, 0.0, need_weights=True)
     for sentence, n in enumerate(lengths):
         expected, expected_weights = full_attention(query[:, sentence, 0], *[keys[:n, sentence, 0]] * 2)
@@ -131,10 +141,10 @@ def test_means_know_how_many_tokens_they_stand_for() -> None:
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("autocast", [False, True])
 def test_shares_of_scores_beyond_half_precision(dtype: torch.dtype, autocast: bool) -> None:
-    query, keys = (300 * torch.randn(length, 2, 2, 64).to(dtype) for length in (9, 20))
-    counts = torch.tensor([[4, 4, 4, 2, 0]] * 2)
+    query, keys = (300 * torch.randn(2, 2, length, 64).to(dtype) for length in (9, 20))
+    hidden = torch.arange(20) >= 14
     with torch.autocast("cpu", dtype, enabled=autocast):
-        shares = shares_of_windows(query, summaries_of(window_table(keys, keys, Sizes(4, 1, 1), counts)))
+        shares = shares_of_windows(query, keys, 4, hidden)
     assert shares.dtype == torch.float32
-    torch.testing.assert_close(shares.sum(3), torch.full((2, 2, 9), 2.0))
+    torch.testing.assert_close(shares.sum(3), torch.ones(2, 2, 9))
     assert not shares[..., 4].any()

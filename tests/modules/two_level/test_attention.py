@@ -4,7 +4,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from linformer_fairseq import TwoLevelAttention
@@ -52,11 +51,10 @@ def test_a_block_opens_what_its_first_query_and_seven_before_it_attend_to() -> N
     assert opened == 40 * [[0, 3]]
 
 
-@pytest.mark.parametrize("cross", [False, True])
-def test_a_token_is_found_that_its_window_hides(cross: bool) -> None:
-    attention = make(cross=cross, k=64, n=4096, embed_dim=8, num_heads=1)
+def test_cross_attention_finds_a_token_that_its_window_hides() -> None:
+    attention = make(cross=True, k=64, n=4096, embed_dim=8, num_heads=1)
     key = ask_for_a_hidden_token(attention, 4096, 3077)
-    _, weights = attention(key, key, key, static_kv=cross)
+    _, weights = attention(key, key, key, static_kv=True)
     asking = [i for i in range(4096) if i not in (3077, 3078)]
     assert (weights[0, asking, 3077] > 0.99).all()
 
@@ -89,11 +87,11 @@ def test_sentences_of_several_sizes_cost_what_each_costs_alone(cross: bool) -> N
 @pytest.mark.skipif(not NEWER_TORCH, reason="on a processor this torch has no fused attention with biases")
 @pytest.mark.parametrize("cross", [False, True])
 @pytest.mark.parametrize("n", [64, 1024, 4096])
-def test_dispatches_few_operations(cross: bool, n: int) -> None:
+def test_dispatches_few_operations_forward_and_backward(cross: bool, n: int) -> None:
     attention = make(cross=cross, k=64, n=4096, dtype=torch.float32)
     x = torch.randn(n, 1, 8)
 
-    def run() -> Tensor:
-        return attention(x, x, x, need_weights=False, static_kv=cross)[0]
+    def run() -> None:
+        attention(x, x, x, need_weights=False, static_kv=cross)[0].sum().backward()
 
-    assert len(computing_operations(run)) <= (60 if cross else 40)
+    assert len(computing_operations(run)) <= (85 if cross else 165)
