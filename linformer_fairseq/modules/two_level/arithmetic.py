@@ -34,7 +34,8 @@ LARGEST_BUNDLE = 32  # rows that are gathered at a time, at most: on a CPU large
 CHOOSING = 8
 """Queries that choose for a block outside encoders: where the next ones will look, the last ones know best."""
 CALIBRATING = 4  # queries of a block whose attention says what the closed tokens of clusters are to it
-SCORES_AT_A_TIME = 1 << 20  # scores that choose made at a time on a CPU, about: so many stay in its caches
+SCORES_AT_A_TIME = 1 << 20
+"""Scores that choose and calibrate made at a time on a CPU, about: so many stay in its caches. A GPU takes 64 times."""
 
 
 class WindowTable(NamedTuple):
@@ -121,6 +122,11 @@ def _rows_of_bundle(width: int) -> int:
     return math.gcd(width, LARGEST_BUNDLE)
 
 
+def blocks_at_a_time(scores_of_block: int, device: torch.device) -> int:
+    """The blocks for which scores are made at a time, where each makes so many."""
+    return max(1, (SCORES_AT_A_TIME if device.type == "cpu" else SCORES_AT_A_TIME << 6) // scores_of_block)
+
+
 @torch.no_grad()
 def worth_by_means(query: Tensor, table: WindowTable, padding: Tensor | None) -> Tensor:
     """What each window is worth to each block of an encoder's queries, by the means of windows: (B, H, Y, s).
@@ -131,11 +137,9 @@ def worth_by_means(query: Tensor, table: WindowTable, padding: Tensor | None) ->
     """
     block, windows = table.sizes.block, table.windows
     means = table.keys[:, :, :windows] if table.clusters is None else means_of(table.tokens(), table.counts)
-    at_a_time, worth = -(-len(query) // block), []
-    if query.device.type == "cpu":
-        at_a_time = max(1, min(at_a_time, SCORES_AT_A_TIME // (block * math.prod(query.shape[1:3]) * windows)))
-    for start in range(0, len(query), at_a_time * block):
-        some = slice(start, start + at_a_time * block)
+    worth, size = [], block * blocks_at_a_time(block * math.prod(query.shape[1:3]) * windows, query.device)
+    for start in range(0, len(query), size):
+        some = slice(start, start + size)
         found = scores(query[some].permute(1, 2, 0, 3), means)
         if table.counts is not None:
             found += table.counts.to(found.dtype).log()[:, None, None]
@@ -154,10 +158,8 @@ def worth_by_past(query: Tensor, table: WindowTable) -> Tensor:
     Args:
         query: (T, B h, H, d), not scaled.
     """
-    places, at_a_time = choosing_queries(len(query), table.sizes.block, query.device), len(query)
-    if query.device.type == "cpu":
-        at_a_time = max(1, SCORES_AT_A_TIME // (CHOOSING * math.prod(query.shape[1:3]) * table.keys.size(2)))
-    worth = []
+    worth, places = [], choosing_queries(len(query), table.sizes.block, query.device)
+    at_a_time = blocks_at_a_time(CHOOSING * math.prod(query.shape[1:3]) * table.keys.size(2), query.device)
     for some in places.split(at_a_time):
         shares = shares_by_tokens(query.index_select(0, some.clamp(min=0).flatten()), table)
         worth.append(shares.unflatten(2, some.shape).masked_fill((some < 0)[:, :, None], 0.0).sum(3))
@@ -280,9 +282,7 @@ def bias_of_clusters(query: Tensor, opened: Tensor, table: WindowTable, padding:
     first = table.keys.size(2) - table.windows * table.sizes.width
     keys = rows_of(table.keys, first + tokens.flatten(2)).view(*tokens.shape, features)
     means, windows = table.keys[:, :, : tokens.size(2)], tokens // table.sizes.width
-    at_a_time, biases = len(starts), []
-    if device.type == "cpu":
-        at_a_time = max(1, SCORES_AT_A_TIME // (CALIBRATING * batch * heads * tokens[0, 0].numel()))
+    at_a_time, biases = blocks_at_a_time(CALIBRATING * batch * heads * tokens[0, 0].numel(), device), []
     for some, own_opened, own in zip(
         places.split(at_a_time), opened.split(at_a_time, 2), counted.split(at_a_time, 1), strict=True
     ):

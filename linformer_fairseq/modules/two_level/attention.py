@@ -156,17 +156,19 @@ class BaseTwoLevelAttention(BaseAttention):
 class TwoLevelAttention(BaseTwoLevelAttention):
     r"""Attention in two levels, a drop-in for fairseq's `MultiheadAttention` without parameters of its own.
 
-    A sentence of n tokens is cut into windows of w. To a query a window stands for its tokens by their mean K̄, V̄, hence
-    the log w; blocks of q neighbouring queries open the same m windows and attend to their tokens instead:
+    A sentence of n tokens is cut into windows of w. Blocks of q neighbouring queries open the same m windows, and
+    attend to their tokens one by one, and to the means K̄, V̄ of groups of tokens for all others:
 
-        S̄ = Q K̄ᵀ / √d + log w         scores of the windows that stay closed
+        S̄ = Q K̄ᵀ / √d + β             scores of the means
         S = Q Kᵀ / √d                  scores of the tokens in opened windows
         out = softmax([S̄, S]) [V̄; V]
 
-    It costs O(T (n / w + m w)) for T queries. In self-attention a block opens what its own queries attend to most,
-    judged by the mean of a window and by the largest score that its tokens can have. In cross-attention its first query
-    and the 7 before it choose, by their attention to all tokens, so that no target token depends on a later one; the
-    windows that follow, as many as q tokens pass, are worth nine tenths as much.
+    It costs O(T (n / w + m w)) for T queries. In self-attention a block opens what its own queries would attend to most
+    if they saw all windows by their means. Groups are clusters of tokens with similar keys, and β is what makes a mean
+    weigh as much as those of its tokens that are in closed windows, averaged over 4 queries of the block:
+    β = log Σ exp(q kᵀ / √d) - q k̄ᵀ / √d. In cross-attention groups are the windows that stay closed, and β = log w.
+    A block's first query and the 7 before it choose, by their attention to all tokens, so that no target token depends
+    on a later one; the windows that follow, as many as q tokens pass, are worth nine tenths as much.
     Sentences with fewer than `exact_below` tokens, with at most k, and those whose windows are all opened get full
     attention. The sizes depend on the length of a sentence alone. Where lengths ask for several sizes, a pass computes
     their sentences apart, without the keys beyond the longest of them; a search, whose sentences come and go, computes
@@ -176,7 +178,7 @@ class TwoLevelAttention(BaseTwoLevelAttention):
         args, options: as `BaseAttention` and fairseq take them; `max_positions` is no limit here.
         projected_dim: k, the largest number of windows, unless `slot_width` is given.
         open_slots, slot_width, block_size: m, w and q; by default they follow from the length and k (`SizeRule`).
-        defaults: what sizes that are not given follow from, by place.
+        defaults: what sizes that are not given follow from, by place, and whether an encoder's groups are windows, too.
         exact_below: shorter sentences get full attention.
 
     Raises:

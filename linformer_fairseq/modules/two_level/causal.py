@@ -17,9 +17,9 @@ from linformer_fairseq.modules.ops.token_weights import without_padding
 from linformer_fairseq.modules.registry import register_attention
 from linformer_fairseq.modules.two_level.arithmetic import (
     CHOOSING,
-    SCORES_AT_A_TIME,
     TokenTable,
     attend_in_full,
+    blocks_at_a_time,
     choosing_queries,
     rows_of,
     weights_over_tokens,
@@ -166,9 +166,7 @@ def choices(
         exact: how many first tokens get full attention, whole blocks.
     """
     places = choosing_queries(len(query), sizes.block, query.device)[exact // sizes.block :]
-    at_a_time = len(places)
-    if query.device.type == "cpu":
-        at_a_time = max(1, SCORES_AT_A_TIME // (CHOOSING * keys.size(0) * keys.size(1)))
+    at_a_time = blocks_at_a_time(CHOOSING * keys.size(0) * keys.size(1), query.device)
     opened, biases, end = [], [], exact
     for some in places.split(at_a_time):
         end += len(some) * sizes.block

@@ -152,7 +152,8 @@ class TwoLevelOptions(AttentionOptions):
     linformer_sizes: int = field(
         default=1,
         metadata={
-            "help": f"two-level: which rule gives sizes that are not given: {NEWEST}, or 1, that of the first models",
+            "help": "two-level: which rule gives sizes that are not given, and the groups that have a mean: "
+            f"{NEWEST}, or 1, that of the first models",
             "choices": tuple(DEFAULTS),
             "preset": NEWEST,
         },

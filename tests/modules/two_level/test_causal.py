@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from linformer_fairseq.modules import CausalTwoLevelAttention
-from linformer_fairseq.modules.two_level import causal
+from linformer_fairseq.modules.two_level import arithmetic
 from tests.modules.two_level.sizes import NARROW, SIZES
 from tests.reference import ask_for_a_hidden_token, look_at_inputs, make_attention, padding_mask
 
@@ -74,6 +74,6 @@ def test_blocks_choose_alone_as_they_do_together(monkeypatch: pytest.MonkeyPatch
     attention, x = make(n=300, **NARROW), torch.randn(300, 2, 8, dtype=torch.float64)
     expected, _ = attention(x, x, x, need_weights=False)
     for scored in (1, 1000):
-        monkeypatch.setattr(causal, "SCORES_AT_A_TIME", scored)
+        monkeypatch.setattr(arithmetic, "SCORES_AT_A_TIME", scored)
         out, _ = attention(x, x, x, need_weights=False)
         torch.testing.assert_close(out, expected)
