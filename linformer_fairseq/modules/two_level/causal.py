@@ -13,6 +13,7 @@ from torch import Tensor
 
 from linformer_fairseq.modules.base import Call, scores
 from linformer_fairseq.modules.ops.blocks import in_blocks
+from linformer_fairseq.modules.ops.key_clusters import largest_power_of_two
 from linformer_fairseq.modules.ops.token_weights import without_padding
 from linformer_fairseq.modules.registry import register_attention
 from linformer_fairseq.modules.two_level.arithmetic import (
@@ -73,7 +74,7 @@ class CausalTwoLevelAttention(BaseTwoLevelAttention):
         super().__init__(embed_dim, num_heads, *args, **options)
         width, opened, block, _ = self.rule.cut(max_positions)
         block = -(-block // width) * width
-        clusters = self.rule.clusters(block // width)
+        clusters = min(self.rule.clusters(block // width), largest_power_of_two(max(1, block // 2)))  # of 2 tokens or more
         clusters = clusters and math.gcd(clusters, block)  # equally large ones
         self.sizes = Sizes(width, opened, block, clusters)
         # whole blocks, and as many as it takes that every later one has m windows to open
