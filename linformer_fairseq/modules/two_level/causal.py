@@ -74,7 +74,8 @@ class CausalTwoLevelAttention(BaseTwoLevelAttention):
         super().__init__(embed_dim, num_heads, *args, **options)
         width, opened, block, _ = self.rule.cut(max_positions)
         block = -(-block // width) * width
-        clusters = min(self.rule.clusters(block // width), largest_power_of_two(max(1, block // 2)))  # of 2 tokens or more
+        # of two tokens or more
+        clusters = min(self.rule.clusters(block // width), largest_power_of_two(max(1, block // 2)))
         clusters = clusters and math.gcd(clusters, block)  # equally large ones
         self.sizes = Sizes(width, opened, block, clusters)
         # whole blocks, and as many as it takes that every later one has m windows to open
