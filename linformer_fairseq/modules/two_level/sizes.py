@@ -27,20 +27,20 @@ class DefaultSizes(NamedTuple):
 
     blocks: int  # into how many blocks the queries are cut, about
     opened: int  # a block opens k over this number of windows
-    most_queries: int = 256  # queries of a block, at most
+    queries: tuple[int, int] = (1, 256)  # of a block, at least and at most
     clusters: float = 0  # of similar keys, for each window, about; 0 where means are those of windows
 
 
 DEFAULTS = {
     1: {
         "encoder": DefaultSizes(blocks=16, opened=8),
-        "cross": DefaultSizes(blocks=16, opened=4, most_queries=128),
+        "cross": DefaultSizes(blocks=16, opened=4, queries=(1, 128)),
         "decoder": DefaultSizes(blocks=32, opened=16),
     },
     2: {
-        "encoder": DefaultSizes(blocks=32, opened=16, most_queries=128, clusters=1),
-        "cross": DefaultSizes(blocks=32, opened=5, most_queries=128),
-        "decoder": DefaultSizes(blocks=32, opened=32, clusters=2),
+        "encoder": DefaultSizes(blocks=32, opened=16, queries=(64, 128), clusters=1),
+        "cross": DefaultSizes(blocks=32, opened=5, queries=(64, 128)),
+        "decoder": DefaultSizes(blocks=32, opened=32, queries=(64, 256), clusters=2),
     },
 }
 """By `--linformer-sizes` and place: 1 is that of models which recorded none."""
@@ -85,7 +85,8 @@ class SizeRule:
         width = self.slot_width or _power_of_two(-(-n // self.projected_dim))
         wanted = max(3, self.projected_dim // self.defaults.opened)
         opened = self.open_slots or max(LEAST_OPENED, min(wanted, MOST_OPENED_TOKENS // width))
-        block = self.block_size or min(_power_of_two(-(-n // self.defaults.blocks)), self.defaults.most_queries)
+        least, most = self.defaults.queries
+        block = self.block_size or min(max(_power_of_two(-(-n // self.defaults.blocks)), least), most)
         return Sizes(width, opened, block, self.clusters(self.projected_dim))
 
     def clusters(self, windows: int) -> int:

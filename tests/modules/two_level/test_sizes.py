@@ -31,10 +31,10 @@ RULES = st.builds(
         (1, "cross", 8192, (128, 4, 128, 0)),
         (1, "decoder", 1024, (16, 4, 32, 0)),
         (1, "decoder", 32768, (512, 2, 256, 0)),
-        (2, "encoder", 1024, (16, 4, 32, 64)),
-        (2, "cross", 1024, (16, 12, 32, 0)),
+        (2, "encoder", 1024, (16, 4, 64, 64)),
+        (2, "cross", 1024, (16, 12, 64, 0)),
         (2, "cross", 8192, (128, 4, 128, 0)),
-        (2, "decoder", 1024, (16, 3, 32, 128)),
+        (2, "decoder", 1024, (16, 3, 64, 128)),
     ],
 )
 def test_what_follows_from_64_windows(rules: int, place: str, n: int, sizes: tuple[int, ...]) -> None:
