@@ -97,8 +97,9 @@ def test_outputs_move_in_texts_beyond_the_exact_length(name: str, exact: int) ->
         ({"linformer_exact_below": 0}, 8),
         ({"linformer_exact_below": 0, "linformer_attention": "cross", "linformer_k": "16"}, 16),
         ({"linformer_attention": "decoder", **CUT}, 24),
-        # a target may open 3 of its windows of 8 tokens from the fifth on
-        ({"linformer_exact_below": 0, "linformer_attention": "decoder"}, 32),
+        # a target may open 3 of its windows of 8 tokens from the fifth on, where a block begins
+        ({"linformer_exact_below": 0, "linformer_attention": "decoder", "linformer_block_size": 8}, 32),
+        ({"linformer_exact_below": 0, "linformer_attention": "decoder"}, 64),
         ({"linformer_decoder_projection": "linear"}, 0),
         ({"linformer_projection": "mean-pool"}, 0),
         ({"linformer_projection": "mean-pool", "linformer_attention": "encoder"}, 0),
