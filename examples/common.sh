@@ -286,13 +286,14 @@ validate() { # WHAT COMMAND...: evaluates $run with fairseq-validate
   logged validate "${@:2}"
 }
 
-collect_translations() { # [SED SCRIPT]: writes $run/test.$tgt, detokenised, in the order of the test set and of $reference
-  local found wanted
-  grep '^D-' "$run/generate.log" | sort -V | cut -f 3 | sed "${1:-}" >"$run/test.$tgt.part"
-  found=$(wc -l <"$run/test.$tgt.part") wanted=$(wc -l <"$reference")
+collect_translations() { # [SED SCRIPT [WAY]]: writes $run/test$2.$tgt, detokenised, in the order of the test set and of
+  # $reference, from $run/generate$2.log
+  local found wanted to=$run/test${2:-}.$tgt
+  grep '^D-' "$run/generate${2:-}.log" | sort -V | cut -f 3 | sed "${1:-}" >"$to.part"
+  found=$(wc -l <"$to.part") wanted=$(wc -l <"$reference")
   [ "$found" = "$wanted" ] ||
     fail "fairseq-generate gave $found translations for the $wanted lines of $reference: name the reference of this test set." 1
-  mv "$run/test.$tgt.part" "$run/test.$tgt"
+  mv "$to.part" "$to"
 }
 
 score() { # NAME=KEY...: writes $run/scores.json, from what fairseq-validate has logged under these keys

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Prints the scores of translated documents, as JSON.
 
-usage: score.py BIN RUN REFERENCE SRC TGT
+usage: score.py BIN RUN REFERENCE SRC TGT [TOKENS ...]
 
 RUN/test.TGT is the translation of the subset `test` of BIN. Like the reference, it has one document per line, with tabs
-between sentences; for BLEU and chrF a tab is a space.
+between sentences; for BLEU and chrF a tab is a space. With TOKENS there are several translations instead, such as
+RUN/test-1024.TGT in parts of up to 1,024 tokens, and the names of their scores begin with `1024: `.
 
 - d-BLEU, chrF: each document is one segment.
 - s-BLEU: each sentence is one segment; only if all documents have as many sentences as their source.
@@ -141,6 +142,11 @@ def names_right(
     return scores
 
 
+def documents(path: Path) -> list[list[str]]:
+    """Returns the sentences of each document of a file."""
+    return [line.split("\t") for line in path.read_text(encoding="utf-8").split("\n")[:-1]]
+
+
 def subwords(folder: Path, source: str, target: str) -> list[list[str]]:
     """Returns the sentences of the test set's sources from its binary data."""
     from fairseq.data import Dictionary, data_utils
@@ -153,18 +159,18 @@ def subwords(folder: Path, source: str, target: str) -> list[list[str]]:
 def main() -> None:
     """Reads the command line and prints the scores, with the perplexity and the times that RUN's logs have."""
     folder, run, reference = map(Path, sys.argv[1:4])
-    source, target = sys.argv[4:]
-    hypotheses, references = (
-        [line.split("\t") for line in path.read_text(encoding="utf-8").split("\n")[:-1]]
-        for path in (run / f"test.{target}", reference)
-    )
+    source, target, *parts = sys.argv[4:]
+    references, sources = documents(reference), subwords(folder, source, target)
     scores: dict[str, object] = {
         "perplexity": float(re.findall(r'"valid_ppl": "([^"]+)"', (run / "validate.log").read_text())[-1])
     }
-    scores |= score(hypotheses, references, subwords(folder, source, target), target)
     pattern = r"Translated .* in ([\d.]+)s \(.* ([\d.]+) tokens/s\)"
-    times = re.findall(pattern, (run / "generate.log").read_text())[-1]
-    scores |= dict(zip(("translation, s", "tokens/s"), map(float, times), strict=True))
+    for way, prefix in [(f"-{tokens}", f"{tokens}: ") for tokens in parts] or [("", "")]:
+        own = score(documents(run / f"test{way}.{target}"), references, sources, target)
+        times = re.findall(pattern, (run / f"generate{way}.log").read_text())[-1]
+        own |= dict(zip(("translation, s", "tokens/s"), map(float, times), strict=True))
+        scores["signatures"] = own.pop("signatures")
+        scores |= {prefix + name: value for name, value in own.items()}
     print(json.dumps({name: round(v, 2) if isinstance(v, float) else v for name, v in scores.items()}, indent=2))
 
 

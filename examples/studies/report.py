@@ -4,7 +4,7 @@ usage: report.py OUT [--arms ARM[:SEED,SEED] ...] [--baseline ARM] [--metrics NA
 
 A run is a folder with a `scores.json`: OUT/runs/ARM, or OUT/runs/ARM/seed-N where an arm has several seeds. It may hold
 `command`, `about`, `train.log` (of `fairseq-train --log-format json`) and `test.LANG`, a translation of the text whose
-reference is OUT/reference.LANG.
+reference is OUT/reference.LANG. A text that was translated in several ways is `test-WAY.LANG`, with scores `WAY: NAME`.
 """
 
 import argparse
@@ -132,14 +132,25 @@ def find_runs(out: Path, arms: Sequence[str]) -> dict[str, list[Run]]:
     return {arm: sorted(runs, key=lambda run: run.seed) for arm, runs in found.items()}
 
 
+def translations(runs: Sequence[Run], suffix: str) -> list[str]:
+    """Returns the names of the translations of the test set that all these runs have."""
+    named = [{path.name for path in run.folder.glob(f"test*{suffix}")} for run in runs]
+    return sorted(set.intersection(*named), key=lambda name: (len(name), name))
+
+
 class Bootstrap:
     """Paired bootstrap over the sentences of a test set (Koehn, 2004); all seeds of an arm are resampled together.
 
     p is computed as by `sacrebleu --paired-bs`, and the same with one seed an arm.
+
+    Args:
+        name: of the translations in the folders of the runs.
     """
 
-    def __init__(self, reference: Path) -> None:
-        self.name = f"test{reference.suffix}"
+    def __init__(self, reference: Path, name: str) -> None:
+        self.name = name
+        self.way = re.sub(r"^test-?(.*)\..*", r"\1: ", name).removeprefix(": ")
+        """What the names of its scores begin with."""
         self.references = reference.read_text(encoding="utf-8").split("\n")[:-1]
         self.bleu = BLEU(force=True)
         draws = numpy.random.default_rng(SEED).choice(
@@ -166,6 +177,16 @@ class Bootstrap:
         sys_len, ref_len, *rest = counts.tolist()
         return float(self.bleu.compute_bleu(rest[:4], rest[4:], sys_len, ref_len, self.bleu.smooth_method).score)
 
+    def differences(self, found: dict[str, list[Run]], baseline: str) -> dict[str, list[str]]:
+        """Returns the difference of each arm from the baseline, its interval and p, where translations are there."""
+        scores = {arm: self.scores(runs) for arm, runs in found.items() if runs and self.has(runs)}
+        before = scores.pop(baseline)
+        told = {}
+        for arm, own in scores.items():
+            gain, low, high, p = self.compare(before, own)
+            told[arm] = [f"{gain:+.2f} [{low:+.2f}, {high:+.2f}]", f"{p:.3f}"]
+        return told
+
     @staticmethod
     def compare(baseline: numpy.ndarray, system: numpy.ndarray) -> tuple[float, float, float, float]:
         """Returns how much better the system is, the middle 95 % of that over the resamples, and sacreBLEU's p."""
@@ -190,29 +211,27 @@ def column(runs: Iterable[Run], name: str) -> list[float]:
     return [run.measured[name] for run in runs if name in run.measured]
 
 
+def without_way(name: str) -> str:
+    """Returns the name of a score without that of the way of translating."""
+    return name.rpartition(": ")[2]
+
+
 def table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Returns a Markdown table, all columns but the first to the right."""
     align = ["left", *["right"] * (len(headers) - 1)]
     return tabulate(rows, headers, tablefmt="pipe", disable_numparse=True, colalign=align)
 
 
-def quality(found: dict[str, list[Run]], baseline: str, metrics: Sequence[str], bootstrap: Bootstrap | None) -> str:
-    """Returns the table of scores, with the difference from the baseline where translations can be compared."""
-    compared = {}
-    if bootstrap:
-        scores = {arm: bootstrap.scores(runs) for arm, runs in found.items() if runs and bootstrap.has(runs)}
-        compared = {arm: Bootstrap.compare(scores[baseline], own) for arm, own in scores.items() if arm != baseline}
+def quality(found: dict[str, list[Run]], baseline: str, metrics: Sequence[str], bootstraps: Sequence[Bootstrap]) -> str:
+    """Returns the table of scores, with the difference from the baseline for each way of translating."""
+    differences = [own.differences(found, baseline) for own in bootstraps]
     rows = []
     for arm, runs in found.items():
         cells = [arm, ", ".join(str(run.seed) for run in runs) or NOTHING]
         cells += [written(column(runs, name)) for name in metrics]
-        if arm in compared:
-            gain, low, high, p = compared[arm]
-            cells += [f"{gain:+.2f} [{low:+.2f}, {high:+.2f}]", f"{p:.3f}"]
-        elif bootstrap:
-            cells += ["", ""]
-        rows.append(cells)
-    return table(["model", "seeds", *metrics, *([f"BLEU against {baseline}", "p"] if bootstrap else [])], rows)
+        rows.append(cells + [cell for own in differences for cell in own.get(arm, ["", ""])])
+    compared = [name for own in bootstraps for name in (f"{own.way}BLEU against {baseline}", "p")]
+    return table(["model", "seeds", *metrics, *compared], rows)
 
 
 def speed(found: dict[str, list[Run]]) -> str:
@@ -225,9 +244,10 @@ def speed(found: dict[str, list[Run]]) -> str:
         "sentences/s": 1,
         "tokens/s": 0,
     }
-    names = {name: digits for name, digits in names.items() if any(column(runs, name) for runs in found.values())}
-    rows = [[arm, *(written(column(runs, name), names[name]) for name in names)] for arm, runs in found.items()]
-    return table(["model", *names], rows)
+    known = dict.fromkeys(name for runs in found.values() for run in runs for name in run.measured)
+    shown = {name: names[wanted] for wanted in names for name in known if without_way(name) == wanted}
+    rows = [[arm, *(written(column(runs, name), shown[name]) for name in shown)] for arm, runs in found.items()]
+    return table(["model", *shown], rows)
 
 
 def draw_curves(found: dict[str, list[Run]], path: Path) -> bool:
@@ -339,25 +359,26 @@ def main(argv: Sequence[str]) -> None:
             f"the baseline {baseline} has no scores.json in {out / 'runs'}: evaluate it, or name another --baseline."
         )
     found = {baseline: found[baseline], **found}
-    known = dict.fromkeys(name for run in runs for name in run.scores if name not in OTHERS)
+    known = dict.fromkeys(name for run in runs for name in run.scores if without_way(name) not in OTHERS)
     metrics = args.metrics or [
         *(name for name in FIRST if name in known),
         *(name for name in known if name not in FIRST),
     ]
-    reference = next(out.glob("reference.*"), None)
-    bootstrap = Bootstrap(reference) if reference else None
-    if bootstrap and not bootstrap.has(found[baseline]):
-        bootstrap = None
+    bootstraps = [
+        Bootstrap(reference, name)
+        for reference in out.glob("reference.*")
+        for name in translations(found[baseline], reference.suffix)
+    ]
     drawn = {
         "curves.png": draw_curves(found, out / "curves.png"),
         "comparison.png": draw_comparison(found, metrics, out / "comparison.png"),
     }
-    tables = [quality(found, baseline, metrics, bootstrap), speed(found)]
+    tables = [quality(found, baseline, metrics, bootstraps), speed(found)]
     parts = [
         f"# {out.name}",
         "## Quality",
         tables[0],
-        notes(runs, found, bootstrap is not None),
+        notes(runs, found, bool(bootstraps)),
         "## Time",
         tables[1],
         "Training counts the seconds in updates, and tokens (of the target, in translation); translation counts the "

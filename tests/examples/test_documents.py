@@ -326,6 +326,19 @@ def test_the_way_from_text_to_scores(evaluated: Path) -> None:
 
 
 @pytest.mark.slow
+def test_documents_are_translated_in_parts_of_several_sizes(evaluated: Path, tmp_path: Path) -> None:
+    """With the larger ones, documents are whole."""
+    shutil.copytree(evaluated / "run", tmp_path / "run")
+    (tmp_path / "run/scores.json").unlink()
+    arguments = (evaluated / "out/bin", "run", evaluated / "out/reference.de", "--max-len-a", 0, "--max-len-b", 5)
+    run(FOLDER / "evaluate.sh", *arguments, cwd=tmp_path, AVERAGE="1", PARTS="64 256").ok()
+    whole, found = (json.loads((folder / "run/scores.json").read_text()) for folder in (evaluated, tmp_path))
+    assert {"64: d-BLEU", "64: tokens/s"} <= found.keys()
+    assert all(found[name] == whole[name] for name in ("perplexity", "signatures"))
+    assert all(found[f"256: {name}"] == whole[name] for name in ("d-BLEU", "chrF", "missing, %"))
+
+
+@pytest.mark.slow
 def test_an_evaluation_is_not_repeated_and_other_flags_are_refused(evaluated: Path, tmp_path: Path) -> None:
     arguments = ("out/bin", "run", "out/reference.de", "--max-len-a", 0, "--max-len-b", 5)
     said = run(FOLDER / "evaluate.sh", *arguments, cwd=evaluated, AVERAGE="1").ok()

@@ -3,6 +3,7 @@
 import json
 import random
 import runpy
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,7 @@ def test_with_one_seed_p_is_that_of_sacrebleu(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setenv("SACREBLEU_SEED", "12345")
     out = write_runs(tmp_path / "out", {"base": 0.2, "other": 0.27})
     found = REPORT["find_runs"](out, [])
-    bootstrap = REPORT["Bootstrap"](out / "reference.de")
+    bootstrap = REPORT["Bootstrap"](out / "reference.de", "test.de")
     base, other = (bootstrap.scores(found[arm]) for arm in ("base", "other"))
     gain, low, high, p = bootstrap.compare(base, other)
     references = (out / "reference.de").read_text().splitlines()
@@ -55,7 +56,7 @@ def test_with_one_seed_p_is_that_of_sacrebleu(tmp_path: Path, monkeypatch: pytes
 def test_seeds_are_resampled_together(tmp_path: Path) -> None:
     """BLEU of every resample is the mean over the seeds, by sacreBLEU on the sentences that were drawn."""
     out = write_runs(tmp_path / "out", {"base": 0.2}, seeds=2)
-    bootstrap = REPORT["Bootstrap"](out / "reference.de")
+    bootstrap = REPORT["Bootstrap"](out / "reference.de", "test.de")
     runs = REPORT["find_runs"](out, [])["base"]
     scores = bootstrap.scores(runs)
     references = (out / "reference.de").read_text().splitlines()
@@ -70,15 +71,19 @@ def test_seeds_are_resampled_together(tmp_path: Path) -> None:
 
 def test_the_tables(tmp_path: Path) -> None:
     out = write_runs(tmp_path / "out", {"linformer-k4": 0.4, "transformer": 0.1, "linformer-k8": 0.2}, seeds=2)
+    for path in out.glob("runs/*/*/test.de"):
+        shutil.copy(path, path.with_name("test-512.de"))
     REPORT["main"]([str(out)])
     report = (out / "report.md").read_text()
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in report.splitlines() if line.startswith("| ")]
     # the model without k is the baseline and comes first; means and deviations are over seeds
     assert [row[0] for row in rows[:4]] == ["model", "transformer", "linformer-k4", "linformer-k8"]
-    assert rows[0] == ["model", "seeds", "perplexity", "BLEU", "BLEU against transformer", "p"]
+    compared = ["BLEU against transformer", "p", "512: BLEU against transformer", "p"]
+    assert rows[0] == ["model", "seeds", "perplexity", "BLEU", *compared]
     assert rows[1][2] == "6.50 ± 0.71"
-    assert rows[1][4:] == ["", ""]
+    assert rows[1][4:] == [""] * 4
     assert rows[2][4].startswith("-")
+    assert rows[2][4:6] == rows[2][6:]
     assert "linformer-k8, seed 2: commit abc123, a processor, with `--seed 2`" in report
     assert (out / "comparison.png").exists()
     assert not (out / "curves.png").exists()
