@@ -296,10 +296,10 @@ def bias_of_clusters(query: Tensor, opened: Tensor, table: WindowTable, padding:
 
 
 def rows_of(x: Tensor, index: Tensor) -> Tensor:
-    """Rows (n, d) of each sequence, (..., n, d), by their numbers (..., c): (..., c, d)."""
-    firsts = torch.arange(0, x.size(-2) * index.shape[:-1].numel(), x.size(-2), device=x.device)
-    rows = (index + firsts.view(*index.shape[:-1], 1)).flatten()
-    return x.flatten(0, -2).index_select(0, rows).view(*index.shape, x.size(-1))
+    """Rows of sequences (X..., n, d) by their numbers (..., X..., c): (..., X..., c, d)."""
+    sequences, n = x.shape[:-2], x.size(-2)
+    firsts = torch.arange(0, n * sequences.numel(), n, device=x.device).view(*sequences, 1)
+    return x.flatten(0, -2).index_select(0, (index + firsts).flatten()).view(*index.shape, x.size(-1))
 
 
 def of_tokens_in_groups(of_windows: Tensor, windows: Tensor) -> Tensor:

@@ -131,7 +131,8 @@ def causal_two_level_attention(
     opened, of_groups = choices(query, past_keys.flatten(1, 2), grouped_keys, tokens, sizes, exact)
 
     def rows(x: Tensor, past: Tensor, grouped: Tensor) -> Tensor:
-        windows = _gathered(past.flatten(1, 2).unflatten(1, (-1, width)), opened).flatten(2, 3)
+        windows = past.view(len(past), -1, width * past.size(3))
+        windows = rows_of(windows, opened).unflatten(3, (width, -1)).flatten(2, 3)
         means = grouped.mean(2).expand(len(opened), -1, -1, -1)
         return torch.cat([means, windows, x[:, later].transpose(0, 1)], 2)
 
@@ -180,10 +181,3 @@ def choices(
         opened.append(windows)
         biases.append(F.pad(bias, (0, tokens.size(1) - groups), value=-torch.inf))
     return torch.cat(opened, 1).transpose(0, 1), torch.cat(biases, 1).transpose(0, 1)
-
-
-def _gathered(x: Tensor, index: Tensor) -> Tensor:
-    """Rows (s, ...) of each sequence, (X, s, ...), by their numbers (Y, X, c): (Y, X, c, ...)."""
-    firsts = torch.arange(0, x.size(0) * x.size(1), x.size(1), device=x.device)
-    rows = x.flatten(0, 1).flatten(1).index_select(0, (index + firsts[:, None]).flatten())
-    return rows.view(*index.shape, *x.shape[2:])

@@ -292,7 +292,7 @@ class TargetState:
         """The search in a block that begins after whole blocks, with its first query and those before it,
         (up to `CHOOSING`, B, H, d)."""
         whole, sizes = self.position // self.sizes.block, self.sizes
-        (keys, _), tokens = self._blocks(whole, self.store.keys, self.store.values), self._tokens(whole)
+        keys, tokens = self._gathered(self._every(whole), 1, self.store.keys)[0].flatten(2, 3), self._tokens(whole)
         grouped = rows_of(keys, tokens.flatten(2)).view(*tokens.shape, -1)
         start = torch.full((1,), whole * sizes.block, device=keys.device)
         every = torch.ones(1, len(queries), dtype=torch.bool, device=keys.device)
