@@ -10,7 +10,7 @@ Elsewhere the first query of the block and those before it choose, by their atte
 
 The choice has no gradient. Keys and values are tables: the means, and then the tokens. The rows that a block attends to
 are gathered in bundles of neighbours, and one call of torch's fused attention does the rest, with a bias that makes a
-mean count as often as its group has tokens in closed windows. Every query attends to s + m w rows.
+mean count for those tokens of its group that are in closed windows. Every query attends to G + m w rows.
 
 Shapes: T queries, n tokens, B sentences, each with h hypotheses side by side, H heads, d features per head, s windows
 of w tokens, G groups, Y blocks of q queries that open m windows, L rows of a block, X = B h H, g rows of a bundle, and

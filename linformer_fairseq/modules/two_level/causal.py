@@ -43,14 +43,14 @@ class CausalTwoLevelAttention(BaseTwoLevelAttention):
 
     A block of q queries attends one by one to its own tokens, as far as they are past, to the window of w tokens before
     it, and to the m windows that its first query and the 7 before it attend to most. All other tokens of the blocks
-    before it are seen by the means of groups, of which each block has q / w, of tokens with similar keys:
+    before it are seen by the means of groups of tokens with similar keys, of which each block has up to 2 q / w:
 
-        out = softmax([Q K̄ᵀ / √d + log c, Q K_oᵀ / √d]) [V̄; V_o]    o: tokens of opened windows, and of the block up to
-                                                                        the query
+        out = softmax([Q K̄ᵀ / √d + β, Q K_oᵀ / √d]) [V̄; V_o]    o: tokens of opened windows, and of the block up to
+                                                                     the query
 
-    A mean K̄, V̄ counts as often as its group has tokens that are not opened, c. A block's groups enter only after its
-    end, so that their means know nothing of what comes. The first `exact_below` tokens get full attention, and so do as
-    many as it takes to have m + 1 windows.
+    β is what makes a mean K̄, V̄ weigh as much as those of its tokens that are not opened, averaged over the queries that
+    choose (`TwoLevelAttention`). A block's groups enter only after its end, so that their means know nothing of what
+    comes. The first `exact_below` tokens get full attention, and so do as many as it takes to have m + 1 windows.
 
     It costs O(T (N / w + m w + q)), and a step of a search O(N / w + m w + q) at any position, but for the first of a
     block: keys and values stay where they are, and those attended to are gathered.
@@ -82,8 +82,9 @@ class CausalTwoLevelAttention(BaseTwoLevelAttention):
         self.exact = -(-max(self.rule.exact_below, (opened + 1) * width) // block) * block
 
     def extra_repr(self) -> str:
-        width, opened, block, _ = self.sizes
-        return f"slot_width={width}, open_slots={opened}, block_size={block}, exact={self.exact}"
+        width, opened, block, clusters = self.sizes
+        sizes = f"slot_width={width}, open_slots={opened}, block_size={block}, clusters={clusters}"
+        return f"{sizes}, exact={self.exact}"
 
     def attend(self, call: Call) -> tuple[Tensor, Tensor | None]:
         assert call.key is not None

@@ -28,7 +28,7 @@ class DefaultSizes(NamedTuple):
     blocks: int  # into how many blocks the queries are cut, about
     opened: int  # a block opens k over this number of windows
     queries: tuple[int, int] = (1, 256)  # of a block, at least and at most
-    clusters: float = 0  # of similar keys, for each window, about; 0 where means are those of windows
+    clusters: int = 0  # of similar keys, for each window, about; 0 where means are those of windows
 
 
 DEFAULTS = {
@@ -91,8 +91,8 @@ class SizeRule:
 
     def clusters(self, windows: int) -> int:
         """The clusters of similar keys for so many windows, a power of two; 0 where means are those of windows."""
-        share = self.defaults.clusters
-        return largest_power_of_two(max(1, int(windows * share))) if share else 0
+        clusters = windows * self.defaults.clusters
+        return largest_power_of_two(clusters) if clusters else 0
 
     def sizes(self, n: int) -> Sizes | None:
         """The sizes for n tokens; None where full attention is as good."""
