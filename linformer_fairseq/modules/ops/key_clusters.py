@@ -93,12 +93,9 @@ class Clusters(NamedTuple):
 
     def labels(self) -> Tensor:
         """The cluster of each token, (B, H, n); what is beyond a sentence's end has any."""
-        heads, batch, parts = self.starts.shape
-        places = torch.arange(len(self.order), device=self.order.device)
-        own = torch.bucketize(places, self.starts.flatten(), right=True).sub_(1).remainder_(parts)
-        tokens = self.order.view(heads, batch, -1) // (batch * heads)
-        labels = torch.empty_like(tokens).scatter_(2, tokens, own.view_as(tokens))
-        return labels.clamp_(max=self.number - 1).transpose(0, 1)
+        heads, batch, _ = self.starts.shape
+        tokens = self.order.view(heads, batch, -1).transpose(0, 1) // (batch * heads)
+        return _labels(tokens, self.counts()[:, 0])
 
     @property
     def number(self) -> int:
@@ -140,14 +137,18 @@ def spread(probabilities: Tensor, tokens: Tensor, sizes: Tensor | None) -> Tenso
     Returns:
         The weights of tokens (B, H, T, n). What is beyond a sentence's end is of no meaning.
     """
-    n, clusters = tokens.size(2), probabilities.size(3)
+    clusters = probabilities.size(3)
     if sizes is None:
-        sizes = tokens.new_full((len(tokens), clusters), n // clusters)
+        sizes = tokens.new_full((len(tokens), clusters), tokens.size(2) // clusters)
     each = probabilities / sizes.clamp(min=1)[:, None, None]
-    places = torch.arange(n, device=tokens.device).expand(len(tokens), -1).contiguous()
-    own = torch.searchsorted(sizes.cumsum(1), places, right=True).clamp(max=clusters - 1)
-    own = torch.empty_like(tokens).scatter(2, tokens, own[:, None].expand_as(tokens))
-    return each.gather(3, own[:, :, None].expand(-1, -1, each.size(2), -1))
+    return each.gather(3, _labels(tokens, sizes)[:, :, None].expand(-1, -1, each.size(2), -1))
+
+
+def _labels(tokens: Tensor, sizes: Tensor) -> Tensor:
+    """The cluster of each token, (B, H, n), of tokens one cluster after the other, (B, H, n), and sizes (B, s)."""
+    places = torch.arange(tokens.size(2), device=tokens.device).expand(len(tokens), -1).contiguous()
+    own = torch.searchsorted(sizes.cumsum(1), places, right=True).clamp(max=sizes.size(1) - 1)
+    return torch.empty_like(tokens).scatter(2, tokens, own[:, None].expand_as(tokens))
 
 
 def largest_power_of_two(most: int) -> int:
