@@ -129,15 +129,16 @@ def causal_two_level_attention(
         return rows_of(x.flatten(1, 2), tokens.flatten(1)).view(*tokens.shape, -1)
 
     grouped_keys, grouped_values = in_groups(past_keys), in_groups(past_values)
-    opened, of_groups = choices(query, past_keys.flatten(1, 2), grouped_keys, tokens, sizes, exact)
+    mean_keys, mean_values = grouped_keys.mean(2), grouped_values.mean(2)
+    opened, of_groups = choices(query, past_keys.flatten(1, 2), grouped_keys, mean_keys, tokens, sizes, exact)
 
-    def rows(x: Tensor, past: Tensor, grouped: Tensor) -> Tensor:
+    def rows(x: Tensor, past: Tensor, means: Tensor) -> Tensor:
         windows = past.view(len(past), -1, width * past.size(3))
         windows = rows_of(windows, opened).unflatten(3, (width, -1)).flatten(2, 3)
-        means = grouped.mean(2).expand(len(opened), -1, -1, -1)
+        means = means.expand(len(opened), -1, -1, -1)
         return torch.cat([means, windows, x[:, later].transpose(0, 1)], 2)
 
-    rows_of_keys, rows_of_values = rows(keys, past_keys, grouped_keys), rows(values, past_values, grouped_values)
+    rows_of_keys, rows_of_values = rows(keys, past_keys, mean_keys), rows(values, past_values, mean_values)
     future = torch.ones(block, block, dtype=torch.bool, device=query.device).triu(1)
     of_tokens = torch.zeros_like(future, dtype=query.dtype).masked_fill(future, -torch.inf)
     of_tokens = F.pad(of_tokens, (opened.size(2) * width, 0)).expand(*opened.shape[:2], -1, -1)
@@ -159,14 +160,14 @@ def causal_two_level_attention(
 
 @torch.no_grad()
 def choices(
-    query: Tensor, keys: Tensor, grouped: Tensor, tokens: Tensor, sizes: Sizes, exact: int
+    query: Tensor, keys: Tensor, grouped: Tensor, means: Tensor, tokens: Tensor, sizes: Sizes, exact: int
 ) -> tuple[Tensor, Tensor]:
     """What each block after the first tokens opens, (Y, X, m + 1), and what is added to the scores of the means of
     groups, (Y, X, G).
 
     Args:
         query: (T, B, H, d), not scaled.
-        keys, grouped, tokens: of the blocks before the last one, as `choose` takes them.
+        keys, grouped, means, tokens: of the blocks before the last one, as `choose` takes them.
         exact: how many first tokens get full attention, whole blocks.
     """
     places = choosing_queries(len(query), sizes.block, query.device)[exact // sizes.block :]
@@ -177,7 +178,7 @@ def choices(
         seen = end - sizes.block
         groups = seen // tokens.size(2)
         own = query.flatten(1, 2).index_select(0, some.clamp(min=0).flatten()).transpose(0, 1).unflatten(1, some.shape)
-        known = keys[:, :seen], grouped[:, :groups], tokens[:, :groups]
+        known = keys[:, :seen], grouped[:, :groups], means[:, :groups], tokens[:, :groups]
         windows, bias = choose(own, *known, sizes, some[:, -1], some >= 0)
         opened.append(windows)
         biases.append(F.pad(bias, (0, tokens.size(1) - groups), value=-torch.inf))

@@ -42,7 +42,14 @@ def labels_of(tokens: Tensor) -> tuple[Tensor, Tensor]:
 
 @torch.no_grad()
 def choose(
-    queries: Tensor, keys: Tensor, grouped: Tensor, tokens: Tensor, sizes: Sizes, starts: Tensor, counted: Tensor
+    queries: Tensor,
+    keys: Tensor,
+    grouped: Tensor,
+    means: Tensor,
+    tokens: Tensor,
+    sizes: Sizes,
+    starts: Tensor,
+    counted: Tensor,
 ) -> tuple[Tensor, Tensor]:
     """What blocks open, (..., Y, m + 1): the window before them, and the m that some queries attend to most.
 
@@ -50,6 +57,7 @@ def choose(
         queries: those that choose for each block, (..., Y, c, d), not scaled.
         keys: of the tokens before the last of these blocks, (..., s w, d).
         grouped: the same keys by groups, (..., G, l, d).
+        means: those of groups, (..., G, d).
         tokens: the places of the groups' tokens in the text, (..., G, l).
         starts: where the blocks begin, (Y,).
         counted: true for queries that there are, (Y, c).
@@ -69,4 +77,4 @@ def choose(
     if not sizes.clusters:
         return opened, torch.zeros_like(unread, dtype=keys.dtype).masked_fill(unread, -torch.inf) + math.log(width)
     hidden = of_tokens_in_groups(unread, tokens // width)
-    return opened, calibrated(queries, grouped, grouped.mean(-2), hidden, counted)
+    return opened, calibrated(queries, grouped, means, hidden, counted)

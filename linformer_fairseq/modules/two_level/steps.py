@@ -32,7 +32,7 @@ from linformer_fairseq.modules.two_level.arithmetic import (
 from linformer_fairseq.modules.two_level.groups import choose, in_text, labels_of, tokens_of_groups
 from linformer_fairseq.modules.two_level.sizes import Sizes
 
-FIRST_TOKENS = 128  # whose windows there is room for at first, about; room doubles where it does not suffice
+FIRST_TOKENS = 128  # whose blocks there is room for at first, about; room doubles where it does not suffice
 
 
 class SharedRows(NamedTuple):
@@ -292,22 +292,23 @@ class TargetState:
         """The search in a block that begins after whole blocks, with its first query and those before it,
         (up to `CHOOSING`, B, H, d)."""
         whole, sizes = self.position // self.sizes.block, self.sizes
-        keys, tokens = self._gathered(self._every(whole), 1, self.store.keys)[0].flatten(2, 3), self._tokens(whole)
+        keys, means = self._blocks(whole, self.store.keys, self.store.mean_keys)
+        tokens = self._tokens(whole)
         grouped = rows_of(keys, tokens.flatten(2)).view(*tokens.shape, -1)
         start = torch.full((1,), whole * sizes.block, device=keys.device)
         every = torch.ones(1, len(queries), dtype=torch.bool, device=keys.device)
         own = queries.permute(1, 2, 0, 3).unsqueeze(2)
-        opened, bias = choose(own, keys, grouped, tokens, sizes, start, every)
+        opened, bias = choose(own, keys, grouped, means, tokens, sizes, start, every)
         return replace(self, opened=opened.squeeze(2), bias=bias.squeeze(2))
 
     def _tokens(self, whole: int) -> Tensor:
         """The tokens of the groups of so many first blocks, as places in the text, (B, H, P c, l)."""
         return in_text(self._gathered(self._every(whole), 1, self.store.tokens)[0], self.sizes)
 
-    def _blocks(self, whole: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+    def _blocks(self, whole: int, one: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
         """Rows of so many first blocks, (B, H, P q or P c, d), of what the store has, (P, U, H, q or c, d)."""
-        k, v = self._gathered(self._every(whole), 1, keys, values)
-        return k.flatten(2, 3), v.flatten(2, 3)
+        x, y = self._gathered(self._every(whole), 1, one, other)
+        return x.flatten(2, 3), y.flatten(2, 3)
 
     def _windows(self, windows: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """The tokens of windows (B, H, m), (B, H, m w, d)."""
