@@ -212,37 +212,6 @@ class BaseAttention(MultiheadAttention):
         dropping = self.training or self.dropout_module.apply_during_inference
         return self.dropout_module.p if dropping else 0.0
 
-    def softmax_attention(
-        self,
-        query: Tensor,
-        keys: Tensor,
-        values: Tensor,
-        mask: Tensor | None,
-        need_weights: bool,
-        causal: bool = False,
-    ) -> tuple[Tensor, Tensor | None]:
-        """Plain attention: what each head gives, (B, H, T, d), and the probabilities of its keys before dropout,
-        (B, H, T, s), if weights are needed.
-
-        Args:
-            query: (B, H, T, d), not scaled.
-            keys, values: (B, H, s, d).
-            mask: (B, 1, 1 or T, s), true where a key takes part, or numbers that are added to scores; None for neither.
-            causal: whether a query sees only the keys up to its own place; then there is no mask.
-        """
-        if not (need_weights or _is_faster_in_parts(query, keys)):
-            dropout = self.dropout_probability
-            out = F.scaled_dot_product_attention(query, keys, values, mask, dropout, is_causal=causal)
-            return out, None
-        found = scores(query, keys)
-        if causal:
-            mask = torch.ones(found.shape[2:], dtype=torch.bool, device=found.device).tril()
-        if mask is not None:
-            found = found.masked_fill_(~mask, -torch.inf) if mask.dtype == torch.bool else found.add_(mask)
-        probabilities = softmax(found)
-        out = self.dropout_module(probabilities.type_as(values)) @ values
-        return out, probabilities if need_weights else None
-
     def split_heads(self, x: Tensor) -> Tensor:
         """The features of each head, (n, B, C) to (B, H, n, d)."""
         return x.view(x.size(0), x.size(1), self.num_heads, self.head_dim).permute(1, 2, 0, 3)
@@ -382,6 +351,37 @@ def scores(query: Tensor, key: Tensor) -> Tensor:
     wide = torch.promote_types(query.dtype, torch.float32)
     with torch.autocast(query.device.type, enabled=False):
         return (query.to(wide) * query.size(-1) ** -0.5) @ key.to(wide).transpose(-2, -1)
+
+
+def softmax_attention(
+    query: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    mask: Tensor | None,
+    dropout: float,
+    need_weights: bool,
+    causal: bool = False,
+) -> tuple[Tensor, Tensor | None]:
+    """Plain attention: what each head gives, (B, H, T, d), and the probabilities of its keys before dropout,
+    (B, H, T, s), in at least float32, if weights are needed.
+
+    Args:
+        query: (B, H, T, d), not scaled.
+        keys, values: (B, H, s, d).
+        mask: as (B, H, T, s), true where a key takes part, or numbers that are added to scores; None for neither.
+        dropout: the share of probabilities that are dropped.
+        causal: whether a query sees only the keys up to its own place; then there is no mask.
+    """
+    if not (need_weights or _is_faster_in_parts(query, keys)):
+        return F.scaled_dot_product_attention(query, keys, values, mask, dropout, is_causal=causal), None
+    found = scores(query, keys)
+    if causal:
+        mask = torch.ones(found.shape[2:], dtype=torch.bool, device=found.device).tril()
+    if mask is not None:
+        found = found.masked_fill_(~mask, -torch.inf) if mask.dtype == torch.bool else found.add_(mask)
+    probabilities = softmax(found)
+    out = F.dropout(probabilities, dropout).type_as(values) @ values
+    return out, probabilities if need_weights else None
 
 
 def _is_faster_in_parts(query: Tensor, keys: Tensor) -> bool:

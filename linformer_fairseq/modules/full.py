@@ -5,8 +5,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from linformer_fairseq.modules.base import BaseAttention, Call, IncrementalState, Moves
+from linformer_fairseq.modules.base import BaseAttention, Call, IncrementalState, Moves, softmax_attention
 from linformer_fairseq.modules.ops.padding import Padding
+from linformer_fairseq.modules.ops.past_tokens import PastTokens
 from linformer_fairseq.modules.registry import AttentionOptions, LayerShapes, register_attention
 from linformer_fairseq.modules.source_attention import Source, SourceAttention
 
@@ -61,7 +62,8 @@ class FullAttention(SourceAttention[SourceTokens]):
     def attend_to(
         self, query: Tensor, memory: SourceTokens, need_weights: bool, by_head: bool
     ) -> tuple[Tensor, Tensor | None]:
-        out, weights = self.softmax_attention(self.split_heads(self.q_proj(query)), *memory, need_weights)
+        queries, dropout = self.split_heads(self.q_proj(query)), self.dropout_probability
+        out, weights = softmax_attention(queries, *memory, dropout, need_weights)
         return out, weights if weights is None or by_head else weights.mean(1, keepdim=True)
 
 
@@ -91,42 +93,28 @@ class CausalFullAttention(BaseAttention):
         query, key, value = self.q_proj(call.query), self.k_proj(call.key), self.v_proj(call.value)
         query, key, value = self.split_heads(query), self.split_heads(key), self.split_heads(value)
         padding, cached = call.padding, self.cached(call.incremental_state)
-        tokens = None if padding is None else padding.tokens
+        tokens, past = None if padding is None else padding.tokens, PastTokens(key, value)
         if cached:
-            order, tokens = cached["order"], _joined(cached["tokens"], tokens, cached["keys"].size(2), key)
-            key, value = _appended(cached["keys"], order, key), _appended(cached["values"], order, value)
+            tokens = _joined(cached["tokens"], tokens, cached["past"].keys.size(2), key)
+            past = cached["past"].with_tokens(key, value)
+            key, value = past.keys, past.values
         if call.incremental_state is not None:
-            self.cache(call.incremental_state, {"keys": key, "values": value, "tokens": tokens, "order": None})
+            self.cache(call.incremental_state, {"past": past, "tokens": tokens})
         in_one_pass = not cached and (padding is None or padding.order is None)
         mask = None if in_one_pass else _seen(query.size(2), key, tokens)
-        out, weights = self.softmax_attention(query, key, value, mask, call.need_weights, in_one_pass)
+        dropout = self.dropout_probability
+        out, weights = softmax_attention(query, key, value, mask, dropout, call.need_weights, in_one_pass)
         if weights is not None and tokens is not None:
             weights = weights.masked_fill(~tokens[:, None, None], 0.0)
         return out, weights
 
     def reorder_incremental_state(self, incremental_state: IncrementalState, new_order: Tensor) -> IncrementalState:
-        """Notes the new order of hypotheses; the next token copies keys and values in that order."""
+        """Keeps some hypotheses, in their new order."""
         cached = self.cached(incremental_state)
         if not cached:
             return incremental_state
-        order, tokens = cached["order"], cached["tokens"]
-        order = new_order if order is None else order.index_select(0, new_order)
-        tokens = None if tokens is None else tokens.index_select(0, new_order)
-        return self.cache(incremental_state, {**cached, "tokens": tokens, "order": order})
-
-
-def _appended(past: Tensor, order: Tensor | None, own: Tensor) -> Tensor:
-    """Keys or values (B, H, n, d) in an order of hypotheses, with those of some more tokens after them.
-
-    They are copied once, not once for the order and once to make room: a copy takes as much time as the attention.
-    """
-    if order is None or torch.is_grad_enabled():  # what is written into a part of a tensor has no gradient
-        return torch.cat([past if order is None else past.index_select(0, order), own], 2)
-    n, (batch, heads, added, width) = past.size(2), own.shape
-    every = own.new_empty(batch, heads, n + added, width)
-    torch.index_select(past, 0, order, out=every.narrow(2, 0, n))
-    every.narrow(2, n, added).copy_(own)
-    return every
+        tokens = None if cached["tokens"] is None else cached["tokens"].index_select(0, new_order)
+        return self.cache(incremental_state, {"past": cached["past"].reordered(new_order), "tokens": tokens})
 
 
 def _joined(past: Tensor | None, own: Tensor | None, before: int, key: Tensor) -> Tensor | None:

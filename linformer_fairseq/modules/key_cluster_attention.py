@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from linformer_fairseq.modules.base import is_plain
+from linformer_fairseq.modules.base import is_plain, softmax_attention
 from linformer_fairseq.modules.ops.key_clusters import Clusters, largest_power_of_two, spread
 from linformer_fairseq.modules.registry import AttentionOptions, LayerShapes, check_dims, register_attention
 from linformer_fairseq.modules.source_attention import Source, SourceAttention
@@ -86,8 +86,9 @@ class KeyClusterAttention(SourceAttention[ClusterMeans]):
     def attend_to(
         self, query: Tensor, memory: ClusterMeans, need_weights: bool, by_head: bool
     ) -> tuple[Tensor, Tensor | None]:
-        queries = self.split_heads(self.q_proj(query))
-        out, probabilities = self.softmax_attention(queries, memory.keys, memory.values, memory.biases, need_weights)
+        queries, dropout = self.split_heads(self.q_proj(query)), self.dropout_probability
+        keys, values, biases = memory.keys, memory.values, memory.biases
+        out, probabilities = softmax_attention(queries, keys, values, biases, dropout, need_weights)
         if probabilities is None:
             return out, None
         return out, spread(probabilities, memory.order // memory.step, memory.sizes)

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from linformer_fairseq.modules.base import Call, bias_of, is_plain, without_bias
+from linformer_fairseq.modules.base import Call, bias_of, is_plain, softmax_attention, without_bias
 from linformer_fairseq.modules.ops.precision import at_least_float32
 from linformer_fairseq.modules.ops.token_weights import weights_of_slots
 from linformer_fairseq.modules.projections import (
@@ -179,8 +179,8 @@ class LinformerMultiheadAttention(SourceAttention[Slots]):
         self, query: Tensor, memory: Slots, need_weights: bool, by_head: bool
     ) -> tuple[Tensor, Tensor | None]:
         keys, values, mask, lengths, tokens = memory
-        queries = self.split_heads(self.q_proj(query))
-        out, probabilities = self.softmax_attention(queries, keys, values, mask, need_weights)
+        queries, dropout = self.split_heads(self.q_proj(query)), self.dropout_probability
+        out, probabilities = softmax_attention(queries, keys, values, mask, dropout, need_weights)
         if probabilities is None:
             return out, None
         matrix = self.value_projection.matrix(tokens, lengths, probabilities)

@@ -24,7 +24,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from linformer_fairseq.modules.base import fold_beams, scores, unfold_beams
+from linformer_fairseq.modules.base import fold_beams, scores, softmax_attention, unfold_beams
 from linformer_fairseq.modules.ops.blocks import in_blocks
 from linformer_fairseq.modules.ops.key_clusters import Clusters
 from linformer_fairseq.modules.ops.precision import at_least_float32
@@ -175,8 +175,10 @@ def shares_by_tokens(query: Tensor, table: WindowTable) -> Tensor:
     """
     hypotheses, beyond = query.size(1) // len(table.keys), table.beyond()
     own, keys = fold_beams(query, hypotheses).permute(1, 2, 0, 3), table.tokens().flatten(2, 3)
-    hidden = None if beyond is None else beyond[:, None, None]
-    return unfold_beams(shares_of_windows(own, keys, table.sizes.width, hidden), hypotheses)
+    found = scores(own, keys)
+    if beyond is not None:
+        found.masked_fill_(beyond[:, None, None], -torch.inf)
+    return unfold_beams(shares_of_windows(found, table.sizes.width), hypotheses)
 
 
 def choosing_queries(length: int, block: int, device: torch.device) -> Tensor:
@@ -185,18 +187,8 @@ def choosing_queries(length: int, block: int, device: torch.device) -> Tensor:
     return starts[:, None] + torch.arange(1 - CHOOSING, 1, device=device)
 
 
-@torch.no_grad()
-def shares_of_windows(query: Tensor, keys: Tensor, width: int, hidden: Tensor | None = None) -> Tensor:
-    """The share of full attention that each query gives to each window, (..., T, s), in float32 or better.
-
-    Args:
-        query: (..., T, d), not scaled.
-        keys: (..., s w, d).
-        hidden: true for keys that a query does not see, as (..., T, s w).
-    """
-    found = scores(query, keys)
-    if hidden is not None:
-        found.masked_fill_(hidden, -torch.inf)
+def shares_of_windows(found: Tensor, width: int) -> Tensor:
+    """The share of full attention that goes to each window, (..., s), by the scores of tokens, (..., s w)."""
     return torch.softmax(found, -1).unflatten(-1, (-1, width)).sum(-1)
 
 
@@ -291,7 +283,8 @@ def bias_of_clusters(query: Tensor, opened: Tensor, table: WindowTable, padding:
         hidden = of_tokens_in_groups(is_open.scatter_(3, own_opened, True), windows)
         if within is not None:
             hidden |= ~within[:, :, None]
-        biases.append(calibrated(queries, keys, means, hidden, own[:, None]))
+        found = scores(queries.flatten(2, 3), keys.flatten(2, 3)).unflatten(3, keys.shape[2:4])
+        biases.append(calibrated(queries, found.unflatten(2, some.shape), means, hidden, own[:, None]))
     return torch.cat(biases, 2)
 
 
@@ -309,8 +302,7 @@ def of_tokens_in_groups(of_windows: Tensor, windows: Tensor) -> Tensor:
     return of_windows.gather(-1, index).unflatten(-1, windows.shape[-2:])
 
 
-@torch.no_grad()
-def calibrated(queries: Tensor, keys: Tensor, means: Tensor, hidden: Tensor, counted: Tensor) -> Tensor:
+def calibrated(queries: Tensor, found: Tensor, means: Tensor, hidden: Tensor, counted: Tensor) -> Tensor:
     """What is added to the scores of the mean keys of groups, (..., Y, G), so that a mean gets what those of its
     group's tokens get that it stands for: the mean over some queries of log Σ exp(q kᵀ / √d) - q k̄ᵀ / √d.
 
@@ -319,65 +311,64 @@ def calibrated(queries: Tensor, keys: Tensor, means: Tensor, hidden: Tensor, cou
 
     Args:
         queries: some for each block, (..., Y, c, d), not scaled.
-        keys: of the tokens of groups, (..., G, l, d).
-        means: their mean keys, (..., G, d).
+        found: their scores of the tokens of groups, (..., Y, c, G, l), which are overwritten.
+        means: the mean keys, (..., G, d).
         hidden: true for tokens that do not count, (..., Y, G, l).
         counted: true for queries that count, as (..., Y, c).
     """
-    some, groups = queries.shape[-3:-1], keys.shape[-3:-1]
-    queries = queries.flatten(-3, -2)
-    found = scores(queries, keys.flatten(-3, -2)).unflatten(-1, groups).unflatten(-3, some)
-    found = found.masked_fill_(hidden[..., None, :, :], -torch.inf).logsumexp(-1)  # (..., Y, c, G)
-    found -= scores(queries, means).unflatten(-2, some)
+    of_tokens = found.masked_fill_(hidden[..., None, :, :], -torch.inf).logsumexp(-1)  # (..., Y, c, G)
+    of_tokens -= scores(queries.flatten(-3, -2), means).unflatten(-2, queries.shape[-3:-1])
     counted = counted[..., None]
-    bias = found.where(counted, 0.0).sum(-2) / counted.sum(-2).clamp(min=1)
+    bias = of_tokens.where(counted, 0.0).sum(-2) / counted.sum(-2).clamp(min=1)
     return bias.clamp(max=torch.finfo(means.dtype).max).to(means.dtype)
 
 
 def attend_to_rows(
-    query: Tensor,
-    rows: BlockRows,
-    block: int,
-    table: WindowTable,
-    dropout: float,
-    need_weights: bool,
-    sentences: Tensor | None = None,
+    query: Tensor, rows: BlockRows, table: WindowTable, dropout: float, need_weights: bool
 ) -> tuple[Tensor, Tensor | None]:
     """What each head gives, (B h, H, T, d), and the weights over tokens if they are needed, (B h, H, T, s w).
 
     Args:
         query: (T, B h, H, d), not scaled.
-        block: the queries that share what is opened.
-        sentences: the sentence of each row of queries, (B h,); None where each of the table's has h rows.
     """
     length, batch, heads = query.shape[:3]
-    if sentences is None and batch != len(table.keys):
-        sentences = torch.arange(batch, device=query.device) // (batch // len(table.keys))
-    bundle, every = _rows_of_bundle(table.sizes.width), table.keys.size(2)
-    firsts = torch.arange(0, len(table.keys) * heads * every // bundle, every // bundle, device=query.device)
-    firsts = firsts.view(-1, heads, 1, 1)
-    index = rows.bundles + (firsts if sentences is None else firsts.index_select(0, sentences))
-    index = index.flatten(0, 1).transpose(0, 1)  # (Y, X, L / g)
-    keys, values = (
-        x.view(-1, bundle * x.size(3)).index_select(0, index.flatten()).view(*index.shape[:2], -1, x.size(3))
-        for x in (table.keys, table.values)
-    )
+    keys, values = gathered(rows, table)
     bias = rows.bias.flatten(0, 1).transpose(0, 1).unsqueeze(2)
-    blocks = in_blocks(query, block, 0).flatten(2, 3).transpose(1, 2)  # (Y, X, q, d)
+    blocks = in_blocks(query, table.sizes.block, 0).flatten(2, 3).transpose(1, 2)  # (Y, X, q, d)
     out = F.scaled_dot_product_attention(blocks, keys, values, attn_mask=bias, dropout_p=dropout)
     out = out.transpose(1, 2).flatten(0, 1)[:length].unflatten(1, (batch, heads)).permute(1, 2, 0, 3)
     if not need_weights:
         return out, None
     shares = torch.softmax(scores(blocks, keys) + bias, 3).unflatten(1, (batch, heads)).permute(1, 2, 0, 3, 4)
-    labels, counts = table.groups()
-    if sentences is not None:
-        labels, counts = labels.index_select(0, sentences), counts.index_select(0, sentences)
-    weights = weights_over_tokens(shares, labels[:, :, None], counts[:, :, None], rows.opened, table.sizes.width)
-    beyond = table.beyond()
+    return out, weights_of_rows(shares, rows.opened, table).flatten(2, 3)[:, :, :length]
+
+
+def gathered(rows: BlockRows, table: WindowTable) -> tuple[Tensor, Tensor]:
+    """The keys and the values of these rows, (Y, X, L, d) each."""
+    (batch, heads), bundle, every = rows.bundles.shape[:2], _rows_of_bundle(table.sizes.width), table.keys.size(2)
+    firsts = torch.arange(0, len(table.keys) * heads * every // bundle, every // bundle, device=rows.bundles.device)
+    firsts = firsts.view(-1, heads, 1, 1).repeat_interleave(batch // len(table.keys), 0)
+    index = (rows.bundles + firsts).flatten(0, 1).transpose(0, 1)  # (Y, X, L / g)
+    keys, values = (
+        x.view(-1, bundle * x.size(3)).index_select(0, index.flatten()).view(*index.shape[:2], -1, x.size(3))
+        for x in (table.keys, table.values)
+    )
+    return keys, values
+
+
+def weights_of_rows(shares: Tensor, opened: Tensor, table: WindowTable) -> Tensor:
+    """The weights over tokens, (B h, H, Y, q, s w).
+
+    Args:
+        shares: of the rows that blocks attend to, (B h, H, Y, q, L).
+        opened: the windows that they open, (B h, H, Y, m).
+    """
+    hypotheses, beyond = len(shares) // len(table.keys), table.beyond()
+    labels, counts = (x.repeat_interleave(hypotheses, 0)[:, :, None] for x in table.groups())
+    weights = weights_over_tokens(shares, labels, counts, opened, table.sizes.width)
     if beyond is not None:
-        beyond = beyond if sentences is None else beyond.index_select(0, sentences)
-        weights.masked_fill_(beyond[:, None, None, None], 0.0)
-    return out, weights.flatten(2, 3)[:, :, :length]
+        weights.masked_fill_(beyond.repeat_interleave(hypotheses, 0)[:, None, None, None], 0.0)
+    return weights
 
 
 def weights_over_tokens(shares: Tensor, labels: Tensor, counts: Tensor, opened: Tensor, width: int) -> Tensor:
@@ -406,15 +397,10 @@ def attend_in_full(
         query: (T, B h, H, d), not scaled.
         causal: whether a query sees only the tokens up to its own place; then the table has no bias.
     """
-    keys, values, bias = table
-    hypotheses = query.size(1) // len(keys)
-    query, weights = fold_beams(query, hypotheses).permute(1, 2, 0, 3), None
-    out = F.scaled_dot_product_attention(query, keys, values, attn_mask=bias, dropout_p=dropout, is_causal=causal)
-    if need_weights:
-        found = scores(query, keys)
-        bias = torch.full_like(found[0, 0], -torch.inf).triu(1) if causal else bias
-        weights = unfold_beams(torch.softmax(found if bias is None else found + bias, 3), hypotheses)
-    return unfold_beams(out, hypotheses), weights
+    hypotheses = query.size(1) // len(table.keys)
+    query = fold_beams(query, hypotheses).permute(1, 2, 0, 3)
+    out, weights = softmax_attention(query, *table, dropout, need_weights, causal)
+    return unfold_beams(out, hypotheses), None if weights is None else unfold_beams(weights, hypotheses)
 
 
 def of_chosen_group(

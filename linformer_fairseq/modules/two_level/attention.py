@@ -254,12 +254,11 @@ class TwoLevelAttention(BaseTwoLevelAttention):
         """Attends from queries (T, B h, H, d) to a table; `padding` (B, n) is true at padded positions."""
         if isinstance(table, TokenTable):
             return attend_in_full(query, table, self.dropout_probability, need_weights)
-        block, opened = table.sizes.block, table.sizes.opened
         worth = worth_by_means(query, table, padding) if self.self_attention else worth_by_past(query, table)
-        windows = ranked(worth)[..., :opened]
+        windows = ranked(worth)[..., : table.sizes.opened]
         if table.clusters is None:
             of_means = bias_of_windows(windows, table)
         else:
             of_means = bias_of_clusters(query, windows, table, padding)
         rows = rows_of_blocks(windows, of_means, table)
-        return attend_to_rows(query, rows, block, table, self.dropout_probability, need_weights)
+        return attend_to_rows(query, rows, table, self.dropout_probability, need_weights)

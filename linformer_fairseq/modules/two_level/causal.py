@@ -125,12 +125,10 @@ def causal_two_level_attention(
     past_keys, past_values = (x[:, :-1].contiguous() for x in (keys, values))  # (X, P, q, d)
     tokens = in_text(tokens_of_groups(past_keys, sizes), sizes)
 
-    def in_groups(x: Tensor) -> Tensor:
-        return rows_of(x.flatten(1, 2), tokens.flatten(1)).view(*tokens.shape, -1)
-
-    grouped_keys, grouped_values = in_groups(past_keys), in_groups(past_values)
-    mean_keys, mean_values = grouped_keys.mean(2), grouped_values.mean(2)
-    opened, of_groups = choices(query, past_keys.flatten(1, 2), grouped_keys, mean_keys, tokens, sizes, exact)
+    mean_keys, mean_values = (
+        rows_of(x.flatten(1, 2), tokens.flatten(1)).view(*tokens.shape, -1).mean(2) for x in (past_keys, past_values)
+    )
+    opened, of_groups = choices(query, past_keys.flatten(1, 2), mean_keys, tokens, sizes, exact)
 
     def rows(x: Tensor, past: Tensor, means: Tensor) -> Tensor:
         windows = past.view(len(past), -1, width * past.size(3))
@@ -160,14 +158,14 @@ def causal_two_level_attention(
 
 @torch.no_grad()
 def choices(
-    query: Tensor, keys: Tensor, grouped: Tensor, means: Tensor, tokens: Tensor, sizes: Sizes, exact: int
+    query: Tensor, keys: Tensor, means: Tensor, tokens: Tensor, sizes: Sizes, exact: int
 ) -> tuple[Tensor, Tensor]:
     """What each block after the first tokens opens, (Y, X, m + 1), and what is added to the scores of the means of
     groups, (Y, X, G).
 
     Args:
         query: (T, B, H, d), not scaled.
-        keys, grouped, means, tokens: of the blocks before the last one, as `choose` takes them.
+        keys, means, tokens: of the blocks before the last one, as `choose` takes them.
         exact: how many first tokens get full attention, whole blocks.
     """
     places = choosing_queries(len(query), sizes.block, query.device)[exact // sizes.block :]
@@ -178,7 +176,7 @@ def choices(
         seen = end - sizes.block
         groups = seen // tokens.size(2)
         own = query.flatten(1, 2).index_select(0, some.clamp(min=0).flatten()).transpose(0, 1).unflatten(1, some.shape)
-        known = keys[:, :seen], grouped[:, :groups], means[:, :groups], tokens[:, :groups]
+        known = keys[:, :seen], means[:, :groups], tokens[:, :groups]
         windows, bias = choose(own, *known, sizes, some[:, -1], some >= 0)
         opened.append(windows)
         biases.append(F.pad(bias, (0, tokens.size(1) - groups), value=-torch.inf))

@@ -11,6 +11,7 @@ import math
 import torch
 from torch import Tensor
 
+from linformer_fairseq.modules.base import scores
 from linformer_fairseq.modules.ops.key_clusters import Clusters
 from linformer_fairseq.modules.two_level.arithmetic import calibrated, of_tokens_in_groups, ranked, shares_of_windows
 from linformer_fairseq.modules.two_level.sizes import Sizes
@@ -44,7 +45,6 @@ def labels_of(tokens: Tensor) -> tuple[Tensor, Tensor]:
 def choose(
     queries: Tensor,
     keys: Tensor,
-    grouped: Tensor,
     means: Tensor,
     tokens: Tensor,
     sizes: Sizes,
@@ -56,7 +56,6 @@ def choose(
     Args:
         queries: those that choose for each block, (..., Y, c, d), not scaled.
         keys: of the tokens before the last of these blocks, (..., s w, d).
-        grouped: the same keys by groups, (..., G, l, d).
         means: those of groups, (..., G, d).
         tokens: the places of the groups' tokens in the text, (..., G, l).
         starts: where the blocks begin, (Y,).
@@ -68,13 +67,14 @@ def choose(
     """
     width, places = sizes.width, torch.arange(keys.size(-2), device=keys.device)
     future = (places >= starts[:, None]).expand(*queries.shape[:-2], -1)  # (..., Y, s w)
-    hidden = future.repeat_interleave(queries.size(-2), -2)
-    shares = shares_of_windows(queries.flatten(-3, -2), keys, width, hidden).unflatten(-2, queries.shape[-3:-1])
+    found = scores(queries.flatten(-3, -2), keys).unflatten(-2, queries.shape[-3:-1])  # (..., Y, c, s w)
+    shares = shares_of_windows(found.masked_fill_(future[..., None, :], -torch.inf), width)
     worth = shares.masked_fill_(~counted[..., None], 0.0).sum(-2)
     before = (starts // width - 1)[:, None].expand(*worth.shape[:-1], 1)
     opened = ranked(worth.scatter(-1, before, torch.inf))[..., : sizes.opened + 1]
     unread = future[..., ::width].scatter(-1, opened, True)  # by a mean
     if not sizes.clusters:
         return opened, torch.zeros_like(unread, dtype=keys.dtype).masked_fill(unread, -torch.inf) + math.log(width)
-    hidden = of_tokens_in_groups(unread, tokens // width)
-    return opened, calibrated(queries, grouped, means, hidden, counted)
+    index = tokens.flatten(-2)[..., None, None, :].expand_as(found)
+    of_groups = found.gather(-1, index).unflatten(-1, tokens.shape[-2:])
+    return opened, calibrated(queries, of_groups, means, of_tokens_in_groups(unread, tokens // width), counted)

@@ -1,7 +1,8 @@
 """The steps of a search in two levels, and what they keep between one and the next.
 
 Shapes: T queries, B sentences, each with h hypotheses side by side, H heads, d features per head, s windows, w tokens
-of a window, and in causal attention P blocks of q tokens that there is room for, of U hypotheses, with c groups each.
+of a window, G groups, L rows that a hypothesis reads, and U hypotheses that have such rows for themselves and their
+copies. In causal attention there are P whole blocks of q tokens, with c groups of l tokens each, and B hypotheses.
 """
 
 from dataclasses import dataclass, replace
@@ -11,66 +12,115 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from linformer_fairseq.modules.base import kept_sentences, scores
+from linformer_fairseq.modules.base import kept_sentences, scores, softmax_attention
 from linformer_fairseq.modules.ops.padding import Places
+from linformer_fairseq.modules.ops.past_tokens import PastTokens
 from linformer_fairseq.modules.two_level.arithmetic import (
     CHOOSING,
-    BlockRows,
     TokenTable,
     WindowTable,
     attend_in_full,
-    attend_to_rows,
     bias_of_windows,
+    gathered,
     of_chosen_group,
     ranked,
     rows_of,
     rows_of_blocks,
     shares_by_tokens,
+    weights_of_rows,
     weights_over_tokens,
     with_windows_ahead,
 )
 from linformer_fairseq.modules.two_level.groups import choose, in_text, labels_of, tokens_of_groups
 from linformer_fairseq.modules.two_level.sizes import Sizes
 
-FIRST_TOKENS = 128  # whose blocks there is room for at first, about; room doubles where it does not suffice
 
+class Copies(NamedTuple):
+    """Which hypotheses have become copies of one another since rows were gathered for each, and share them now.
 
-class SharedRows(NamedTuple):
-    """Which hypotheses have become copies of one another since each had a row, and share one of U rows now.
-
-    Whatever their rows hold is read once for all of them, with the query of each as one of several of its row.
+    Rows are read once for all copies, with the query of each as one of several.
     """
 
-    rows: Tensor  # the row of each hypothesis, (B h,)
-    slots: Tensor  # of each hypothesis among `most` times U, (B h,): the first of every row, then the second ones
+    rows: Tensor  # which of U each hypothesis shares, (B,)
+    slots: Tensor  # of each hypothesis among `most` times U, (B,): the first of each of U, then the second ones
     number: int  # U
-    most: int  # the hypotheses of a row, at most
+    most: int  # the copies of one hypothesis, at most
 
-    def folded(self, query: Tensor) -> Tensor:
-        """The queries of each row, (1, B h, ...) to (most, U, ...); zeros where a row has fewer."""
-        places = query.new_zeros(self.most * self.number, *query.shape[2:])
-        return places.index_copy_(0, self.slots, query[0]).unflatten(0, (self.most, self.number))
+    @classmethod
+    def of(cls, rows: Tensor) -> tuple[Tensor, "Copies"]:
+        """Those of U that are still needed, and who shares them, by which of U each hypothesis takes, (B,). This waits
+        for the device."""
+        kept, rows, counts = rows.unique(return_inverse=True, return_counts=True)
+        before = (rows[:, None] == torch.arange(len(kept), device=rows.device)).cumsum(0).gather(1, rows[:, None])
+        slots = (before.squeeze(1) - 1) * len(kept) + rows
+        return kept, cls(rows, slots, len(kept), int(counts.max()))
+
+    def folded(self, x: Tensor) -> Tensor:
+        """What each hypothesis has, (B, H, 1, ...), with that of its copies: (U, H, most, ...); zeros where there are
+        fewer."""
+        places = x.new_zeros(self.most * self.number, x.size(1), *x.shape[3:]).index_copy_(0, self.slots, x.squeeze(2))
+        return places.unflatten(0, (self.most, self.number)).movedim(0, 2)
 
     def unfolded(self, x: Tensor) -> Tensor:
-        """What is of each hypothesis in what rows have for all of theirs, (U, H, most, ...) to (B h, H, 1, ...)."""
+        """Undoes `folded`."""
         return x.movedim(2, 0).flatten(0, 1).index_select(0, self.slots).unsqueeze(2)
 
-    def sentences(self, hypotheses: int) -> Tensor:
-        """The sentence of each row, (U,), where each has h hypotheses."""
-        every = torch.arange(len(self.rows), device=self.rows.device) // hypotheses
-        return self.rows.new_zeros(self.number).scatter_(0, self.rows, every)
+
+class Reading(NamedTuple):
+    """What hypotheses read as long as they stay in a block, gathered once: means, and the tokens of opened windows."""
+
+    keys: Tensor  # (U, H, L, d)
+    values: Tensor  # (U, H, L, d)
+    bias: Tensor  # added to scores, (U, H, L)
+    opened: Tensor  # the windows that are opened, (U, H, m)
+    copies: Copies | None = None  # None while there are rows for every hypothesis
+
+    def attend(self, query: Tensor, dropout: float, need_weights: bool) -> tuple[Tensor, Tensor | None]:
+        """What each head gives for a query of each hypothesis, (B, H, 1, d), and the shares of rows if they are needed,
+        (B, H, 1, L)."""
+        bias = self.bias[:, :, None]
+        out, shares = softmax_attention(self._folded(query), self.keys, self.values, bias, dropout, need_weights)
+        return self._unfolded(out), None if shares is None else self._unfolded(shares)
+
+    def scores(self, query: Tensor) -> Tensor:
+        """The scores of rows, (B, H, 1, L), for a query of each hypothesis, (B, H, 1, d), not scaled."""
+        return self._unfolded(scores(self._folded(query), self.keys).add_(self.bias[:, :, None]))
+
+    def mixed(self, shares: Tensor) -> Tensor:
+        """The values of rows in these shares, (B, H, 1, L) to (B, H, 1, d)."""
+        return self._unfolded(self._folded(shares) @ self.values)
+
+    def reordered(self, order: Tensor) -> "Reading":
+        """Keeps some hypotheses, in their new order.
+
+        Copies of one hypothesis share its rows from now on; on a GPU, which would have to be waited for, each has rows
+        of its own.
+        """
+        if not finds_copies(order.device):
+            return self._of(order)
+        kept, copies = Copies.of(order if self.copies is None else self.copies.rows.index_select(0, order))
+        if len(kept) == len(self.keys):
+            return self._replace(copies=copies)
+        return self._of(kept)._replace(copies=copies)
+
+    def opened_by_each(self) -> Tensor:
+        """The windows that each hypothesis opens, (B, H, m)."""
+        return self.opened if self.copies is None else self.opened.index_select(0, self.copies.rows)
+
+    def _of(self, rows: Tensor) -> "Reading":
+        keys, values, bias, opened = (x.index_select(0, rows) for x in self[:4])
+        return Reading(keys, values, bias, opened)
+
+    def _folded(self, x: Tensor) -> Tensor:
+        return x if self.copies is None else self.copies.folded(x)
+
+    def _unfolded(self, x: Tensor) -> Tensor:
+        return x if self.copies is None else self.copies.unfolded(x)
 
 
-def shared_rows(rows: Tensor) -> tuple[Tensor, SharedRows]:
-    """The rows that are still needed, (U,), and who shares them. This waits for the device.
-
-    Args:
-        rows: of each hypothesis, (B h,).
-    """
-    kept, rows, counts = rows.unique(return_inverse=True, return_counts=True)
-    before = (rows[:, None] == torch.arange(len(kept), device=rows.device)).cumsum(0).gather(1, rows[:, None])
-    slots = (before.squeeze(1) - 1) * len(kept) + rows
-    return kept, SharedRows(rows, slots, len(kept), int(counts.max()))
+def finds_copies(device: torch.device) -> bool:
+    """Whether a search looks for copies of a hypothesis, for which a GPU would have to be waited for."""
+    return device.type == "cpu"
 
 
 class GroupState(NamedTuple):
@@ -79,56 +129,42 @@ class GroupState(NamedTuple):
     table: TokenTable | WindowTable  # of all sentences
     chosen: Tensor | None  # whether a sentence asks for these sizes, (B,); None where all do
     queries: Tensor | None = None  # the last ones, (up to `CHOOSING`, B h, H, d); None in full attention
-    rows: BlockRows | None = None  # what this block attends to, (U, ...) where rows are shared
-    shared: SharedRows | None = None  # None while every hypothesis has a row of its own
+    reading: Reading | None = None
 
     def attend(
         self, query: Tensor, position: int, dropout: float, need_weights: bool
     ) -> tuple[Tensor, Tensor | None, "GroupState"]:
         """What each head gives for the next query (1, B h, H, d), (B h, H, 1, d), the weights if they are needed, and
         the search with that query, which opens windows where it begins a block."""
-        table, _, queries, rows, shared = self
+        table, _, queries, reading = self
         if isinstance(table, TokenTable):
             return *attend_in_full(query, table, dropout, need_weights), self
         queries = query if queries is None else torch.cat([queries[1 - CHOOSING :], query])
-        if rows is None or position % table.sizes.block == 0:
+        if reading is None or position % table.sizes.block == 0:
             worth = shares_by_tokens(queries, table).sum(2, keepdim=True)
             opened = ranked(with_windows_ahead(worth, table.sizes, table.counts))[..., : table.sizes.opened]
             rows = rows_of_blocks(opened, bias_of_windows(opened, table), table)
-            shared = None
-        search = self._replace(queries=queries, rows=rows, shared=shared)
-        if shared is None:
-            return *attend_to_rows(query, rows, 1, table, dropout, need_weights), search
-        sentences, folded = shared.sentences(query.size(1) // len(table.keys)), shared.folded(query)
-        out, weights = attend_to_rows(folded, rows, shared.most, table, dropout, need_weights, sentences)
-        return shared.unfolded(out), None if weights is None else shared.unfolded(weights), search
+            keys, values = (x.view(*opened.shape[:2], *x.shape[2:]) for x in gathered(rows, table))
+            reading = Reading(keys, values, rows.bias.squeeze(2), opened.squeeze(2))
+        out, weights = reading.attend(query.permute(1, 2, 0, 3), dropout, need_weights)
+        if weights is not None:
+            weights = weights_of_rows(weights[:, :, None], reading.opened_by_each()[:, :, None], table).squeeze(2)
+        return out, weights, self._replace(queries=queries, reading=reading)
 
     def reordered(self, order: Tensor, sentences: Tensor | None) -> "GroupState":
         """Keeps some hypotheses, in their new order.
 
-        Copies of one hypothesis share its rows from now on, so that what they open is read once for all of them; on a
-        GPU, which would have to be waited for, each keeps a copy.
-
         Args:
             sentences: those that stay; None where all do.
         """
-        table, chosen, queries, rows, shared = self
+        table, chosen, queries, reading = self
         if sentences is not None:
             chosen = None if chosen is None else chosen.index_select(0, sentences)
             tensors = {name: x for name, x in table._asdict().items() if isinstance(x, Tensor)}
             kept: dict[str, Any] = {name: x.index_select(0, sentences) for name, x in tensors.items()}
             table = table._replace(**kept)
-        if queries is not None and rows is not None:
-            queries = queries.index_select(1, order)
-            if finds_copies(order.device):
-                order, shared = shared_rows(order if shared is None else shared.rows.index_select(0, order))
-            rows = BlockRows(*(x.index_select(0, order) for x in rows))
-        return GroupState(table, chosen, queries, rows, shared)
-
-
-def finds_copies(device: torch.device) -> bool:
-    """Whether a search looks for copies of a hypothesis, for which a GPU would have to be waited for."""
-    return device.type == "cpu"
+        queries = None if queries is None else queries.index_select(1, order)
+        return GroupState(table, chosen, queries, None if reading is None else reading.reordered(order))
 
 
 class SourceState(NamedTuple):
@@ -171,82 +207,119 @@ def in_source_order(weights: Tensor, places: Places, sentences: int) -> Tensor:
     return places.rows(rows).in_source_order(weights)
 
 
-class BlockStore(NamedTuple):
-    """Whole blocks of hypotheses."""
+class PastBlocks(NamedTuple):
+    """The whole blocks of hypotheses, which are written once, with the means of their groups, and never copied again:
+    hypotheses that change places take the places of their blocks with them, not the blocks."""
 
-    keys: Tensor  # (P, U, H, q, d)
-    values: Tensor  # (P, U, H, q, d)
-    mean_keys: Tensor  # those of groups, (P, U, H, c, d)
-    mean_values: Tensor  # (P, U, H, c, d)
-    tokens: Tensor  # the tokens of groups, as places in the block, (P, U, H, c, l)
+    sizes: Sizes
+    places: Tensor  # where each hypothesis finds each of its blocks among the U places, (B, P)
+    keys: Tensor  # with room for more blocks, (at least P, U, H, q, d)
+    values: Tensor  # like the keys
+    mean_keys: Tensor  # those of groups, (at least P, U, H, c, d)
+    mean_values: Tensor  # like the mean keys
+    tokens: Tensor  # the tokens of groups, as places in their block, (at least P, U, H, c, l)
 
     @classmethod
-    def of(cls, keys: Tensor, values: Tensor, sizes: Sizes) -> "BlockStore":
-        """The blocks of these keys and values, (..., q, d)."""
+    def of(cls, keys: Tensor, values: Tensor, sizes: Sizes) -> "PastBlocks":
+        """The blocks of these keys and values, (B, H, P q, d)."""
+        places = torch.arange(len(keys), device=keys.device)[:, None].expand(-1, keys.size(2) // sizes.block)
+        keys, values = (x.unflatten(2, (-1, sizes.block)).movedim(2, 0).contiguous() for x in (keys, values))
         tokens = tokens_of_groups(keys, sizes)
         mean_keys, mean_values = (
             rows_of(x, tokens.flatten(-2)).view(*tokens.shape, -1).mean(-2) for x in (keys, values)
         )
-        return cls(keys, values, mean_keys, mean_values, tokens.contiguous())
+        return cls(sizes, places, keys, values, mean_keys, mean_values, tokens.contiguous())
 
-    def with_block(self, whole: int, keys: Tensor, values: Tensor, sizes: Sizes) -> "BlockStore":
-        """Writes one more block, (B, H, q, d), after so many; what lacks room is copied to where there is twice as
-        much."""
-        room, places = self.keys.shape[:2]
-        more = (0, max(0, len(keys) - places), 0, room if whole == room else 0)
-        stores = BlockStore(*(F.pad(x, (0, 0) * (x.dim() - 2) + more) for x in self)) if any(more) else self
-        for store, x in zip(stores, BlockStore.of(keys, values, sizes), strict=True):
-            store[whole, : len(keys)] = x
-        return stores
+    def with_block(self, keys: Tensor, values: Tensor) -> "PastBlocks":
+        """Writes one more block, (B, H, q, d); what lacks room is copied to where there is twice as much."""
+        batch, whole = self.places.shape
+        room, most = self.keys.shape[:2]
+        more = (0, max(0, batch - most), 0, room if whole == room else 0)
+        stores = [F.pad(x, (0, 0) * (x.dim() - 2) + more) if any(more) else x for x in self[2:]]
+        one = PastBlocks.of(keys, values, self.sizes)
+        for store, x in zip(stores, one[2:], strict=True):
+            store[whole, :batch] = x[0]
+        return PastBlocks(self.sizes, torch.cat([self.places, one.places], 1), *stores)
+
+    def reordered(self, order: Tensor) -> "PastBlocks":
+        """Keeps some hypotheses, in their new order."""
+        return self._replace(places=self.places.index_select(0, order))
+
+    def read(self, queries: Tensor) -> Reading:
+        """What the block after these reads that begins with the last of some queries, (up to `CHOOSING`, B, H, d)."""
+        batch, whole = self.places.shape
+        every = torch.arange(whole, device=queries.device).expand(batch, self.keys.size(2), -1)
+        keys, mean_keys, mean_values = (x.flatten(2, 3) for x in self._gathered(every, 1, *self[2:3], *self[4:6]))
+        start = torch.full((1,), keys.size(2), device=queries.device)
+        counted = torch.ones(1, len(queries), dtype=torch.bool, device=queries.device)
+        own = queries.permute(1, 2, 0, 3).unsqueeze(2)
+        opened, bias = (
+            x.squeeze(2) for x in choose(own, keys, mean_keys, self.tokens_of_groups(), self.sizes, start, counted)
+        )
+        windows = [x.flatten(2, 3) for x in self._gathered(opened, self.sizes.block // self.sizes.width, *self[2:4])]
+        keys, values = (torch.cat(x, 2) for x in zip((mean_keys, mean_values), windows, strict=True))
+        return Reading(keys, values, F.pad(bias, (0, keys.size(2) - bias.size(2))), opened)
+
+    def tokens_of_groups(self) -> Tensor:
+        """The tokens of the groups of every hypothesis, as places in the text, (B, H, P c, l)."""
+        batch, whole = self.places.shape
+        every = torch.arange(whole, device=self.places.device).expand(batch, self.keys.size(2), -1)
+        return in_text(self._gathered(every, 1, self.tokens)[0], self.sizes)
+
+    def _gathered(self, index: Tensor, parts: int, *stores: Tensor) -> list[Tensor]:
+        """What each store holds of some blocks, or of some of the equal parts of blocks, of every hypothesis.
+
+        Args:
+            index: the numbers of blocks or parts, (B, H, n).
+            parts: of each block.
+            stores: (at least P, U, H, q, ...).
+
+        Returns:
+            (B, H, n, q / parts, ...) for each.
+        """
+        _, most, heads = stores[0].shape[:3]
+        blocks = index // parts
+        own = self.places[:, None].expand(-1, heads, -1).gather(2, blocks)
+        rows = (blocks * most + own) * heads + torch.arange(heads, device=index.device)[:, None]
+        rows = (rows * parts + index % parts).flatten()
+        views = [x.unflatten(3, (parts, -1)).flatten(0, 3) for x in stores]
+        return [x.flatten(1).index_select(0, rows).view(*index.shape, *x.shape[1:]) for x in views]
 
 
 @dataclass(frozen=True)
 class TargetState:
     """What causal attention keeps of the tokens so far.
 
-    Whole blocks are written once, with the means of their groups, and never copied again: hypotheses that change places
-    take the places of their blocks with them, not the blocks. What every hypothesis has for itself are the last tokens,
-    which do not fill a block yet, the last queries, and what the block opens.
-
-    It may be copied and reordered, but only one copy may go on: all of them write to the same store.
+    It may be copied and reordered, but only one copy may go on: all of them write to the same blocks.
     """
 
     sizes: Sizes
-    exact: int  # how many first tokens get full attention
+    exact: int  # how many first tokens get full attention, whole blocks
     position: int  # the number of tokens
-    store: BlockStore
-    places: Tensor  # where each hypothesis finds each of its blocks among the U places, (B, P)
-    last_keys: Tensor  # of the tokens after the whole blocks, (B, H, less than q, d)
-    last_values: Tensor
+    past: PastTokens  # all of the first tokens, and then those after the whole blocks
     queries: Tensor  # the last ones, (up to `CHOOSING`, B, H, d)
-    opened: Tensor  # the windows that the block opens which the last token is in, (B, H, m + 1)
-    bias: Tensor  # what is added to the scores of groups in that block, (B, H, P c)
+    blocks: PastBlocks | None = None  # None among the first tokens
+    reading: Reading | None = None  # None before the first token of a block
 
     @classmethod
     def begin(cls, query: Tensor, key: Tensor, value: Tensor, sizes: Sizes, exact: int) -> "TargetState":
         """Begins with these tokens, (T, B, H, d) each, of which there may be none."""
-        length, batch, heads, _ = query.shape
-        whole = length // sizes.block
-        start, room = whole * sizes.block, max(-(-FIRST_TOKENS // sizes.block), whole)
-
-        def stored(x: Tensor) -> Tensor:
-            blocks = x[:start].unflatten(0, (-1, sizes.block)).permute(0, 2, 3, 1, 4)
-            return torch.cat([blocks, blocks.new_zeros(room - whole, *blocks.shape[1:])])
-
-        last_keys, last_values = (x[start:].permute(1, 2, 0, 3) for x in (key, value))
-        places = torch.arange(batch, device=query.device)[:, None].expand(-1, room)
-        store, none = BlockStore.of(stored(key), stored(value), sizes), places.new_zeros(batch, heads, 0)
-        last = query[max(0, length - CHOOSING) :]
-        search = cls(sizes, exact, length, store, places, last_keys, last_values, last, none, none.to(query.dtype))
-        if start < exact or length == start:
-            return search
-        return search._with_opened_windows(query[max(0, start + 1 - CHOOSING) : start + 1])
+        length, blocks, reading = len(query), None, None
+        start = 0 if length < exact else length - length % sizes.block
+        keys, values = (x.permute(1, 2, 0, 3) for x in (key, value))
+        if start:
+            blocks = PastBlocks.of(keys[:, :, :start], values[:, :, :start], sizes)
+            if length > start:
+                reading = blocks.read(query[max(0, start + 1 - CHOOSING) : start + 1])
+        past = PastTokens(keys[:, :, start:], values[:, :, start:])
+        return cls(sizes, exact, length, past, query[max(0, length - CHOOSING) :], blocks, reading)
 
     def reordered(self, order: Tensor) -> "TargetState":
         """Keeps some hypotheses, in their new order."""
-        names = ("places", "last_keys", "last_values", "opened", "bias")
-        rows: dict[str, Any] = {name: getattr(self, name).index_select(0, order) for name in names}
-        return replace(self, queries=self.queries.index_select(1, order), **rows)
+        blocks = None if self.blocks is None else self.blocks.reordered(order)
+        reading = None if self.reading is None else self.reading.reordered(order)
+        queries = self.queries.index_select(1, order)
+        return replace(self, past=self.past.reordered(order), queries=queries, blocks=blocks, reading=reading)
 
     def attend(
         self, tokens: tuple[Tensor, ...], dropout: float, need_weights: bool
@@ -257,96 +330,33 @@ class TargetState:
         Args:
             tokens: its query, not scaled, its key and its value, (1, B, H, d).
         """
-        query, key, value = tokens
-        exact, whole, width = self.position < self.exact, self.position // self.sizes.block, self.sizes.width
-        search = replace(self, queries=torch.cat([self.queries[max(0, len(self.queries) + 1 - CHOOSING) :], query]))
-        if not exact and self.position % self.sizes.block == 0:
-            search = search._with_opened_windows(search.queries)
-        keys, values = (
-            torch.cat([last, x.permute(1, 2, 0, 3)], 2)
-            for last, x in ((self.last_keys, key), (self.last_values, value))
-        )
-        store, opened = search.store, search.opened
-        parts = [(keys, values)]  # kept apart, as to put them together would copy them
-        if not exact:
-            parts.insert(0, search._windows(opened, store.keys, store.values))
-            parts.insert(0, search._blocks(whole, store.mean_keys, store.mean_values))
-        elif whole:
-            parts.insert(0, search._blocks(whole, store.keys, store.values))
-        one = query.permute(1, 2, 0, 3)
-        found = [scores(one, k) for k, _ in parts]
-        if not exact:
-            found[0] += search.bias[:, :, None]
-        shares = torch.softmax(torch.cat(found, 3), 3)
-        dropped = F.dropout(shares, dropout).to(query.dtype).split([v.size(2) for _, v in parts], 3)
-        out = sum((part @ v for part, (_, v) in zip(dropped, parts, strict=True)), start=query.new_zeros(()))
-        weights = shares if need_weights else None
-        if need_weights and not exact:
-            of_past, of_last = shares.split([shares.size(3) - keys.size(2), keys.size(2)], 3)
-            of_past = weights_over_tokens(of_past, *labels_of(search._tokens(whole)), opened, width)
-            weights = torch.cat([of_past, of_last], 3)
-        search = replace(search, position=self.position + 1)
-        return out, weights, search._with_last_tokens(keys, values, whole)
+        query, *key_and_value = tokens
+        own, *key_and_value = (x.permute(1, 2, 0, 3) for x in tokens)
+        past, blocks, reading = self.past.with_tokens(*key_and_value), self.blocks, self.reading
+        queries = torch.cat([self.queries[max(0, len(self.queries) + 1 - CHOOSING) :], query])
+        if blocks is None:
+            out, weights = softmax_attention(own, past.keys, past.values, None, dropout, need_weights)
+        else:
+            reading = blocks.read(queries) if reading is None else reading
+            # scores and values are kept apart, as to put keys together would copy them
+            shares = torch.softmax(torch.cat([reading.scores(own), scores(own, past.keys)], 3), 3)
+            parts = [reading.keys.size(2), past.keys.size(2)]
+            of_reading, of_past = F.dropout(shares, dropout).to(query.dtype).split(parts, 3)
+            out, weights = reading.mixed(of_reading) + of_past @ past.values, None
+            if need_weights:
+                of_reading, of_past = shares.split(parts, 3)
+                labels, opened = labels_of(blocks.tokens_of_groups()), reading.opened_by_each()
+                weights = torch.cat([weights_over_tokens(of_reading, *labels, opened, self.sizes.width), of_past], 3)
+        search = replace(self, position=self.position + 1, past=past, queries=queries, reading=reading)
+        return out, weights, search._with_whole_blocks()
 
-    def _with_opened_windows(self, queries: Tensor) -> "TargetState":
-        """The search in a block that begins after whole blocks, with its first query and those before it,
-        (up to `CHOOSING`, B, H, d)."""
-        whole, sizes = self.position // self.sizes.block, self.sizes
-        keys, means = self._blocks(whole, self.store.keys, self.store.mean_keys)
-        tokens = self._tokens(whole)
-        grouped = rows_of(keys, tokens.flatten(2)).view(*tokens.shape, -1)
-        start = torch.full((1,), whole * sizes.block, device=keys.device)
-        every = torch.ones(1, len(queries), dtype=torch.bool, device=keys.device)
-        own = queries.permute(1, 2, 0, 3).unsqueeze(2)
-        opened, bias = choose(own, keys, grouped, means, tokens, sizes, start, every)
-        return replace(self, opened=opened.squeeze(2), bias=bias.squeeze(2))
-
-    def _tokens(self, whole: int) -> Tensor:
-        """The tokens of the groups of so many first blocks, as places in the text, (B, H, P c, l)."""
-        return in_text(self._gathered(self._every(whole), 1, self.store.tokens)[0], self.sizes)
-
-    def _blocks(self, whole: int, one: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
-        """Rows of so many first blocks, (B, H, P q or P c, d), of what the store has, (P, U, H, q or c, d)."""
-        x, y = self._gathered(self._every(whole), 1, one, other)
-        return x.flatten(2, 3), y.flatten(2, 3)
-
-    def _windows(self, windows: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """The tokens of windows (B, H, m), (B, H, m w, d)."""
-        k, v = self._gathered(windows, self.sizes.block // self.sizes.width, keys, values)
-        return k.flatten(2, 3), v.flatten(2, 3)
-
-    def _every(self, whole: int) -> Tensor:
-        """The numbers of so many first blocks for every hypothesis and head, (B, H, P)."""
-        blocks = torch.arange(whole, device=self.places.device)
-        return blocks.expand(len(self.places), self.store.keys.size(2), -1)
-
-    def _gathered(self, index: Tensor, parts: int, *stores: Tensor) -> list[Tensor]:
-        """What each store holds of some blocks, or of some of the equal parts of blocks, of every hypothesis.
-
-        Args:
-            index: the numbers of blocks or parts, (B, H, c).
-            parts: of each block.
-            stores: (P, U, H, q, ...).
-
-        Returns:
-            (B, H, c, q / parts, ...) for each.
-        """
-        _, most, heads = stores[0].shape[:3]
-        blocks = index // parts
-        own = self.places[:, None].expand(-1, heads, -1).gather(2, blocks)
-        rows = (blocks * most + own) * heads + torch.arange(heads, device=index.device)[:, None]
-        rows = (rows * parts + index % parts).flatten()
-        views = [x.unflatten(3, (parts, -1)).flatten(0, 3) for x in stores]
-        return [x.flatten(1).index_select(0, rows).view(*index.shape, *x.shape[1:]) for x in views]
-
-    def _with_last_tokens(self, keys: Tensor, values: Tensor, whole: int) -> "TargetState":
-        """The search with these last tokens after so many whole blocks, (B, H, up to q, d), which fill one or not."""
-        if keys.size(2) < self.sizes.block:
-            return replace(self, last_keys=keys, last_values=values)
-        store = self.store.with_block(whole, keys, values, self.sizes)
-        places = F.pad(self.places, (0, len(store.keys) - self.places.size(1)))
-        places[:, whole] = torch.arange(len(keys), device=places.device)
-        return replace(self, store=store, places=places, last_keys=keys[:, :, :0], last_values=values[:, :, :0])
+    def _with_whole_blocks(self) -> "TargetState":
+        """The search with its last tokens among whole blocks, if they fill one and are not among the first tokens."""
+        if self.position < self.exact or self.position % self.sizes.block:
+            return self
+        keys, values, blocks = self.past.keys, self.past.values, self.blocks
+        blocks = PastBlocks.of(keys, values, self.sizes) if blocks is None else blocks.with_block(keys, values)
+        return replace(self, past=PastTokens(keys[:, :, :0], values[:, :, :0]), blocks=blocks, reading=None)
 
 
 SearchT = TypeVar("SearchT", SourceState, TargetState)

@@ -7,6 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from linformer_fairseq.modules.base import scores
 from linformer_fairseq.modules.two_level import arithmetic
 from linformer_fairseq.modules.two_level.arithmetic import (
     CHOOSING,
@@ -66,7 +67,8 @@ def test_blocks_choose_by_their_own_or_by_past_queries(
     table = window_table(keys, keys, Sizes(2, 1, block, clusters), None)
     padding = torch.arange(length) >= torch.randint(length + 1, (2,))[:, None]
     by_head = query.permute(1, 2, 0, 3)
-    by_means = shares_of_windows(by_head, means_of(table.tokens(), None), 1).masked_fill(padding[:, None, :, None], 0.0)
+    by_means = torch.softmax(scores(by_head, means_of(table.tokens(), None)), 3)
+    by_means.masked_fill_(padding[:, None, :, None], 0.0)
     by_tokens = torch.softmax(torch.einsum("tbhd,nbhd->bhtn", query, keys) / 2, 3).unflatten(3, (windows, 2)).sum(4)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(arithmetic, "SCORES_AT_A_TIME", at_a_time)
@@ -88,7 +90,8 @@ def test_a_calibrated_mean_gets_what_the_tokens_get_that_it_stands_for(
     torch.manual_seed(seed)
     own, keys = torch.randn(2, queries, 4, dtype=torch.float64), torch.randn(groups, tokens, 4, dtype=torch.float64)
     hidden, counted = torch.rand(2, groups, tokens) < 0.5, torch.rand(2, queries) < 0.7
-    bias = calibrated(own, keys, keys.mean(1), hidden, counted)
+    found = torch.einsum("bqd,gld->bqgl", own, keys) / 2
+    bias = calibrated(own, found, keys.mean(1), hidden, counted)
     for block in range(2):
         some = own[block][counted[block]]
         for group in range(groups):
@@ -130,7 +133,7 @@ def test_means_know_how_many_tokens_they_stand_for() -> None:
     table = window_table(keys, keys, sizes, window_counts(torch.tensor(lengths), 22, width))
     opened = ranked(worth_by_past(query, table))[..., :2]
     rows = rows_of_blocks(opened, bias_of_windows(opened, table), table)
-    out, weights = attend_to_rows(query, rows, 5, table, 0.0, need_weights=True)
+    out, weights = attend_to_rows(query, rows, table, 0.0, need_weights=True)
     for sentence, n in enumerate(lengths):
         expected, expected_weights = full_attention(query[:, sentence, 0], *[keys[:n, sentence, 0]] * 2)
         torch.testing.assert_close(out[sentence, 0], expected)
@@ -144,7 +147,7 @@ def test_shares_of_scores_beyond_half_precision(dtype: torch.dtype, autocast: bo
     query, keys = (300 * torch.randn(2, 2, length, 64).to(dtype) for length in (9, 20))
     hidden = torch.arange(20) >= 14
     with torch.autocast("cpu", dtype, enabled=autocast):
-        shares = shares_of_windows(query, keys, 4, hidden)
+        shares = shares_of_windows(scores(query, keys).masked_fill_(hidden, -torch.inf), 4)
     assert shares.dtype == torch.float32
     torch.testing.assert_close(shares.sum(3), torch.ones(2, 2, 9))
     assert not shares[..., 4].any()

@@ -1,10 +1,11 @@
-"""A search in two levels equals one pass, reads what hypotheses share once, and copies no whole window."""
+"""A search in two levels equals one pass, reads what hypotheses share once, and copies no whole block."""
 
+import pytest
 import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from linformer_fairseq.modules.two_level.steps import shared_rows
+from linformer_fairseq.modules.two_level.steps import Copies
 from tests.modules.two_level.sizes import NARROW, SIZES
 from tests.reference import make_attention, padding_mask
 from tests.steps import check_steps_equal_one_pass, steps_of
@@ -43,14 +44,19 @@ def test_steps_of_cross_attention_equal_one_pass(sizes: dict, steps: list[int], 
         torch.testing.assert_close(weights, expected_weights[:, -length:], rtol=1e-9, atol=1e-9)
 
 
-def test_copies_of_a_hypothesis_read_what_they_attend_to_once() -> None:
-    attention = make_attention("two-level", k=8, n=32, **CROSS, **NARROW)
+@pytest.mark.parametrize("causal", [False, True])
+def test_copies_of_a_hypothesis_read_what_they_attend_to_once(causal: bool) -> None:
+    attention = make_attention("two-level", k=8, n=32, causal=causal, **({} if causal else CROSS), **NARROW)
     key, state = torch.randn(32, 2, 8, dtype=torch.float64), {}
+    if causal:
+        past = torch.randn(40, 6, 8, dtype=torch.float64)
+        attention(past, past, past, None, state)
 
     def rows() -> int:
-        attention(torch.randn(1, 6, 8, dtype=torch.float64), key, key, None, state, static_kv=True)
-        (group,) = attention.cached(state)["search"].groups
-        return len(group.rows.opened)
+        token = torch.randn(1, 6, 8, dtype=torch.float64)
+        attention(token, *(2 * [token if causal else key]), None, state, static_kv=not causal)
+        search = attention.cached(state)["search"]
+        return len((search if causal else search.groups[0]).reading.keys)
 
     assert rows() == 6
     attention.reorder_incremental_state(state, torch.tensor([0, 0, 2, 4, 4, 4]))
@@ -63,19 +69,18 @@ def test_copies_of_a_hypothesis_read_what_they_attend_to_once() -> None:
 def test_the_queries_of_copies_are_several_of_one_row(sentences: int, hypotheses: int, data: st.DataObject) -> None:
     numbers = st.lists(st.integers(0, hypotheses - 1), min_size=hypotheses, max_size=hypotheses)
     order = torch.tensor([i * hypotheses + j for i in range(sentences) for j in data.draw(numbers)])
-    kept, shared = shared_rows(order)
+    kept, copies = Copies.of(order)
     assert kept.tolist() == sorted(set(order.tolist()))
-    assert torch.equal(kept[shared.rows], order)
-    assert torch.equal(shared.sentences(hypotheses), kept // hypotheses)
-    assert (shared.number, shared.most) == (len(kept), max(order.tolist().count(row) for row in kept))
-    query = torch.randn(1, len(order), 2, 3)
-    folded = shared.folded(query)
-    assert folded.shape[:2] == (shared.most, len(kept))
+    assert torch.equal(kept[copies.rows], order)
+    assert (copies.number, copies.most) == (len(kept), max(order.tolist().count(row) for row in kept))
+    query = torch.randn(len(order), 2, 1, 3)
+    folded = copies.folded(query)
+    assert folded.shape == (len(kept), 2, copies.most, 3)
     for row, own in enumerate(kept):  # the queries of its copies, in their order, and zeros
-        copies = query[0, order == own]
-        assert torch.equal(folded[: len(copies), row], copies)
-        assert not folded[len(copies) :, row].any()
-    assert torch.equal(shared.unfolded(folded.permute(1, 2, 0, 3)), query.permute(1, 2, 0, 3))
+        found = query[order == own, :, 0].transpose(0, 1)
+        assert torch.equal(folded[row, :, : found.size(1)], found)
+        assert not folded[row, :, found.size(1) :].any()
+    assert torch.equal(copies.unfolded(folded), query)
 
 
 @given(
@@ -108,8 +113,8 @@ def test_hypotheses_change_places_multiply_and_vanish() -> None:
 
 
 @torch.no_grad()
-def test_whole_windows_are_not_copied() -> None:
-    """Hypotheses that change places take the places of their windows with them; room doubles now and then."""
+def test_whole_blocks_are_not_copied() -> None:
+    """Hypotheses that change places take the places of their blocks with them; room doubles now and then."""
     attention = make_attention("two-level", n=3000, k=64, causal=True, exact_below=0)
     x = torch.randn(1500, 4, 8, dtype=torch.float64)
     state: dict = {}
@@ -118,8 +123,10 @@ def test_whole_windows_are_not_copied() -> None:
     for token in x[100:].split(1):
         attention.reorder_incremental_state(state, torch.tensor([1, 1, 3, 0]))
         attention(token, token, token, incremental_state=state, need_weights=False)
-        stores.append(attention.cached(state)["search"].store.keys.data_ptr())
-    assert len(dict.fromkeys(stores)) <= 5  # 100 tokens, then 128, 256 and so on
+        blocks = attention.cached(state)["search"].blocks
+        stores += [] if blocks is None else [blocks.keys.data_ptr()]
+    assert len(stores) > 1000
+    assert len(dict.fromkeys(stores)) <= 4  # 256 tokens, then 512 and so on
 
 
 def test_dropout_falls_on_the_weights_of_steps() -> None:
