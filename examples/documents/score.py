@@ -12,6 +12,8 @@ RUN/test-1024.TGT in parts of up to 1,024 tokens, and the names of their scores 
 - missing, out of place: the share of source sentences without a translation, and of those whose translation stands in
   another place. Where all sentences of the reference begin with numbers, a translation is known by its number;
   otherwise the missing ones are those by which a document is shorter, and what is out of place is not known.
+- names kept: of the words with a capital or an underscore, but for the first of a sentence, that a source sentence has
+  in common with its reference, the share that its translation has, too.
 - d-BLEU by the length of the source in tokens.
 - names right: the share of names of a document's glossary (make_documents.py) that are translated as it says, by the
   number of source tokens since the previous occurrence of the name, in the glossary or after it.
@@ -34,6 +36,7 @@ LENGTHS, DISTANCES = (512, 1024, 2048), (64, 256, 512, 1024)
 """Where ranges of tokens end; the last range has no end."""
 NUMBER = re.compile(r"(\d+)\W")
 ENTRY = re.compile(r"\d+ (\w+) = (\w+)")
+NAME = re.compile(r"\w*[A-Z_]\w*")
 
 
 class Mention(NamedTuple):
@@ -113,6 +116,8 @@ def score(hypotheses: Documents, references: Documents, sources: Documents, lang
         moved = sum(place not in (-1, n) for own in places for n, place in enumerate(own))
         scores["out of place, %"] = 100 * moved / count
     scores["missing, %"] = 100 * missing / count
+    if kept := list(names_kept(hypotheses, references, sources, places)):
+        scores["names kept, %"] = 100 * sum(kept) / len(kept)
     lengths = [sum(len(sentence.split()) + 1 for sentence in document) for document in sources]
     for name, chosen in by_range(lengths, LENGTHS):
         part = bleu.corpus_score([left[i] for i in chosen], [[right[i] for i in chosen]])
@@ -120,6 +125,19 @@ def score(hypotheses: Documents, references: Documents, sources: Documents, lang
     if named := list(mentions(sources)):
         scores |= names_right(named, hypotheses, places)
     return {**scores, "signatures": [str(metric.get_signature()) for metric in (bleu, chrf)]}
+
+
+def names_kept(
+    hypotheses: Documents, references: Documents, sources: Documents, places: Sequence[Sequence[int]] | None
+) -> Iterator[bool]:
+    """Yields whether a translation has it, for each name that a source sentence and its reference share."""
+    for number, (source, reference) in enumerate(zip(sources, references, strict=True)):
+        for place, (sentence, theirs) in enumerate(zip(source, reference, strict=True)):
+            own = place if places is None else places[number][place]
+            translation = hypotheses[number][own] if 0 <= own < len(hypotheses[number]) else ""
+            _, *words = re.findall(r"[^\W\d]\w*", sentence.replace("@@ ", "")) or [""]
+            for name in {*filter(NAME.fullmatch, words)} & {*re.findall(r"\w+", theirs)}:
+                yield name in re.findall(r"\w+", translation)
 
 
 def names_right(

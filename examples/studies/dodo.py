@@ -13,7 +13,6 @@ import io
 import os
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -271,7 +270,7 @@ def convert(name: str) -> bool | TaskFailed:
         return same or TaskFailed(f"{converted} was made with other flags, see {record}: name another arm.")
     folder(name).mkdir(parents=True, exist_ok=True)
     record.write_text(command, encoding="utf-8")
-    shutil.copyfile(folder(f"{arm.convert}/seed-{seed}") / "about", folder(name) / "about")
+    run(folder(name) / "about", "bash", "-c", '. "$0"; about', Path(__file__).parents[1] / "common.sh")
     return run(folder(name) / "study.log", *shlex.split(command))
 
 

@@ -53,7 +53,7 @@ class Run:
 
     @cached_property
     def about(self) -> list[str]:
-        """The commit of the code that trained it, and the machine."""
+        """The commit of the code that trained or converted it, and the machine."""
         return [*map(str.strip, _read(self.folder / "about").splitlines()), "", ""][:2]
 
     @cached_property

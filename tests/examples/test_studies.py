@@ -104,3 +104,6 @@ def test_an_arm_may_start_from_another_or_be_converted(study: Path) -> None:
     converted = read_checkpoint(runs / "converted/seed-1/checkpoint_best.pt")
     assert converted["cfg"]["model"].arch == "two_level_transformer"
     assert all(torch.equal(before[name], converted["model"][name]) for name in before)
+    abouts = [(runs / name / "seed-1/about").read_text() for name in ("transformer", "converted")]
+    assert abouts[0] == abouts[1]  # of the same code, on the same machine
+    assert len(abouts[0].splitlines()) == 2
