@@ -74,11 +74,13 @@ class Row(NamedTuple):
     median: float
     lower: float
     upper: float
-    peak_bytes: float  # the most that a run holds beside weights and inputs
+    peak_bytes: float  # the most that a run holds beside weights and inputs; NaN where that is not measured
 
     def __str__(self) -> str:
-        rounded = [f"{float(f'{x:.3g}'):,g}" for x in (1e3 * self.median, self.peak_bytes / 1e6)]
-        return "out of memory" if np.isnan(self.median) else "{} ms, {} MB".format(*rounded)
+        time, memory = (f"{float(f'{x:.3g}'):,g}" for x in (1e3 * self.median, self.peak_bytes / 1e6))
+        if np.isnan(self.median):
+            return "out of memory"
+        return f"{time} ms" + ("" if np.isnan(self.peak_bytes) else f", {memory} MB")
 
     def beside(self, baseline: "Row | None") -> str:
         """Writes the row for a table: bold where it is faster than a baseline, after ≈ where quartiles overlap."""
@@ -238,8 +240,14 @@ def start(part: str, timed: Any, length: int, args: argparse.Namespace) -> Conte
     return lambda state: [call(token, token, state) for token in tokens], filled
 
 
-def in_turn(make: Any, cases: Mapping[str, Any], rounds: int, device: str) -> dict[str, tuple[list[float], float]]:
-    """Returns every contender's seconds, run by run, and the bytes of its peak; NaN where a GPU's memory ran out."""
+def in_turn(
+    make: Any, cases: Mapping[str, Any], rounds: int, device: str, peaks: bool = True
+) -> dict[str, tuple[list[float], float]]:
+    """Returns every contender's seconds, run by run, and the bytes of its peak; NaN where a GPU's memory ran out.
+
+    Args:
+        peaks: whether memory is measured; on a CPU that keeps a record of every operation.
+    """
     wait: Callable[[], None] = torch.cuda.synchronize if device == "cuda" else lambda: None
     contenders, names, seconds = dict[str, Contender](), list(cases), {name: list[float]() for name in cases}
     for _ in range(rounds):
@@ -256,7 +264,10 @@ def in_turn(make: Any, cases: Mapping[str, Any], rounds: int, device: str) -> di
                 seconds[name].append(np.nan)
         names = names[1:] + names[:1]  # in every round another one begins
     full = {name for name in names if np.isnan(seconds[name]).any()}
-    return {name: (seconds[name], np.nan if name in full else peak(*contenders[name], device)) for name in cases}
+    return {
+        name: (seconds[name], peak(*contenders[name], device) if peaks and name not in full else np.nan)
+        for name in cases
+    }
 
 
 def peak(run: Callable[[dict[str, Any]], object], state: dict[str, Any], device: str) -> float:
@@ -289,7 +300,9 @@ def measure(part: str, args: argparse.Namespace) -> Iterator[Row]:
         # training a model on a CPU warms up at the first length alone: a run takes long, and the first is hardly longer
         warm_up = 3 if args.device == "cuda" else int(part != "training" or length == args.lengths[0])
         with torch.set_grad_enabled(part.endswith("training")):
-            measured = in_turn(start, cases, warm_up + args.repeats, args.device)
+            # a search has too many operations for a record of them
+            peaks = part != "search" or args.device == "cuda"
+            measured = in_turn(start, cases, warm_up + args.repeats, args.device, peaks)
         for name, (seconds, peak_bytes) in measured.items():
             median, lower, upper = np.quantile(np.array(seconds[warm_up:]) / per_run, [0.5, 0.25, 0.75]).tolist()
             row = Row(part, name, length, args.tokens // length, median, lower, upper, peak_bytes)
@@ -325,8 +338,9 @@ def report(rows: list[Row], args: argparse.Namespace, argv: Sequence[str]) -> st
     return f"""# Time and memory against length
 
 Tokens of a sentence × sentences, in batches of {args.tokens:,} source and {args.tokens:,} target tokens: median of
-{args.repeats} runs, the contenders in turn, and the most memory that a run takes, weights and inputs apart. What is
-faster than the first line is **bold**; ≈ stands before what does not differ from it, as their quartiles overlap.
+{args.repeats} runs, the contenders in turn, and the most memory that a run takes, weights and inputs apart (not of a
+search on a CPU). What is faster than the first line is **bold**; ≈ stands before what does not differ from it, as their
+quartiles overlap.
 `benchmark.csv` has all lengths and quartiles. k is that of all attention, unless `--flags` below says otherwise.
 
 - Machine: {machine()}; {args.device}, {args.threads} threads, {args.dtype}
