@@ -53,7 +53,7 @@ class CausalTwoLevelAttention(BaseTwoLevelAttention):
     comes. The first `exact_below` tokens get full attention, and so do as many as it takes to have m + 1 windows.
 
     It costs O(T (N / w + m w + q)), and a step of a search O(N / w + m w + q) at any position, but for the first of a
-    block: keys and values stay where they are, and those attended to are gathered.
+    block, which compares its queries with all tokens and gathers what the block reads.
 
     Args:
         args, options: as `BaseAttention` and fairseq take them; `self_attention` has to be true.
@@ -147,13 +147,25 @@ def causal_two_level_attention(
     out = torch.cat([out.permute(2, 0, 1, 3), found]).permute(1, 2, 0, 3)
     if weights is not None:
         shares = torch.softmax(scores(queries, rows_of_keys) + bias, 3)
-        of_past, of_own = shares.split([shares.size(3) - block, block], 3)
-        of_later = F.pad(weights_over_tokens(of_past, *labels_of(tokens), opened, width), (0, block))
-        own = torch.arange(exact, exact + of_own.size(0) * block, device=query.device).view(-1, 1, 1, block)
-        of_later = of_later.scatter(3, own.expand_as(of_own), of_own)
-        of_later = of_later.transpose(0, 1).flatten(1, 2)[:, : length - exact, :length].unflatten(0, heads)
-        weights = torch.cat([F.pad(weights, (0, length - exact)), of_later], 2)
+        of_later = weights_of_blocks(shares, opened, tokens, sizes, exact)[:, : length - exact, :length]
+        weights = torch.cat([F.pad(weights, (0, length - exact)), of_later.unflatten(0, heads)], 2)
     return out, weights
+
+
+def weights_of_blocks(shares: Tensor, opened: Tensor, tokens: Tensor, sizes: Sizes, exact: int) -> Tensor:
+    """The weights over all tokens, those of the last block included, (X, Y q, (P + 1) q).
+
+    Args:
+        shares: of the rows of later blocks, which are means, the tokens of windows, and their own, (Y, X, q, L).
+        opened: the windows, (Y, X, m + 1).
+        tokens: those of groups, (X, P c, l).
+        exact: the tokens before these blocks.
+    """
+    block = sizes.block
+    of_past, of_own = shares.split([shares.size(3) - block, block], 3)
+    weights = F.pad(weights_over_tokens(of_past, *labels_of(tokens), opened, sizes.width), (0, block))
+    own = torch.arange(exact, exact + len(shares) * block, device=shares.device).view(-1, 1, 1, block)
+    return weights.scatter(3, own.expand_as(of_own), of_own).transpose(0, 1).flatten(1, 2)
 
 
 @torch.no_grad()
