@@ -48,9 +48,8 @@ stopped() { # WORK FOLDER LOG: ends the script where a command has failed
   fail "$1 failed$why, see ${3:-the lines above}: fix that and run the same command again; it resumes from there." 1
 }
 
-about() { # prints the commit of this code, and the machine
+commit() { # of this code, or what is installed of it
   git -C "$root" describe --always --dirty 2>/dev/null || pip list 2>/dev/null | grep '^linformer' || echo unknown
-  if [ "$(gpus | wc -l)" -gt 0 ]; then gpus | uniq -c; else lscpu | sed -n 's/^Model name: *//p'; fi
 }
 
 printed() { # COMMAND...: one flag with its values per line, as one would type them
@@ -197,7 +196,10 @@ resume() { # keeps the record of the training in $run, and ends the script once 
       fi
     done < <(find "$run" -maxdepth 1 -name 'checkpoint*.pt' -printf '%T@ %p\n' | sort -gr)
   fi
-  [ -f "$run/about" ] || about >"$run/about"
+  [ -f "$run/about" ] || {
+    commit
+    if [ "$(gpus | wc -l)" -gt 0 ]; then gpus | uniq -c; else lscpu | sed -n 's/^Model name: *//p'; fi
+  } >"$run/about"
   [ ! -s "$log" ] || [ -z "$(tail -c 1 "$log")" ] || echo >>"$log" # a line that a kill cut short
 }
 

@@ -12,13 +12,14 @@ RUN/test-1024.TGT in parts of up to 1,024 tokens, and the names of their scores 
 - missing, out of place: the share of source sentences without a translation, and of those whose translation stands in
   another place. Where all sentences of the reference begin with numbers, a translation is known by its number;
   otherwise the missing ones are those by which a document is shorter, and what is out of place is not known.
-- names kept: of the words with a capital or an underscore, but for the first of a sentence, that a source sentence has
-  in common with its reference, the share that its translation has, too.
+- names kept: of the words with a capital or an underscore that a source sentence, but for its first word, has in common
+  with its reference, the share that its translation has, too.
 - d-BLEU by the length of the source in tokens.
 - names right: the share of names of a document's glossary (make_documents.py) that are translated as it says, by the
   number of source tokens since the previous occurrence of the name, in the glossary or after it.
 """
 
+import html
 import json
 import re
 import sys
@@ -36,7 +37,6 @@ LENGTHS, DISTANCES = (512, 1024, 2048), (64, 256, 512, 1024)
 """Where ranges of tokens end; the last range has no end."""
 NUMBER = re.compile(r"(\d+)\W")
 ENTRY = re.compile(r"\d+ (\w+) = (\w+)")
-NAME = re.compile(r"\w*[A-Z_]\w*")
 
 
 class Mention(NamedTuple):
@@ -131,13 +131,17 @@ def names_kept(
     hypotheses: Documents, references: Documents, sources: Documents, places: Sequence[Sequence[int]] | None
 ) -> Iterator[bool]:
     """Yields whether a translation has it, for each name that a source sentence and its reference share."""
+
+    def words(text: str) -> list[str]:  # the tokeniser puts spaces on either side of an underscore
+        return re.findall(r"[^\W\d]\w*", re.sub(" ?_ ?", "_", html.unescape(text)))
+
     for number, (source, reference) in enumerate(zip(sources, references, strict=True)):
-        for place, (sentence, theirs) in enumerate(zip(source, reference, strict=True)):
+        for place, (sentence, theirs) in enumerate(zip(source, reference, strict=False)):
             own = place if places is None else places[number][place]
             translation = hypotheses[number][own] if 0 <= own < len(hypotheses[number]) else ""
-            _, *words = re.findall(r"[^\W\d]\w*", sentence.replace("@@ ", "")) or [""]
-            for name in {*filter(NAME.fullmatch, words)} & {*re.findall(r"\w+", theirs)}:
-                yield name in re.findall(r"\w+", translation)
+            names = {word for word in words(sentence.replace("@@ ", ""))[1:] if word != word.lower() or "_" in word}
+            for name in names & set(words(theirs)):
+                yield name in words(translation)
 
 
 def names_right(

@@ -270,7 +270,10 @@ def convert(name: str) -> bool | TaskFailed:
         return same or TaskFailed(f"{converted} was made with other flags, see {record}: name another arm.")
     folder(name).mkdir(parents=True, exist_ok=True)
     record.write_text(command, encoding="utf-8")
-    run(folder(name) / "about", "bash", "-c", '. "$0"; about', Path(__file__).parents[1] / "common.sh")
+    _, *machine = (folder(f"{arm.convert}/seed-{seed}") / "about").read_text(encoding="utf-8").splitlines()
+    asked = ["bash", "-c", '. "$0" >&2; commit', str(Path(__file__).parents[1] / "common.sh")]
+    commit = subprocess.run(asked, stdout=subprocess.PIPE, text=True).stdout.strip()
+    (folder(name) / "about").write_text("\n".join([commit, *machine]) + "\n", encoding="utf-8")
     return run(folder(name) / "study.log", *shlex.split(command))
 
 

@@ -195,13 +195,14 @@ def test_names_are_looked_for_in_their_sentence_and_by_their_distance() -> None:
 
 def test_names_are_kept_where_both_sides_have_them() -> None:
     """In the translation of their sentence, wherever it stands; its first word has a capital anyway."""
-    source = "1 Da@@ vid saw David and Saul|2 It calls array_map or PHP in Egypt|3 In Rome"
-    reference = "1 David sah David und Saul|2 Es ruft array_map oder PHP in Ägypten|3 In Rom"
+    source = "1 Da@@ vid saw David and Émile|2 It calls array _ map or PHP in Egypt|3 &quot; In Rome &quot;"
+    reference = "1 David sah David und Émile|2 Es ruft array_map oder PHP in Ägypten|3 „In Rom“"
     kept = scores([reference], [reference], [source])
-    assert kept["names kept, %"] == 100  # David, Saul, array_map, PHP
-    found = scores(["2 Es ruft array_map|1 Davids PHP und Saul"], [reference], [source])
-    assert found["names kept, %"] == 50  # array_map and Saul
+    assert kept["names kept, %"] == 100  # David, Émile, array_map, PHP
+    found = scores(["2 Es ruft array _ map|1 Davids PHP und Émile"], [reference], [source])
+    assert found["names kept, %"] == 50  # array_map and Émile
     assert "names kept, %" not in scores(["1 ein"], ["1 ein"], ["1 a"])
+    assert scores(["1 a PHP"], ["1 a PHP|2 b"], ["1 a PHP"])["names kept, %"] == 100
 
 
 # from text to scores

@@ -28,7 +28,8 @@ class PastTokens(NamedTuple):
 
 def _appended(past: Tensor, order: Tensor | None, own: Tensor) -> Tensor:
     """Keys or values (B, H, n, d) in an order of hypotheses, with those of some more tokens after them."""
-    if order is None or torch.is_grad_enabled():  # what is written into a part of a tensor has no gradient
+    # what is written into a part of a tensor has no gradient
+    if order is None or torch.is_grad_enabled() or past.dtype != own.dtype:
         return torch.cat([past if order is None else past.index_select(0, order), own], 2)
     n, (batch, heads, added, width) = past.size(2), own.shape
     every = own.new_empty(batch, heads, n + added, width)

@@ -52,8 +52,8 @@ class CausalTwoLevelAttention(BaseTwoLevelAttention):
     choose (`TwoLevelAttention`). A block's groups enter only after its end, so that their means know nothing of what
     comes. The first `exact_below` tokens get full attention, and so do as many as it takes to have m + 1 windows.
 
-    It costs O(T (N / w + m w + q)), and a step of a search O(N / w + m w + q) at any position, but for the first of a
-    block, which compares its queries with all tokens and gathers what the block reads.
+    It costs O(T (N / w + m w + q)), and a step of a search beyond the first tokens O(N / w + m w + q), but for the
+    first step of a block, which compares its queries with all tokens and gathers what the block reads.
 
     Args:
         args, options: as `BaseAttention` and fairseq take them; `self_attention` has to be true.

@@ -2,7 +2,8 @@
 
 Shapes: T queries, B sentences, each with h hypotheses side by side, H heads, d features per head, s windows, w tokens
 of a window, G groups, L rows that a hypothesis reads, and U hypotheses that have such rows for themselves and their
-copies. In causal attention there are P whole blocks of q tokens, with c groups of l tokens each, and B hypotheses.
+copies. In causal attention there are B hypotheses, P whole blocks of q tokens, with c groups of l tokens each, and R
+places for the blocks of hypotheses, the most that there have been.
 """
 
 from dataclasses import dataclass, replace
@@ -48,12 +49,15 @@ class Copies(NamedTuple):
 
     @classmethod
     def of(cls, rows: Tensor) -> tuple[Tensor, "Copies"]:
-        """Those of U that are still needed, and who shares them, by which of U each hypothesis takes, (B,). This waits
-        for the device."""
+        """Those of U that are still needed, and who shares them. This waits for the device.
+
+        Args:
+            rows: which of U each hypothesis takes, (B,).
+        """
         kept, rows, counts = rows.unique(return_inverse=True, return_counts=True)
         before = (rows[:, None] == torch.arange(len(kept), device=rows.device)).cumsum(0).gather(1, rows[:, None])
         slots = (before.squeeze(1) - 1) * len(kept) + rows
-        return kept, cls(rows, slots, len(kept), int(counts.max()))
+        return kept, cls(rows, slots, len(kept), int(counts.max()) if len(counts) else 0)
 
     def folded(self, x: Tensor) -> Tensor:
         """What each hypothesis has, (B, H, 1, ...), with that of its copies: (U, H, most, ...); zeros where there are
@@ -208,16 +212,16 @@ def in_source_order(weights: Tensor, places: Places, sentences: int) -> Tensor:
 
 
 class PastBlocks(NamedTuple):
-    """The whole blocks of hypotheses, which are written once, with the means of their groups, and never copied again:
-    hypotheses that change places take the places of their blocks with them, not the blocks."""
+    """The whole blocks of hypotheses, which are written once, with the means of their groups. Hypotheses that change
+    places take the places of their blocks with them, not the blocks."""
 
     sizes: Sizes
-    places: Tensor  # where each hypothesis finds each of its blocks among the U places, (B, P)
-    keys: Tensor  # with room for more blocks, (at least P, U, H, q, d)
+    places: Tensor  # where each hypothesis finds each of its blocks among R, (B, P)
+    keys: Tensor  # with room for more blocks, (at least P, R, H, q, d)
     values: Tensor  # like the keys
-    mean_keys: Tensor  # those of groups, (at least P, U, H, c, d)
+    mean_keys: Tensor  # those of groups, (at least P, R, H, c, d)
     mean_values: Tensor  # like the mean keys
-    tokens: Tensor  # the tokens of groups, as places in their block, (at least P, U, H, c, l)
+    tokens: Tensor  # the tokens of groups, as places in their block, (at least P, R, H, c, l)
 
     @classmethod
     def of(cls, keys: Tensor, values: Tensor, sizes: Sizes) -> "PastBlocks":
@@ -247,24 +251,27 @@ class PastBlocks(NamedTuple):
 
     def read(self, queries: Tensor) -> Reading:
         """What the block after these reads that begins with the last of some queries, (up to `CHOOSING`, B, H, d)."""
-        batch, whole = self.places.shape
-        every = torch.arange(whole, device=queries.device).expand(batch, self.keys.size(2), -1)
-        keys, mean_keys, mean_values = (x.flatten(2, 3) for x in self._gathered(every, 1, *self[2:3], *self[4:6]))
+        stores = self.keys, self.mean_keys, self.mean_values
+        keys, mean_keys, mean_values = (x.flatten(2, 3) for x in self._gathered(self._every(), 1, *stores))
         start = torch.full((1,), keys.size(2), device=queries.device)
         counted = torch.ones(1, len(queries), dtype=torch.bool, device=queries.device)
         own = queries.permute(1, 2, 0, 3).unsqueeze(2)
         opened, bias = (
             x.squeeze(2) for x in choose(own, keys, mean_keys, self.tokens_of_groups(), self.sizes, start, counted)
         )
-        windows = [x.flatten(2, 3) for x in self._gathered(opened, self.sizes.block // self.sizes.width, *self[2:4])]
+        parts = self.sizes.block // self.sizes.width
+        windows = (x.flatten(2, 3) for x in self._gathered(opened, parts, self.keys, self.values))
         keys, values = (torch.cat(x, 2) for x in zip((mean_keys, mean_values), windows, strict=True))
         return Reading(keys, values, F.pad(bias, (0, keys.size(2) - bias.size(2))), opened)
 
     def tokens_of_groups(self) -> Tensor:
         """The tokens of the groups of every hypothesis, as places in the text, (B, H, P c, l)."""
+        return in_text(self._gathered(self._every(), 1, self.tokens)[0], self.sizes)
+
+    def _every(self) -> Tensor:
+        """The numbers of all blocks for every hypothesis and head, (B, H, P)."""
         batch, whole = self.places.shape
-        every = torch.arange(whole, device=self.places.device).expand(batch, self.keys.size(2), -1)
-        return in_text(self._gathered(every, 1, self.tokens)[0], self.sizes)
+        return torch.arange(whole, device=self.places.device).expand(batch, self.keys.size(2), -1)
 
     def _gathered(self, index: Tensor, parts: int, *stores: Tensor) -> list[Tensor]:
         """What each store holds of some blocks, or of some of the equal parts of blocks, of every hypothesis.
@@ -272,7 +279,7 @@ class PastBlocks(NamedTuple):
         Args:
             index: the numbers of blocks or parts, (B, H, n).
             parts: of each block.
-            stores: (at least P, U, H, q, ...).
+            stores: (at least P, R, H, q, ...).
 
         Returns:
             (B, H, n, q / parts, ...) for each.
@@ -310,9 +317,9 @@ class TargetState:
         if start:
             blocks = PastBlocks.of(keys[:, :, :start], values[:, :, :start], sizes)
             if length > start:
-                reading = blocks.read(query[max(0, start + 1 - CHOOSING) : start + 1])
+                reading = blocks.read(query[: start + 1][-CHOOSING:])
         past = PastTokens(keys[:, :, start:], values[:, :, start:])
-        return cls(sizes, exact, length, past, query[max(0, length - CHOOSING) :], blocks, reading)
+        return cls(sizes, exact, length, past, query[-CHOOSING:], blocks, reading)
 
     def reordered(self, order: Tensor) -> "TargetState":
         """Keeps some hypotheses, in their new order."""
@@ -333,7 +340,7 @@ class TargetState:
         query, *key_and_value = tokens
         own, *key_and_value = (x.permute(1, 2, 0, 3) for x in tokens)
         past, blocks, reading = self.past.with_tokens(*key_and_value), self.blocks, self.reading
-        queries = torch.cat([self.queries[max(0, len(self.queries) + 1 - CHOOSING) :], query])
+        queries = torch.cat([self.queries[1 - CHOOSING :], query])
         if blocks is None:
             out, weights = softmax_attention(own, past.keys, past.values, None, dropout, need_weights)
         else:
