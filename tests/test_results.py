@@ -13,6 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs" / "results"
 SENTENCES = {"sentence_polarity", "subjectivity"}
+LENGTHS = ("1024", "2048")
 FUSED = "Transformer, fused"
 FAIRSEQS = "Transformer, fairseq's"
 
@@ -67,16 +68,18 @@ def test_translation() -> None:
 
 
 def test_documents() -> None:
+    """Means over seeds, with deviations of what is told for each length alone."""
     table = told(RESULTS / "documents.md")
-    sets = [("test", "512"), ("test", "1024"), ("test", "2048"), ("test in a row", "4096")]
     assert len(table) > 10
-    for name, (seeds, *cells) in table.items():
-        model, first = name.removesuffix(" again"), seeds == "first"
-        for (chosen, tokens), cell in zip(sets, cells, strict=True):
-            runs = rows("documents.csv", text="made", model=model, set=chosen, tokens=tokens)
-            scores = [float(run["d_bleu"]) for run in runs if not first or run["seed"] == "1"]
-            assert cell == (spread(scores, 2) if scores else ""), name
-            assert first or len(scores) == int(seeds)
+    for name, (perplexity, *cells) in table.items():
+        text, _, model = name.partition(": ")
+        runs = {tokens: rows("documents_converted.csv", text=text, model=model, tokens=tokens) for tokens in LENGTHS}
+        assert perplexity == spread([float(run["perplexity"]) for run in runs[LENGTHS[0]]], 2)
+        for key, cell in zip(
+            ("d_bleu", "missing_percent", "out_of_place_percent", "names_kept_percent"), cells, strict=True
+        ):
+            values = [[float(run[key]) for run in own] for own in runs.values()]
+            assert cell == " · ".join(spread(own, 1) if key == "d_bleu" else f"{mean(own):.1f}" for own in values), name
 
 
 def test_encoders() -> None:

@@ -35,28 +35,27 @@ def empty(x_label: str, y_label: str) -> tuple[Figure, Axes]:
     return figure, axes
 
 
-def names_by_distance() -> Figure:
-    """Draws how many names are translated as their glossary says, by distance, a line a training."""
-    figure, axes = empty("tokens since the name was last there", "names translated correctly, %")
-    shares: dict[tuple[str, str], list[float]] = {}
-    for row in rows("documents_names.csv"):
-        shares.setdefault((row["model"], row["seed"]), []).append(100 * int(row["right"]) / int(row["names"]))
-    styles = {
-        "Transformer, convolution": (GREEN, "s", "-", "full attention with a convolution"),
-        "two-level, convolution": (BLUE, "o", "-", "two-level with a convolution"),
-        "Transformer": (BLACK, "^", "--", "full attention"),
-        "two-level": (RED, "D", "--", "two-level"),
-    }
-    for model, (colour, marker, line, label) in styles.items():
-        seeds = [values for (name, _), values in shares.items() if name == model]
-        for number, values in enumerate(seeds):
-            told = f"{label} ({len(seeds)} seed{'s' if len(seeds) > 1 else ''})" if not number else None
-            axes.plot(values, color=colour, marker=marker, linestyle=line, markersize=6, alpha=0.85, label=told)
-    axes.axhline(100 / 6, color=GREY, linewidth=1)
-    axes.text(4.05, 100 / 6 + 1.5, "chance", color=GREY, ha="right")
-    axes.set_xticks(range(5), ["1 to 64", "65 to 256", "257 to 512", "513 to 1,024", "over 1,024"])
-    axes.set_ylim(-4, 104)
-    figure.legend(loc="outside lower center", ncols=2, frameon=False)
+def converted() -> Figure:
+    """Draws d-BLEU of converted models as the difference from the Transformer, by text and by length of the parts."""
+    figure, panels = pyplot.subplots(1, 2, figsize=(7.6, 3.6), sharey=True, layout="constrained")
+    models = list(dict.fromkeys(row["model"] for row in rows("documents_converted.csv")))[1:]  # after the Transformer
+    stored = [row for row in rows("documents_differences.csv") if row["model"] in models]
+    for axes, text in zip(panels, dict.fromkeys(row["text"] for row in stored), strict=True):
+        axes.axvline(0, color=BLACK, linewidth=1)
+        for number, (tokens, colour, marker) in enumerate((("1024", BLUE, "o"), ("2048", RED, "D"))):
+            label = f"parts of {int(tokens):,} tokens"
+            for row in (row for row in stored if (row["text"], row["tokens"]) == (text, tokens)):
+                mean, low, high = (float(row[key]) for key in ("d_bleu_difference", "low", "high"))
+                place = models.index(row["model"]) + 0.3 * (number - 0.5)
+                bars = [[mean - low], [high - mean]]
+                axes.errorbar(mean, place, xerr=bars, color=colour, marker=marker, markersize=6, capsize=3, label=label)
+                label = None
+        axes.set(title=text, xlabel="d-BLEU, difference")
+        axes.set_yticks(range(len(models)), models)
+        axes.grid(axis="x", color="#dddddd", linewidth=0.8)
+        axes.spines[["top", "right"]].set_visible(False)
+    panels[0].invert_yaxis()
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False)
     return figure
 
 
@@ -111,7 +110,7 @@ def time_of_attention() -> Figure:
 if __name__ == "__main__":
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else HERE
     pyplot.rcParams["font.size"] = 11
-    for name, draw in (("documents", names_by_distance), ("encoders", accuracy), ("speed", time_of_attention)):
+    for name, draw in (("documents", converted), ("encoders", accuracy), ("speed", time_of_attention)):
         drawn = BytesIO()
         draw().savefig(drawn, dpi=110)
         Image.open(drawn).quantize(64).save(folder / f"{name}.png", optimize=True)
