@@ -360,7 +360,8 @@ def plot(path: Path, rows: list[Row], args: argparse.Namespace) -> None:
             length, _, median, lower, upper, held = own.T * [[1], [1], [1e3], [1e3], [1e3], [1e-6]]
             lines[name] = panels[0].errorbar(length, median, [median - lower, upper - median], **style)
             panels[1].plot(length, held, **style)
-        for axes, unit in zip(panels, ("milliseconds", "megabytes"), strict=True):
+        panels[1].set_visible(measured := any(row.peak_bytes > 0 for row in rows if row.part == part))
+        for axes, unit in zip(panels[: 1 + measured], ("milliseconds", "megabytes"), strict=False):
             axes.set(title=part, xlabel="tokens of a sentence", ylabel=unit, xscale="log", yscale="log")
             axes.set_xticks(args.lengths, labels=[f"{length:,}" for length in args.lengths])
             axes.set_xticks([], minor=True)

@@ -127,6 +127,14 @@ def test_figures_of_models(script: ModuleType, out: Path) -> None:
     assert all(f"- {fact}: " in text for fact in ("Machine", "Commit", "Command"))
 
 
+def test_a_search_on_a_processor_is_timed_without_its_memory(script: ModuleType, tmp_path: Path) -> None:
+    run_module("scripts.benchmark", "--out", tmp_path / "out", *TINY, "--parts", "search").ok()
+    assert {own["part"] for own in rows_of(tmp_path / "out")} == {"search"}
+    same_figures(script, tmp_path / "out")
+    assert "MB" not in (tmp_path / "out/benchmark.md").read_text()
+    assert (tmp_path / "out/benchmark.png").stat().st_size > 0
+
+
 def test_figures_of_modules(script: ModuleType, tmp_path: Path) -> None:
     """Every contender, length and part has its figures but for a k that is larger than the length, as is said once."""
     only = ["--only", "full", "fairseq", "linear", "two-level", "linformer"]
