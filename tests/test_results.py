@@ -193,6 +193,11 @@ def test_intervals(page: str) -> None:
         ), texts
 
 
+@pytest.mark.parametrize("name", sorted(path.name for path in RESULTS.glob("*.csv")))
+def test_figures_name_the_commit_that_made_them(name: str) -> None:
+    assert all(re.fullmatch("[0-9a-f]{7}", found.get("commit", "0" * 7)) for found in rows(name))
+
+
 def test_plots_can_be_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("matplotlib")
     monkeypatch.setattr(sys, "argv", ["plots.py", str(tmp_path)])

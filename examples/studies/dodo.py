@@ -272,7 +272,7 @@ def convert(name: str) -> bool | TaskFailed:
     record.write_text(command, encoding="utf-8")
     _, *machine = (folder(f"{arm.convert}/seed-{seed}") / "about").read_text(encoding="utf-8").splitlines()
     asked = ["bash", "-c", '. "$0" >&2; commit', str(Path(__file__).parents[1] / "common.sh")]
-    commit = subprocess.run(asked, stdout=subprocess.PIPE, text=True).stdout.strip()
+    commit = subprocess.run(asked, stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
     (folder(name) / "about").write_text("\n".join([commit, *machine]) + "\n", encoding="utf-8")
     return run(folder(name) / "study.log", *shlex.split(command))
 
