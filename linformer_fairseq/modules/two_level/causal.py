@@ -26,7 +26,7 @@ from linformer_fairseq.modules.two_level.arithmetic import (
     weights_over_tokens,
 )
 from linformer_fairseq.modules.two_level.attention import BaseTwoLevelAttention
-from linformer_fairseq.modules.two_level.groups import choose, in_text, labels_of, tokens_of_groups
+from linformer_fairseq.modules.two_level.groups import choose, in_text, labels_of, means_of_groups, tokens_of_groups
 from linformer_fairseq.modules.two_level.sizes import Sizes, TwoLevelOptions
 from linformer_fairseq.modules.two_level.steps import TargetState, attend_in_steps
 
@@ -125,9 +125,7 @@ def causal_two_level_attention(
     past_keys, past_values = (x[:, :-1].contiguous() for x in (keys, values))  # (X, P, q, d)
     tokens = in_text(tokens_of_groups(past_keys, sizes), sizes)
 
-    mean_keys, mean_values = (
-        rows_of(x.flatten(1, 2), tokens.flatten(1)).view(*tokens.shape, -1).mean(2) for x in (past_keys, past_values)
-    )
+    mean_keys, mean_values = (means_of_groups(x.flatten(1, 2), tokens) for x in (past_keys, past_values))
     opened, of_groups = choices(query, past_keys.flatten(1, 2), mean_keys, tokens, sizes, exact)
 
     def rows(x: Tensor, past: Tensor, means: Tensor) -> Tensor:

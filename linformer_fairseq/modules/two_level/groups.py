@@ -13,7 +13,13 @@ from torch import Tensor
 
 from linformer_fairseq.modules.base import scores
 from linformer_fairseq.modules.ops.key_clusters import Clusters
-from linformer_fairseq.modules.two_level.arithmetic import calibrated, of_tokens_in_groups, ranked, shares_of_windows
+from linformer_fairseq.modules.two_level.arithmetic import (
+    calibrated,
+    of_tokens_in_groups,
+    ranked,
+    rows_of,
+    shares_of_windows,
+)
 from linformer_fairseq.modules.two_level.sizes import Sizes
 
 
@@ -32,6 +38,11 @@ def in_text(tokens: Tensor, sizes: Sizes) -> Tensor:
     """The tokens of groups as places in the text, (..., P c, l), from those in their blocks, (..., P, c, l)."""
     firsts = torch.arange(0, tokens.size(-3) * sizes.block, sizes.block, device=tokens.device)
     return (tokens + firsts[:, None, None]).flatten(-3, -2)
+
+
+def means_of_groups(x: Tensor, tokens: Tensor) -> Tensor:
+    """The mean of each group, (..., G, d), of what its tokens (..., G, l) have in `x`, (..., n, d)."""
+    return rows_of(x, tokens.flatten(-2)).view(*tokens.shape, -1).mean(-2)
 
 
 def labels_of(tokens: Tensor) -> tuple[Tensor, Tensor]:

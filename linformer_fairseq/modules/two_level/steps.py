@@ -25,14 +25,13 @@ from linformer_fairseq.modules.two_level.arithmetic import (
     gathered,
     of_chosen_group,
     ranked,
-    rows_of,
     rows_of_blocks,
     shares_by_tokens,
     weights_of_rows,
     weights_over_tokens,
     with_windows_ahead,
 )
-from linformer_fairseq.modules.two_level.groups import choose, in_text, labels_of, tokens_of_groups
+from linformer_fairseq.modules.two_level.groups import choose, in_text, labels_of, means_of_groups, tokens_of_groups
 from linformer_fairseq.modules.two_level.sizes import Sizes
 
 
@@ -229,9 +228,7 @@ class PastBlocks(NamedTuple):
         places = torch.arange(len(keys), device=keys.device)[:, None].expand(-1, keys.size(2) // sizes.block)
         keys, values = (x.unflatten(2, (-1, sizes.block)).movedim(2, 0).contiguous() for x in (keys, values))
         tokens = tokens_of_groups(keys, sizes)
-        mean_keys, mean_values = (
-            rows_of(x, tokens.flatten(-2)).view(*tokens.shape, -1).mean(-2) for x in (keys, values)
-        )
+        mean_keys, mean_values = (means_of_groups(x, tokens) for x in (keys, values))
         return cls(sizes, places, keys, values, mean_keys, mean_values, tokens.contiguous())
 
     def with_block(self, keys: Tensor, values: Tensor) -> "PastBlocks":
