@@ -30,9 +30,14 @@ def empty(x_label: str, y_label: str) -> tuple[Figure, Axes]:
     """Returns a figure with one panel."""
     figure, axes = pyplot.subplots(figsize=(7.6, 4.4), layout="constrained")
     axes.set(xlabel=x_label, ylabel=y_label)
-    axes.grid(axis="y", color="#dddddd", linewidth=0.8)
-    axes.spines[["top", "right"]].set_visible(False)
+    plain(axes, "y")
     return figure, axes
+
+
+def plain(axes: Axes, grid: str) -> None:
+    """Leaves a panel a grid along one axis, and no frame above and on the right."""
+    axes.grid(axis=grid, color="#dddddd", linewidth=0.8)
+    axes.spines[["top", "right"]].set_visible(False)
 
 
 def converted() -> Figure:
@@ -52,8 +57,7 @@ def converted() -> Figure:
                 label = None
         axes.set(title=text, xlabel="d-BLEU, difference")
         axes.set_yticks(range(len(models)), models)
-        axes.grid(axis="x", color="#dddddd", linewidth=0.8)
-        axes.spines[["top", "right"]].set_visible(False)
+        plain(axes, "x")
     panels[0].invert_yaxis()
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False)
     return figure
