@@ -42,7 +42,7 @@ setup(
     ],
     python_requires=">=3.10",
     packages=find_packages(include=["linformer_fairseq", "linformer_fairseq.*"]),
-    package_data={"linformer_fairseq": ["config/model/*.yaml"]},
+    package_data={"linformer_fairseq": ["config/*/*.yaml"]},
     install_requires=[
         # fairseq itself does not import on Python 3.11 and newer; its repaired release has the same import name
         "fairseq-fixed>=0.12.3.1; python_version >= '3.11'",

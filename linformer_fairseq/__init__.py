@@ -19,12 +19,14 @@ from linformer_fairseq.modules import (
     TwoLevelAttention,
 )
 from linformer_fairseq.numpy_compat import restore_numpy_compat
+from linformer_fairseq.optim import FusedAdam
 from linformer_fairseq.tasks import DocumentHubInterface, DocumentTranslationTask
 
 __all__ = [
     "CausalLinformerAttention",
     "DocumentHubInterface",
     "DocumentTranslationTask",
+    "FusedAdam",
     "KeyClusterAttention",
     "LinformerMultiheadAttention",
     "LinformerRobertaModel",

@@ -141,7 +141,7 @@ def train_arguments(
         *("--optimizer", "adam", "--lr", "0.003", "--criterion", "label_smoothed_cross_entropy"),
         *("--label-smoothing", 0.1, "--max-tokens", 400, "--max-epoch", 2, "--no-epoch-checkpoints"),
         *("--required-batch-size-multiple", 1, "--no-progress-bar", "--log-interval", 5, "--num-workers", 0),
-        *([] if arch.startswith("transformer") or "--linformer-k" in more else ["--linformer-k", 8]),
+        *([] if arch.startswith(("transformer", "full_")) or "--linformer-k" in more else ["--linformer-k", 8]),
         *more,
     ]
 

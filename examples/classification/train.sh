@@ -17,7 +17,7 @@ updates=$((epochs * ((batches + frequency - 1) / frequency))) # with one GPU
 train fairseq-train "$bin" --user-dir "$plugin" --task sentence_prediction --criterion sentence_prediction \
   --num-classes "$(wc -l <"$bin/label/dict.txt")" --init-token 0 --separator-token 2 --shorten-method truncate \
   --arch "$arch" --max-positions 512 --dropout 0.1 --attention-dropout 0 \
-  --optimizer adam --adam-betas '(0.9, 0.98)' --adam-eps 1e-6 --weight-decay 0.01 --clip-norm 1 \
+  --optimizer fused_adam --adam-betas '(0.9, 0.98)' --adam-eps 1e-6 --weight-decay 0.01 --clip-norm 1 \
   --lr 5e-4 --lr-scheduler polynomial_decay --warmup-updates $((updates * 6 / 100)) --total-num-update "$updates" \
   --batch-size 32 --update-freq "$frequency" --required-batch-size-multiple 1 --max-epoch "$epochs" --seed 1 \
   --best-checkpoint-metric accuracy --maximize-best-checkpoint-metric --no-epoch-checkpoints \

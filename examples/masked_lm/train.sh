@@ -12,7 +12,7 @@ updates=${UPDATES:-10000}
 
 train fairseq-train "$bin" --user-dir "$plugin" --task masked_lm --criterion masked_lm --arch "$arch" \
   --sample-break-mode none --tokens-per-sample 512 --dropout 0.1 --attention-dropout 0 \
-  --optimizer adam --adam-betas '(0.9, 0.98)' --adam-eps 1e-6 --weight-decay 0.01 --clip-norm 1 \
+  --optimizer fused_adam --adam-betas '(0.9, 0.98)' --adam-eps 1e-6 --weight-decay 0.01 --clip-norm 1 \
   --lr 1e-3 --lr-scheduler polynomial_decay --warmup-updates $((updates / 10)) --total-num-update "$updates" \
   --max-tokens 8192 --update-freq "${UPDATE_FREQ:-1}" --required-batch-size-multiple 1 --max-update "$updates" --seed 1 \
   --validate-interval-updates 250 --save-interval-updates 250 --keep-interval-updates 1 --no-epoch-checkpoints \

@@ -14,7 +14,7 @@ begin_training "dict.$src.txt" "$@"
 train fairseq-train "$bin" --user-dir "$plugin" --task translation --source-lang "$src" --target-lang "$tgt" \
   --arch "$arch" --share-all-embeddings --dropout 0.1 \
   --criterion label_smoothed_cross_entropy --label-smoothing 0.1 \
-  --optimizer adam --adam-betas '(0.9, 0.98)' --lr 7e-4 --lr-scheduler inverse_sqrt --warmup-updates 4000 \
+  --optimizer fused_adam --adam-betas '(0.9, 0.98)' --lr 7e-4 --lr-scheduler inverse_sqrt --warmup-updates 4000 \
   --max-tokens 4096 --update-freq "${UPDATE_FREQ:-8}" --required-batch-size-multiple 1 --max-update 100000 --seed 1 \
   --validate-interval-updates 1000 --save-interval-updates 1000 --keep-interval-updates 10 --no-epoch-checkpoints \
   --log-format json --log-interval 100 "${device[@]}" "${@:4}" --save-dir "$run"
