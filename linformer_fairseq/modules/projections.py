@@ -76,10 +76,10 @@ def project_both(
     if value is key and values is keys:
         slots = keys(key, lengths)
         return slots, slots
-    if value is key and isinstance(keys, LinearProjection):
-        matrices = torch.cat([projection.matrix(len(key), lengths, key) for projection in (keys, values)], 1)
-        slots = torch.matmul(matrices, key.transpose(0, 1)).transpose(0, 1)
-        return slots[: len(slots) // 2], slots[len(slots) // 2 :]
+    if value is key and isinstance(keys, LinearProjection) and isinstance(values, LinearProjection):
+        both = torch.cat([projection.rows(len(key), key.dtype) for projection in (keys, values)])
+        of_keys, of_values = (both @ key.flatten(1)).view(2, -1, *key.shape[1:]).unbind()
+        return of_keys, of_values
     return keys(key, lengths), values(value, lengths)
 
 
@@ -116,8 +116,16 @@ class LinearProjection(Projection):
     def slot_mask(self, n: int, lengths: Tensor | None) -> Tensor | None:
         return super().slot_mask(n, lengths) if self.masks_empty_slots else None
 
+    def rows(self, n: int, dtype: torch.dtype) -> Tensor:
+        """The part of E for n tokens, (s, n)."""
+        return self.weight[: self.num_slots(n), :n].to(dtype)
+
     def matrix(self, n: int, lengths: Tensor | None, like: Tensor) -> Tensor:
-        return self.weight[None, : self.num_slots(n), :n].to(like.dtype)
+        return self.rows(n, like.dtype)[None]
+
+    def forward(self, x: Tensor, lengths: Tensor | None) -> Tensor:
+        # the rows are those of all sentences, so that it is one product
+        return (self.rows(len(x), x.dtype) @ x.flatten(1)).unflatten(1, x.shape[1:])
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, empty_slots={'masked' if self.masks_empty_slots else 'kept'}"

@@ -191,6 +191,8 @@ def trainer(data: Path, folder: Path, *flags: object, arch: str) -> tuple[Traine
 @pytest.mark.parametrize("mode", MODES)
 def test_trainer_of_every_mode(data: Path, tmp_path: Path, mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Losses and weights are those of `adam`, with accumulated gradients, and operations are fewer."""
+    if "fp16" in mode and torch.__version__ < "2.3":
+        pytest.skip("this torch has no normalisation in half precision on a processor")
     monkeypatch.setattr(
         torch.cuda, "current_device", lambda: None
     )  # for --fp16 on a processor, whose devices have no number
