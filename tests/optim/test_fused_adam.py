@@ -193,9 +193,8 @@ def test_trainer_of_every_mode(data: Path, tmp_path: Path, mode: str, monkeypatc
     """Losses and weights are those of `adam`, with accumulated gradients, and operations are fewer."""
     if "fp16" in mode and torch.__version__ < "2.3":
         pytest.skip("this torch has no normalisation in half precision on a processor")
-    monkeypatch.setattr(
-        torch.cuda, "current_device", lambda: None
-    )  # for --fp16 on a processor, whose devices have no number
+    # --fp16 asks for the number of the device, which a processor does not have
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: None)
     found = {}
     for name in ("adam", "fused_adam"):
         flags = [*LAYERS, *MODES[mode], "--optimizer", name]
