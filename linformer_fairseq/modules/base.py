@@ -348,7 +348,7 @@ def scores(query: Tensor, key: Tensor) -> Tensor:
 
     Half precision ends at 65,504, which scores may exceed.
     """
-    wide = torch.promote_types(query.dtype, torch.float32)
+    wide = at_least_float32(query.dtype)
     with torch.autocast(query.device.type, enabled=False):
         return (query.to(wide) * query.size(-1) ** -0.5) @ key.to(wide).transpose(-2, -1)
 

@@ -2,11 +2,14 @@
 
 import pytest
 import torch
+from torch import Tensor
 
 from linformer_fairseq import LinformerMultiheadAttention
-from linformer_fairseq.modules import LinearProjection, MeanPool
+from linformer_fairseq.modules import BaseAttention, LinearProjection, MeanPool
 from tests.memory import peak_bytes
+from tests.operations import computing_operations
 from tests.reference import assert_same_gradients, make_attention, naive_attention, padding_mask
+from tests.variants import NEWER_TORCH
 
 
 def test_refuses_projections_that_do_not_fit() -> None:
@@ -53,6 +56,26 @@ def test_folding_pays_for_few_slots_in_full_precision_alone() -> None:
     assert not attention._folding_pays(query.half(), 2)
     attention.out_proj.register_forward_hook(lambda *_: None)
     assert not attention._folding_pays(query, 2)
+
+
+@pytest.mark.skipif(not NEWER_TORCH, reason="the counts are those of torch 2.13")
+@pytest.mark.parametrize("cross", [False, True])
+@pytest.mark.parametrize(("lengths", "most"), [([1024, 1024], 8), ([1024, 1019], 7)])
+def test_dispatches_few_operations_more_than_full_attention(lengths: list[int], most: int, cross: bool) -> None:
+    """Forward and backward; full attention has 34, and 37 with padding."""
+    place = {"encoder_decoder_attention" if cross else "self_attention": True}
+    found, mask = [], padding_mask(lengths)
+    for kind in ("full", "linear"):
+        attention = make_attention(kind, k=64, n=1024, dtype=torch.float32, **place)
+        x = torch.randn(1024, 2, 8, requires_grad=True)
+        y = torch.randn(1024, 2, 8, requires_grad=True) if cross else x
+
+        def run(attention: BaseAttention = attention, x: Tensor = x, y: Tensor = y) -> None:
+            attention(x, y, y, mask, need_weights=False, static_kv=cross)[0].sum().backward()
+
+        run()
+        found.append(len(computing_operations(run)))
+    assert found[1] - found[0] <= most
 
 
 @torch.no_grad()

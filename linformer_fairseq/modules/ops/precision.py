@@ -6,7 +6,7 @@ from torch import Tensor
 
 def at_least_float32(dtype: torch.dtype) -> torch.dtype:
     """float32 for half precision, otherwise `dtype` itself."""
-    return torch.promote_types(dtype, torch.float32)
+    return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
 
 
 def softmax(scores: Tensor) -> Tensor:
