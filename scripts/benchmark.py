@@ -5,9 +5,9 @@
     scripts/benchmark.py --out results/modules --parts modules --user-dir examples/peers --device cuda --dtype float16
 
 Weights and inputs are random, as speed does not depend on what a model has learnt. The contenders take turns, so that
-other load on the machine affects them all alike. In bfloat16, models train under torch.autocast, as fairseq's --amp
-does. The modules are every registered kind of attention, fairseq's own and that of other packages, all with their
-linear layers, without padding or dropout, and with weights in --dtype.
+other load on the machine affects them all alike. A step of training is that of fairseq's own trainer, in float32 or as
+--training says; everything else is in --dtype. The modules are every registered kind of attention, fairseq's own and
+that of other packages, all with their linear layers, and without padding or dropout.
 """
 
 from matplotlib import colormaps  # isort: skip  before fairseq, whose logging lets matplotlib's debugging through
@@ -27,7 +27,7 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from importlib import import_module
 from importlib.metadata import distributions
@@ -38,14 +38,17 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from fairseq import options, utils
-from fairseq.criterions.label_smoothed_cross_entropy import label_smoothed_nll_loss
 from fairseq.data import Dictionary
+from fairseq.data.language_pair_dataset import collate
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.models.transformer import TransformerModel, TransformerModelBase
 from fairseq.modules import MultiheadAttention
 from fairseq.sequence_generator import SequenceGenerator
-from fairseq.tasks.translation import TranslationConfig, TranslationTask
+from fairseq.tasks.translation import TranslationTask
+from fairseq.trainer import Trainer
 from torch import Tensor, nn
+from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 from tqdm import tqdm
 
@@ -59,28 +62,45 @@ from linformer_fairseq.modules import CAUSAL_KINDS, CROSS_KINDS, KINDS
 
 STEPS = 8  # of decoding in a run
 COLUMNS = 5  # lengths in a table
+OPTIMIZER = ["--optimizer", "fused_adam", "--adam-betas", "(0.9, 0.98)"]
+TRAINING = "--task translation --criterion label_smoothed_cross_entropy --label-smoothing 0.1 --lr 1e-4"
+HALF = {"--fp16", "--amp", "--bf16", "--memory-efficient-fp16", "--memory-efficient-bf16"}
 ARCHS = [arch for arch, model in ARCH_MODEL_REGISTRY.items() if model in (TransformerModel, LinformerTransformerModel)]
 Contender = tuple[Callable[[dict[str, Any]], object], dict[str, Any]]  # what is timed, and the state that it changes
 Attention = tuple[Any, Callable[..., Tensor], int]  # a module, how it is called, and which axis are the tokens
 
 
+class Use(NamedTuple):
+    """What one run uses; NaN where that is not measured."""
+
+    peak_bytes: float = np.nan  # the most that it holds beside weights and inputs
+    busy: float = np.nan  # seconds that the GPU works
+    kernels: float = np.nan  # that the GPU runs, copies and fills among them
+
+
 class Row(NamedTuple):
-    """Median and quartiles of a contender's seconds, and its peak of memory; NaN where that ran out."""
+    """Median and quartiles of a contender's seconds, NaN where memory ran out, and what a run uses."""
 
     part: str
     name: str
     length: int
     sentences: int
+    tokens: int  # of all sentences, without padding
     median: float
     lower: float
     upper: float
-    peak_bytes: float  # the most that a run holds beside weights and inputs; NaN where that is not measured
+    peak_bytes: float
+    busy: float
+    kernels: float
 
     def __str__(self) -> str:
-        time, memory = (f"{float(f'{x:.3g}'):,g}" for x in (1e3 * self.median, self.peak_bytes / 1e6))
         if np.isnan(self.median):
             return "out of memory"
-        return f"{time} ms" + ("" if np.isnan(self.peak_bytes) else f", {memory} MB")
+        time, busy, memory = (
+            f"{float(f'{x:.3g}'):,g}" for x in (self.median * 1e3, self.busy * 1e3, self.peak_bytes / 1e6)
+        )
+        use = "" if np.isnan(self.busy) else f", {busy} ms busy, {self.kernels:,.0f} kernels"
+        return f"{time} ms{use}" + ("" if np.isnan(self.peak_bytes) else f", {memory} MB")
 
     def beside(self, baseline: "Row | None") -> str:
         """Writes the row for a table: bold where it is faster than a baseline, after ≈ where quartiles overlap."""
@@ -89,14 +109,16 @@ class Row(NamedTuple):
         return f"**{self}**" if self.upper < baseline.lower else f"{'≈ ' * (self.lower <= baseline.upper)}{self}"
 
 
-def encoder(model: TransformerModelBase, source: Tensor, target: Tensor, half: bool) -> Contender:
+def encoder(trainer: Trainer, batch: dict[str, Any]) -> Contender:
     """A forward pass of the encoder"""
-    return lambda _: model.encoder(source), {}
+    return lambda _: trainer.model.encoder(batch["net_input"]["src_tokens"]), {}
 
 
-def translation(model: TransformerModelBase, source: Tensor, target: Tensor, half: bool) -> Contender:
+def translation(trainer: Trainer, batch: dict[str, Any]) -> Contender:
     """A step of greedy decoding, which adds a token to every sentence: mean of the last steps of a target"""
-    decoder, encoded, filled, n = model.decoder, model.encoder(source), dict[str, Any](), target.size(1)
+    target = batch["net_input"]["prev_output_tokens"]
+    decoder, filled, n = trainer.model.decoder, dict[str, Any](), target.size(1)
+    encoded = trainer.model.encoder(batch["net_input"]["src_tokens"])
     # what comes before these steps goes through each layer at once, as thousands of single steps would take long
     _, extra = decoder(target[:, :-STEPS], encoder_out=encoded, features_only=True)
     memory, padding = encoded["encoder_out"][0], encoded["encoder_padding_mask"][0]
@@ -105,27 +127,26 @@ def translation(model: TransformerModelBase, source: Tensor, target: Tensor, hal
     return lambda state: [decoder(target[:, :end], encoded, state) for end in range(n - STEPS + 1, n + 1)], filled
 
 
-def search(model: TransformerModelBase, source: Tensor, target: Tensor, half: bool) -> Contender:
+def search(trainer: Trainer, batch: dict[str, Any]) -> Contender:
     """A beam search with five hypotheses for as many tokens as the source has: mean of its steps"""
-    longest = target.size(1) - 1  # and the end of the sentence
+    longest = batch["target"].size(1) - 1  # and the end of the sentence
     lengths = {"max_len_a": 0, "max_len_b": longest, "min_len": longest}
-    generator = SequenceGenerator([model], model.decoder.dictionary, beam_size=5, **lengths)
-    sample = {"net_input": {"src_tokens": source, "src_lengths": torch.full((len(source),), source.size(1))}}
-    return lambda _: generator.generate([model], sample), {}
+    generator = SequenceGenerator([trainer.model], trainer.task.target_dictionary, beam_size=5, **lengths)
+    return lambda _: generator.generate([trainer.model], batch), {}
 
 
-def training(model: TransformerModelBase, source: Tensor, target: Tensor, half: bool) -> Contender:
-    """Forward, backward and Adam's update of the whole model"""
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, betas=(0.9, 0.98))
+def training(trainer: Trainer, batch: dict[str, Any]) -> Contender:
+    """A step of fairseq's trainer: forward, backward and the optimizer's update of the whole model"""
 
     def step(_: dict[str, Any]) -> None:
-        with torch.autocast(source.device.type, torch.bfloat16, enabled=half):
-            log_probs = model.get_normalized_probs(model(source, None, target.roll(1, dims=1)), log_probs=True)
-            loss, _nll = label_smoothed_nll_loss(log_probs, target, epsilon=0.1)
-        (loss / target.numel()).backward()
-        optimizer.step()
-        optimizer.zero_grad()  # at the end, so that no model's gradients take memory from the others
+        try:
+            trainer.train_step([batch], raise_oom=True)
+        finally:
+            trainer.model.zero_grad()  # so that no model's gradients take memory from the others
 
+    # the scale of the loss falls until an update does not overflow
+    while (trainer.cfg.common.fp16 or trainer.cfg.common.amp) and not trainer.get_num_updates():
+        step({})
     return step, {}
 
 
@@ -204,26 +225,48 @@ def check(place: str, args: argparse.Namespace) -> None:
         raise UserError(f"{place}: full attention and fairseq's differ here, so nothing was timed.")
 
 
-def build(flags: list[str], words: Dictionary) -> TransformerModelBase:
-    """Builds a model as fairseq-train does, from its flags."""
+def build(flags: Sequence[str], words: Dictionary, args: argparse.Namespace) -> Trainer:
+    """Builds fairseq's trainer of a model as fairseq-train does, from its flags."""
     torch.manual_seed(1)
     with contextlib.redirect_stderr(io.StringIO()) as said:
         try:
-            parser = options.get_training_parser()
-            settings = options.parse_args_and_arch(parser, ["no-data", "--task", "translation", *flags])
-            return TranslationTask(TranslationConfig.from_namespace(settings), words, words).build_model(settings)
+            parser, cpu = options.get_training_parser(), ["--cpu"] if args.device == "cpu" else []
+            own = ["no-data", *TRAINING.split(), *cpu, "--distributed-world-size", "1", "--save-dir", str(args.out)]
+            config = convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, [*own, *flags]))
+            task = TranslationTask(config.task, words, words)
+            trainer = Trainer(config, task, task.build_model(config.model), task.build_criterion(config.criterion))
+            trainer.optimizer.zero_grad()  # which builds it
+            return trainer
         except (SystemExit, AssertionError, ValueError) as error:
             reason = (said.getvalue() if str(error) == "2" else str(error)).rpartition("error: ")[2].strip()
             raise UserError(f"fairseq refuses {shlex.join(flags)}: {reason}") from None
 
 
+def random_batch(part: str, length: int, args: argparse.Namespace) -> dict[str, Any]:
+    """Returns a batch of random sentences, padded as fairseq does where they have different lengths.
+
+    The first is as long as all may be. A target is as long as its source in training, and longest everywhere else.
+    """
+    torch.manual_seed(1)  # the same for all
+    words, shape = Dictionary(), (args.tokens // length, length)
+    lengths = torch.randint(args.shortest or length, length + 1, shape[:1])
+    lengths[0] = length
+    both = words.nspecial + torch.randint(args.vocabulary, (2, *shape))
+    both[..., -1] = words.eos()
+    pairs = [
+        {"id": i, "source": source[-n:], "target": target[-n if part == "training" else 0 :]}
+        for i, (source, target, n) in enumerate(zip(*both, lengths.tolist(), strict=True))
+    ]
+    return collate(pairs, words.pad(), words.eos())
+
+
 def start(part: str, timed: Any, length: int, args: argparse.Namespace) -> Contender:
     """Returns what times a part of a model, or an attention module, on random inputs."""
+    if part in MODELS:
+        batch = random_batch(part, length, args)
+        return MODELS[part](timed, utils.move_to_cuda(batch) if args.device == "cuda" else batch)
     torch.manual_seed(1)  # the same for all
     shape, dtype, (place, _, passes) = (args.tokens // length, length), getattr(torch, args.dtype), part.partition("-")
-    if part in MODELS:
-        source, target = Dictionary().nspecial + torch.randint(args.vocabulary, (2, *shape), device=args.device)
-        return MODELS[part](timed, source, target, dtype == torch.bfloat16)
     module, call, axis = timed
     module.to(args.device, dtype).train(passes == "training")
     inputs = torch.randn(3, *shape, args.dim, device=args.device, dtype=dtype)
@@ -242,32 +285,47 @@ def start(part: str, timed: Any, length: int, args: argparse.Namespace) -> Conte
 
 def in_turn(
     make: Any, cases: Mapping[str, Any], rounds: int, device: str, peaks: bool = True
-) -> dict[str, tuple[list[float], float]]:
-    """Returns every contender's seconds, run by run, and the bytes of its peak; NaN where a GPU's memory ran out.
+) -> dict[str, tuple[list[float], Use]]:
+    """Returns every contender's seconds, run by run, and what a run uses; NaN where a GPU's memory ran out.
 
     Args:
         peaks: whether memory is measured; on a CPU that keeps a record of every operation.
     """
-    wait: Callable[[], None] = torch.cuda.synchronize if device == "cuda" else lambda: None
     contenders, names, seconds = dict[str, Contender](), list(cases), {name: list[float]() for name in cases}
     for _ in range(rounds):
         for name in names:
             try:
                 run, state = contenders[name] = contenders.get(name) or make(*cases[name])
                 state = copy.deepcopy(state)
-                wait()
+                wait(device)
                 start = time.perf_counter()
                 run(state)
-                wait()
+                wait(device)
                 seconds[name].append(time.perf_counter() - start)
             except torch.cuda.OutOfMemoryError:
                 seconds[name].append(np.nan)
         names = names[1:] + names[:1]  # in every round another one begins
-    full = {name for name in names if np.isnan(seconds[name]).any()}
-    return {
-        name: (seconds[name], peak(*contenders[name], device) if peaks and name not in full else np.nan)
-        for name in cases
-    }
+    uses = {name: Use() for name in names}
+    for name, own in contenders.items():
+        if not np.isnan(seconds[name]).any():
+            uses[name] = Use(peak(*own, device) if peaks else np.nan, *(work(*own) if device == "cuda" else ()))
+    return {name: (seconds[name], uses[name]) for name in cases}
+
+
+def wait(device: str) -> None:
+    """Waits until a GPU has done all that it was told to."""
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+
+def work(run: Callable[[dict[str, Any]], object], state: dict[str, Any]) -> tuple[float, float]:
+    """Returns the seconds that a GPU is busy with a run, and the number of its kernels; NaN if torch records none."""
+    state = copy.deepcopy(state)
+    with profile(activities=[ProfilerActivity.CUDA]) as recorder:
+        run(state)
+        wait("cuda")
+    kernels = [event.time_range.elapsed_us() for event in recorder.events() if event.device_type == DeviceType.CUDA]
+    return (sum(kernels) / 1e6, len(kernels)) if kernels else (np.nan, np.nan)
 
 
 def peak(run: Callable[[dict[str, Any]], object], state: dict[str, Any], device: str) -> float:
@@ -289,26 +347,44 @@ def peak(run: Callable[[dict[str, Any]], object], state: dict[str, Any], device:
 def measure(part: str, args: argparse.Namespace) -> Iterator[Row]:
     """Measures all contenders, length by length."""
     words = Dictionary(extra_special_symbols=map(str, range(args.vocabulary)))
-    built = {name: build(flags, words).to(args.device) for name, flags in args.models.items() if part in MODELS}
-    for model in built.values() if part != "training" else ():
-        model.load_state_dict(model.state_dict())  # fairseq 0.12.2 has a faster encoder for loaded weights alone
-        model.to(getattr(torch, args.dtype)).make_generation_fast_(need_attn=False)
+    trainings = args.training if part == "training" else {"": OPTIMIZER} if part in MODELS else {}
+    built = {
+        f"{name}, {title}" if len(trainings) > 1 and title else name: build([*flags, *more], words, args)
+        for title, more in trainings.items()
+        for name, flags in args.models.items()
+    }
+    for trainer in built.values() if part != "training" else ():
+        trainer.model.load_state_dict(trainer.model.state_dict())  # 0.12.2 has a faster encoder for loaded ones alone
+        trainer.model.to(getattr(torch, args.dtype)).make_generation_fast_(need_attn=False)
     for length in args.lengths:
         per_run = {"translation": STEPS, "causal-step": STEPS, "search": length}.get(part, 1)
         found = built or attentions(part.partition("-")[0], length, args)
         cases = {name: (part, each, length, args) for name, each in found.items()}
+        sentences = args.tokens // length
+        tokens = random_batch(part, length, args)["net_input"]["src_lengths"].sum() if built else sentences * length
         # training a model on a CPU warms up at the first length alone: a run takes long, and the first is hardly longer
         warm_up = 3 if args.device == "cuda" else int(part != "training" or length == args.lengths[0])
         with torch.set_grad_enabled(part.endswith("training")):
             # a search has too many operations for a record of them
             peaks = part != "search" or args.device == "cuda"
             measured = in_turn(start, cases, warm_up + args.repeats, args.device, peaks)
-        for name, (seconds, peak_bytes) in measured.items():
+        for name, (seconds, use) in measured.items():
             median, lower, upper = np.quantile(np.array(seconds[warm_up:]) / per_run, [0.5, 0.25, 0.75]).tolist()
-            row = Row(part, name, length, args.tokens // length, median, lower, upper, peak_bytes)
+            use = use._replace(busy=use.busy / per_run, kernels=use.kernels / per_run)
+            row = Row(part, name, length, sentences, int(tokens), median, lower, upper, *use)
             tqdm.write(f"{part}, {length:,} tokens, {name}: {row}")
             sys.stdout.flush()
             yield row
+
+
+def recorded(rows: Iterable[Row], path: Path) -> list[Row]:
+    """Writes rows as they come, so that what was measured is kept if a run is cut short, and returns them."""
+    written = list[Row]()
+    for row in rows:
+        with open(path, "a" if written else "w", newline="", encoding="utf-8") as file:
+            csv.writer(file).writerows([row] if written else [Row._fields, row])
+        written.append(row)
+    return written
 
 
 def machine() -> str:
@@ -334,16 +410,21 @@ def report(rows: list[Row], args: argparse.Namespace, argv: Sequence[str]) -> st
         lines = [[name, *(cells.get((name, n), "–") for n in lengths)] for name in names]
         title = f"{PLACES[place]}, {PASSES[passes]}" if passes else MODELS[part].__doc__
         tables += f"\n## {title}\n\n{table(header, lines)}\n"
+    padding = f", with padding, as sentences have at least {args.shortest}" if args.shortest else ""
+    gpu = ", how long and with how many kernels the GPU is busy in one" if any(row.kernels > 0 for row in rows) else ""
+    dtype = "" if args.parts == ["training"] else f", {args.dtype}"
+    steps = "; ".join(f"`{shlex.join(flags)}`" for flags in args.training.values())
+    trained = f"\n- Training: fairseq's trainer, {steps}" if "training" in args.parts else ""
     git = f"git -C {shlex.quote(str(Path(__file__).parent))} describe --always --dirty 2>/dev/null || echo unknown"
     return f"""# Time and memory against length
 
-Tokens of a sentence × sentences, in batches of {args.tokens:,} source and {args.tokens:,} target tokens: median of
-{args.repeats} runs, the contenders in turn, and the most memory that a run takes, weights and inputs apart (not of a
-search on a CPU). What is faster than the first line is **bold**; ≈ stands before what does not differ from it, as their
-quartiles overlap.
+Tokens of a sentence × sentences, in batches of {args.tokens:,} source and {args.tokens:,} target tokens{padding}:
+median of {args.repeats} runs, the contenders in turn{gpu}, and the most memory that a run takes, weights and inputs
+apart (not of a search on a CPU). What is faster than the first line is **bold**; ≈ stands before what does not differ
+from it, as their quartiles overlap.
 `benchmark.csv` has all lengths and quartiles. k is that of all attention, unless `--flags` below says otherwise.
 
-- Machine: {machine()}; {args.device}, {args.threads} threads, {args.dtype}
+- Machine: {machine()}; {args.device}, {args.threads} threads{dtype}{trained}
 - Commit: {subprocess.getoutput(git)}
 - Command: `{shlex.join(["scripts/benchmark.py", *argv])}`
 {tables}"""
@@ -356,8 +437,8 @@ def plot(path: Path, rows: list[Row], args: argparse.Namespace) -> None:
     figure, lines = Figure(figsize=(10, 3 * len(args.parts) + 2), layout="constrained"), {}
     for part, panels in zip(args.parts, figure.subplots(len(args.parts), 2, squeeze=False), strict=True):
         for name, style in styles.items():
-            own = np.array([row[2:] for row in rows if row[:2] == (part, name)]).reshape(-1, 6)
-            length, _, median, lower, upper, held = own.T * [[1], [1], [1e3], [1e3], [1e3], [1e-6]]
+            own = [(x.length, x.median, x.lower, x.upper, x.peak_bytes) for x in rows if x[:2] == (part, name)]
+            length, median, lower, upper, held = np.array(own).reshape(-1, 5).T * [[1], [1e3], [1e3], [1e3], [1e-6]]
             lines[name] = panels[0].errorbar(length, median, [median - lower, upper - median], **style)
             panels[1].plot(length, held, **style)
         panels[1].set_visible(measured := any(row.peak_bytes > 0 for row in rows if row.part == part))
@@ -371,6 +452,25 @@ def plot(path: Path, rows: list[Row], args: argparse.Namespace) -> None:
         figure.savefig(unfinished, dpi=150, format="png")
 
 
+def check_precision(args: argparse.Namespace) -> None:
+    """Refuses flags of precision that would have no effect, or that fairseq does not take on this device."""
+    if named := sorted(HALF & set(args.flags)):
+        raise UserError(f"{named[0]} is for training alone: give it as --training={named[0]}.")
+    if args.training and "training" not in args.parts:
+        raise UserError("--training is for the part training alone: add that to --parts, or leave it out.")
+    if args.parts == ["training"] and args.dtype != "float32":
+        raise UserError(
+            "--dtype is for all but training: leave it out, and choose --training=--amp or --training=--fp16."
+        )
+    if named := sorted(HALF & {word for flags in args.training or () for word in flags}):
+        if any("bf16" in flag for flag in named):
+            raise UserError(
+                f"{named[0]} looks for a TPU in fairseq-train: choose --training=--amp or --training=--fp16."
+            )
+        if args.device == "cpu":
+            raise UserError(f"{named[0]} needs a GPU in fairseq's trainer: choose --device cuda, or leave it out.")
+
+
 def main(argv: Sequence[str]) -> None:
     """Measures what a command line asks for, and writes the results."""
     archs = ["transformer", "full_transformer", "linformer_transformer", "two_level_transformer"]
@@ -380,13 +480,23 @@ def main(argv: Sequence[str]) -> None:
     add("--parts", nargs="+", choices=[*MODELS, *MODULES, "modules"], default=list(MODELS)[:3], help="what is measured")
     add("--k", nargs="+", type=count, default=[64], help="projected dimensions to measure with")
     add("--lengths", nargs="+", type=longer, default=[256, 512, 1024, 2048, 4096], help="tokens in a sentence")
-    add("--tokens", type=count, default=4096, help="tokens in a batch, on each of source and target side")
+    add(
+        "--tokens",
+        type=count,
+        default=4096,
+        help="tokens in a batch, padding included, on each of source and target side",
+    )
+    add("--shortest", type=count, metavar="N", help="models get sentences of random lengths from N on, and padding")
     add("--repeats", type=number(int, 3, 10**9, "3 or more"), default=7, help="timed runs of each, after a warm-up")
     add("--device", choices=["cpu", "cuda"], default="cpu", help="device to measure on")
-    add("--dtype", choices=["float32", "float16", "bfloat16"], default="float32", help="precision")
+    add("--dtype", choices=["float32", "float16", "bfloat16"], default="float32", help="precision of all but training")
     add("--threads", type=count, default=torch.get_num_threads(), help="CPU threads")
     add("--arch", nargs="+", choices=ARCHS, default=archs, metavar="ARCH", help="models; the first is the baseline")
     add("--flags", type=shlex.split, default="", help="fairseq flags for models, as '--encoder-layers 2 --dropout 0'")
+    text = (
+        f"fairseq flags for training, as --training=--fp16, with {shlex.join(OPTIMIZER)} unless they name an optimizer"
+    )
+    add("--training", type=shlex.split, action="append", metavar="FLAGS", help=f"{text}; may be given several times")
     add("--vocabulary", type=count, default=10_000, help="words in a model's vocabulary")
     add("--dim", type=count, default=512, help="width of modules")
     add("--heads", type=count, default=8, help="attention heads of modules")
@@ -397,8 +507,11 @@ def main(argv: Sequence[str]) -> None:
     args.lengths = sorted(set(args.lengths))
     if (longest := args.lengths[-1]) > args.tokens:
         raise UserError(f"--lengths {longest} is longer than a batch: choose --tokens {longest} or more.")
-    if args.dtype == "float16" and "training" in args.parts:
-        raise UserError("--dtype float16 would need a scaled loss in training: choose bfloat16 or other --parts.")
+    check_precision(args)
+    if args.shortest and not set(args.parts) <= MODELS.keys():
+        raise UserError("--shortest pads batches of models alone: leave it out, or choose other --parts.")
+    if args.shortest and args.shortest > args.lengths[0]:
+        raise UserError(f"--shortest {args.shortest} is longer than --lengths {args.lengths[0]}: choose a smaller one.")
     if args.dim % args.heads:
         raise UserError(f"--dim {args.dim} is no multiple of --heads {args.heads}: choose others.")
     if args.device == "cuda" and not torch.cuda.is_available():
@@ -409,6 +522,11 @@ def main(argv: Sequence[str]) -> None:
     utils.import_user_module(args)
     if unknown := set(args.only or []) - (known := {"fairseq", *KINDS, *CAUSAL_KINDS, *PACKAGES}):
         raise UserError(f"--only {min(unknown)} is no attention known here: choose from {', '.join(sorted(known))}.")
+    given = {shlex.join(flags): flags for flags in args.training or [[]]}
+    args.training = {  # fairseq's flags, by what was given
+        name: [*OPTIMIZER * all(word.partition("=")[0] != OPTIMIZER[0] for word in flags), *flags]
+        for name, flags in given.items()
+    }
     torch.set_num_threads(args.threads)
     args.out.mkdir(parents=True, exist_ok=True)
     args.models = {}  # fairseq's flags, by the model's name in the tables
@@ -419,9 +537,8 @@ def main(argv: Sequence[str]) -> None:
         args.models[name] = flags.split() + args.flags
     for place in dict.fromkeys(part.partition("-")[0] for part in args.parts if part in MODULES):
         check(place, args)
-    rows = [row for part in tqdm(args.parts, unit="part", disable=None) for row in measure(part, args)]
-    with replacing(args.out / "benchmark.csv") as path, open(path, "w", newline="", encoding="utf-8") as file:
-        csv.writer(file).writerows([Row._fields, *rows])
+    parts = tqdm(args.parts, unit="part", disable=None)
+    rows = recorded((row for part in parts for row in measure(part, args)), args.out / "benchmark.csv")
     with replacing(args.out / "benchmark.md") as path:
         path.write_text(text := report(rows, args, argv), encoding="utf-8")
     plot(args.out / "benchmark.png", rows, args)
@@ -429,4 +546,4 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(exit_status(lambda: main(sys.argv[1:]), "no result has been written."))
+    sys.exit(exit_status(lambda: main(sys.argv[1:]), "benchmark.csv has what was measured so far."))
