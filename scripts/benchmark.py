@@ -42,13 +42,12 @@ from fairseq.data import Dictionary
 from fairseq.data.language_pair_dataset import collate
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import ARCH_MODEL_REGISTRY
-from fairseq.models.transformer import TransformerModel, TransformerModelBase
+from fairseq.models.transformer import TransformerModel
 from fairseq.modules import MultiheadAttention
 from fairseq.sequence_generator import SequenceGenerator
 from fairseq.tasks.translation import TranslationTask
 from fairseq.trainer import Trainer
 from torch import Tensor, nn
-from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 from tqdm import tqdm
 
@@ -225,9 +224,10 @@ def check(place: str, args: argparse.Namespace) -> None:
         raise UserError(f"{place}: full attention and fairseq's differ here, so nothing was timed.")
 
 
-def build(flags: Sequence[str], words: Dictionary, args: argparse.Namespace) -> Trainer:
+def build(flags: Sequence[str], args: argparse.Namespace) -> Trainer:
     """Builds fairseq's trainer of a model as fairseq-train does, from its flags."""
     torch.manual_seed(1)
+    words = Dictionary(extra_special_symbols=map(str, range(args.vocabulary)))
     with contextlib.redirect_stderr(io.StringIO()) as said:
         try:
             parser, cpu = options.get_training_parser(), ["--cpu"] if args.device == "cpu" else []
@@ -324,7 +324,7 @@ def work(run: Callable[[dict[str, Any]], object], state: dict[str, Any]) -> tupl
     with profile(activities=[ProfilerActivity.CUDA]) as recorder:
         run(state)
         wait("cuda")
-    kernels = [event.time_range.elapsed_us() for event in recorder.events() if event.device_type == DeviceType.CUDA]
+    kernels = [event.time_range.elapsed_us() for event in recorder.events() if event.device_type.name == "CUDA"]
     return (sum(kernels) / 1e6, len(kernels)) if kernels else (np.nan, np.nan)
 
 
@@ -346,10 +346,9 @@ def peak(run: Callable[[dict[str, Any]], object], state: dict[str, Any], device:
 
 def measure(part: str, args: argparse.Namespace) -> Iterator[Row]:
     """Measures all contenders, length by length."""
-    words = Dictionary(extra_special_symbols=map(str, range(args.vocabulary)))
     trainings = args.training if part == "training" else {"": OPTIMIZER} if part in MODELS else {}
     built = {
-        f"{name}, {title}" if len(trainings) > 1 and title else name: build([*flags, *more], words, args)
+        f"{name}, {title}" if len(trainings) > 1 and title else name: build([*flags, *more], args)
         for title, more in trainings.items()
         for name, flags in args.models.items()
     }
@@ -537,6 +536,8 @@ def main(argv: Sequence[str]) -> None:
         args.models[name] = flags.split() + args.flags
     for place in dict.fromkeys(part.partition("-")[0] for part in args.parts if part in MODULES):
         check(place, args)
+    for flags in args.training.values() if "training" in args.parts else ():
+        build([*args.models[next(iter(args.models))], *flags], args)  # what fairseq refuses is refused at once
     parts = tqdm(args.parts, unit="part", disable=None)
     rows = recorded((row for part in parts for row in measure(part, args)), args.out / "benchmark.csv")
     with replacing(args.out / "benchmark.md") as path:

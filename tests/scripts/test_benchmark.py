@@ -5,14 +5,16 @@ import math
 import subprocess
 import sys
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 import torch
 from fairseq.data import Dictionary
+from fairseq.trainer import Trainer
 
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.modules import CAUSAL_KINDS, CROSS_KINDS
@@ -63,25 +65,22 @@ def script(load_script: Callable[[str], ModuleType]) -> ModuleType:
 
 
 @pytest.fixture(scope="module")
-def words() -> Dictionary:
-    words = Dictionary()
-    for word in range(20):
-        words.add_symbol(f"w{word}")
-    return words
-
-
-@pytest.fixture(scope="module")
 def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Returns what the script wrote."""
     out = tmp_path_factory.mktemp("benchmark") / "a folder"
-    subprocess.run([sys.executable, SCRIPT, "--out", out, *TINY], cwd=out.parent, env=environment(), check=True)
+    run_module("scripts.benchmark", "--out", out, *TINY).ok()
     return out
 
 
 def settings(**changes: object) -> Namespace:
-    """Returns the command line of modules in float64, as far as the functions that build and start them read it."""
-    sizes = {"dim": 16, "heads": 2, "k": [8], "lengths": [40], "tokens": 80}
-    return Namespace(**{**sizes, "only": None, "device": "cpu", "dtype": "float64", **changes})
+    """Returns a command line of float64, as far as the functions that build and start what is timed read it."""
+    sizes = {"dim": 16, "heads": 2, "k": [8], "lengths": [40], "tokens": 80, "vocabulary": 20, "shortest": None}
+    own = {"only": None, "device": "cpu", "dtype": "float64", "out": Path("nowhere")}
+    return Namespace(**{**sizes, **own, **changes})
+
+
+def built(script: ModuleType, *flags: str) -> Trainer:
+    return script.build([*flags, *SIZES.split(), *script.OPTIMIZER], settings())
 
 
 def rows_of(out: Path) -> list[dict[str, str]]:
@@ -95,17 +94,18 @@ def tables_of(text: str) -> list[list[list[str]]]:
     return [[[cell.strip() for cell in line.strip("|").split("|")] for line in lines] for lines in parts]
 
 
-def row(script: ModuleType, *times: float, peak: float = 1.5e6) -> tuple[object, ...]:
-    return script.Row("training", "a model", 8, 1, *times, peak)
+def row(script: ModuleType, *times: float, peak: float = 1.5e6, work: tuple[float, float] = 2 * (math.nan,)) -> Any:
+    return script.Row("training", "a model", 8, 1, 8, *times, peak, *work)
 
 
 def same_figures(script: ModuleType, out: Path) -> None:
     """Asserts that the tables have the figures of the CSV, beside those of the first contender."""
     found = [
-        script.Row(*own[:2], *map(int, own[2:4]), *map(float, own[4:]))
+        script.Row(*own[:2], *map(int, own[2:5]), *map(float, own[5:]))
         for own in map(list, map(dict.values, rows_of(out)))
     ]
     assert all(0 < own.lower <= own.median <= own.upper for own in found)
+    assert all(own.tokens == 80 and math.isnan(own.kernels) == math.isnan(own.busy) for own in found)
     assert all(math.isnan(own.peak_bytes) if own.part == "search" else own.peak_bytes > 0 for own in found)
     tables = tables_of((out / "benchmark.md").read_text())
     for part, (header, _, *lines) in zip(dict.fromkeys(own.part for own in found), tables, strict=True):
@@ -245,6 +245,16 @@ def test_peak_of_memory(script: ModuleType) -> None:
 def test_modules_on_a_gpu(script: ModuleType, tmp_path: Path) -> None:
     script.main([*MODULES, "--out", str(tmp_path), "--device", "cuda", "--dtype", "float16"])
     same_figures(script, tmp_path)
+    assert all(float(own["kernels"]) > 1 for own in rows_of(tmp_path))
+
+
+@pytest.mark.gpu
+def test_training_on_a_gpu(script: ModuleType, tmp_path: Path) -> None:
+    modes = ["--training=--fp16", "--training=--memory-efficient-fp16", "--training=--amp", "--training=--seed 2"]
+    script.main([*TINY, "--parts", "training", *modes, "--out", str(tmp_path), "--device", "cuda"])
+    same_figures(script, tmp_path)
+    assert all(0 < float(own["busy"]) < float(own["upper"]) for own in rows_of(tmp_path))
+    assert len(rows_of(tmp_path)) == 2 * 4 * len(MODELS)
 
 
 def test_figures_beside_a_baseline(script: ModuleType) -> None:
@@ -258,6 +268,7 @@ def test_figures_beside_a_baseline(script: ModuleType) -> None:
     assert baseline.beside(baseline) == row(script, 0.2, 0.1, 0.3).beside(None) == "200 ms, 1.5 MB"
     assert nothing.beside(baseline) == "out of memory"
     assert baseline.beside(nothing) == "200 ms, 1.5 MB"
+    assert str(row(script, 0.2, 0.15, 0.25, work=(0.1234, 3472))) == "200 ms, 123 ms busy, 3,472 kernels, 1.5 MB"
 
 
 def test_contenders_take_turns_and_memory_may_end(script: ModuleType) -> None:
@@ -275,7 +286,7 @@ def test_contenders_take_turns_and_memory_may_end(script: ModuleType) -> None:
 
     found = script.in_turn(make, {"a": ("a", 9), "b": ("b", 2), "c": ("c", 9)}, 4, "cpu")
     assert "".join(done) == "abc" + "bca" + "ca" + "ac" + "ac"  # once more for the memory of what did not run out of it
-    assert {name: [math.isnan(x) for x in (*seconds, peak)] for name, (seconds, peak) in found.items()} == {
+    assert {name: [math.isnan(x) for x in (*seconds, use.peak_bytes)] for name, (seconds, use) in found.items()} == {
         "a": [False] * 5,
         "b": [False, False, True, True, True],
         "c": [False] * 5,
@@ -284,52 +295,90 @@ def test_contenders_take_turns_and_memory_may_end(script: ModuleType) -> None:
 
 @pytest.mark.parametrize("arch", ["transformer", "full_transformer", "linformer_transformer", "two_level_transformer"])
 @torch.no_grad()
-def test_steps_of_decoding_continue_the_prefix(script: ModuleType, words: Dictionary, arch: str) -> None:
+def test_steps_of_decoding_continue_the_prefix(script: ModuleType, arch: str) -> None:
     """The state filled at once is that of a search, and a step computes one position."""
-    flags = ["--arch", arch, *SIZES.split(), "--max-source-positions", "40", "--max-target-positions", "40"]
+    flags = ["--arch", arch, "--max-source-positions", "40", "--max-target-positions", "40"]
     if arch in ("linformer_transformer", "two_level_transformer"):
         flags += [*ALL_PLACES, "--linformer-k", "8"]
     if arch == "two_level_transformer":  # short windows and blocks, so that there are two levels
         flags += ["--linformer-exact-below", str(SHORT["exact_below"])]
-    model = script.build(flags, words).double()
+    trainer = built(script, *flags)
+    model = trainer.model.double()
     model.make_generation_fast_(need_attn=False)
-    source, target = torch.randint(4, len(words), (2, 2, 40))
-    whole, _ = model(source, None, target)
-    run, filled = script.translation(model, source, target, half=False)
+    batch = script.random_batch("translation", 40, settings(shortest=20))
+    whole, _ = model(**batch["net_input"])
+    run, filled = script.translation(trainer, batch)
     outputs: list[torch.Tensor] = []
     model.decoder.register_forward_hook(lambda module, given, output: outputs.append(output[0]))
     run(filled)
-    assert [tuple(x.shape) for x in outputs] == [(2, 1, len(words))] * script.STEPS
+    assert [tuple(x.shape) for x in outputs] == [(2, 1, 24)] * script.STEPS
     near = 1e-5 if arch == "transformer" else 1e-9  # fairseq's softmax is in float32, whatever its input
     torch.testing.assert_close(torch.cat(outputs, dim=1), whole[:, -script.STEPS :], rtol=near, atol=near)
 
 
 @torch.no_grad()
-def test_a_search_is_as_long_as_its_source(script: ModuleType, words: Dictionary) -> None:
-    model = script.build(["--arch", "full_transformer", *SIZES.split()], words)
-    source, target = torch.randint(4, len(words), (2, 2, 16))
-    run, _ = script.search(model, source, target, half=False)
+def test_a_search_is_as_long_as_its_source(script: ModuleType) -> None:
+    trainer = built(script, "--arch", "full_transformer")
+    run, _ = script.search(trainer, script.random_batch("search", 16, settings(tokens=32)))
     for hypotheses in run({}):
         assert [len(found["tokens"]) for found in hypotheses] == [16] * 5
 
 
-def test_training_lowers_the_loss(script: ModuleType, words: Dictionary) -> None:
-    model = script.build(["--arch", "transformer", *SIZES.split()], words)
-    source, target = torch.randint(4, len(words), (2, 2, 16))
-    run, _ = script.training(model, source, target, half=False)
-
-    @torch.no_grad()
-    def likelihood() -> torch.Tensor:
-        model.eval()
-        logits, _ = model(source, None, target.roll(1, dims=1))
-        model.train()
-        return logits.log_softmax(-1).gather(2, target[..., None]).sum()
-
-    first = likelihood()
+def test_training_lowers_the_loss(script: ModuleType) -> None:
+    trainer = built(script, "--arch", "transformer")
+    batch = script.random_batch("training", 16, settings(tokens=32, shortest=9))
+    run, _ = script.training(trainer, batch)
+    first = trainer.valid_step(batch)["loss"]
     for _ in range(20):
         run({})
-    assert likelihood() > first
-    assert all(x.grad is None for x in model.parameters())
+    assert trainer.valid_step(batch)["loss"] < first
+    assert trainer.get_num_updates() == 20
+    assert all(x.grad is None for x in trainer.model.parameters())
+
+
+def test_several_trainings_are_compared(tmp_path: Path) -> None:
+    trainings = ["--training=--optimizer adam", "--training=--clip-norm 0.1"]
+    arguments = [*TINY, "--lengths", "40", "--parts", "training", "--arch", "full_transformer", *trainings]
+    run_module("scripts.benchmark", "--out", tmp_path, *arguments).ok()
+    names = ["full_transformer, --optimizer adam", "full_transformer, --clip-norm 0.1"]
+    assert [own["name"] for own in rows_of(tmp_path)] == names
+    every = "`--optimizer adam`; `--optimizer fused_adam --adam-betas '(0.9, 0.98)' --clip-norm 0.1`"
+    text = (tmp_path / "benchmark.md").read_text()
+    assert f"Training: fairseq's trainer, {every}\n" in text
+    assert "float32" not in text  # training has a precision of its own
+
+
+def test_padded_batches(script: ModuleType, tmp_path: Path) -> None:
+    """Sources are padded on the left and targets on the right, in training alone, and what is counted are tokens."""
+    pad = Dictionary().pad()
+    batch = script.random_batch("training", 16, settings(tokens=160, shortest=9))
+    source, target = batch["net_input"]["src_tokens"], batch["target"]
+    lengths = batch["net_input"]["src_lengths"]
+    assert source.shape == target.shape == (10, 16)
+    assert 9 <= lengths.min() < lengths.max() == 16
+    assert torch.equal(source.eq(pad).int().argmin(1), 16 - lengths)
+    assert torch.equal(target.ne(pad).sum(1), lengths)
+    assert batch["ntokens"] == lengths.sum() < 160
+    other = script.random_batch("translation", 16, settings(tokens=160, shortest=9))
+    assert torch.equal(other["net_input"]["src_tokens"], source)
+    assert not other["target"].eq(pad).any()
+    arguments = [*TINY, "--lengths", "16", "--parts", "encoder", "training", "--arch", "full_transformer"]
+    run_module("scripts.benchmark", "--out", tmp_path, *arguments, "--shortest", 9).ok()
+    assert {own["sentences"] for own in rows_of(tmp_path)} == {"5"}
+    (tokens,) = {int(own["tokens"]) for own in rows_of(tmp_path)}
+    assert 5 * 9 <= tokens < 80
+    assert "80 target tokens, with padding, as sentences have at least 9:" in (tmp_path / "benchmark.md").read_text()
+
+
+def test_rows_are_kept_when_a_run_is_cut_short(script: ModuleType, tmp_path: Path) -> None:
+    def cut_short() -> Iterator[Any]:
+        yield row(script, 0.2, 0.15, 0.25)
+        yield row(script, 0.3, 0.3, 0.3)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        script.recorded(cut_short(), tmp_path / "benchmark.csv")
+    assert [own["median"] for own in rows_of(tmp_path)] == ["0.2", "0.3"]
 
 
 @pytest.mark.parametrize(
@@ -344,7 +393,14 @@ def test_training_lowers_the_loss(script: ModuleType, words: Dictionary) -> None
         (["--repeats", "2"], "argument --repeats: '2' is not 3 or more"),
         (["--flags", "--no-such-flag 3"], "unrecognized arguments: --no-such-flag 3"),
         (["--flags", "--encoder-attention-heads 3"], "embed_dim must be divisible by"),
-        (["--dtype", "float16"], "--dtype float16 would need a scaled loss in training"),
+        (["--dtype", "float16", "--parts", "training"], "--dtype is for all but training: leave it out, and choose"),
+        (["--training=--clip-norm 1", "--parts", "encoder"], "--training is for the part training alone"),
+        (["--flags", "--layernorm-embedding --amp"], "--amp is for training alone: give it as --training=--amp."),
+        (["--training=--bf16"], "--bf16 looks for a TPU in fairseq-train: choose --training=--amp or"),
+        (["--training=--fp16"], "--fp16 needs a GPU in fairseq's trainer: choose --device cuda, or leave it out."),
+        (["--training=--no-such-flag"], "unrecognized arguments: --no-such-flag"),
+        (["--shortest", "17"], "--shortest 17 is longer than --lengths 16: choose a smaller one."),
+        (["--shortest", "9", "--parts", "modules"], "--shortest pads batches of models alone"),
         (["--dim", "10", "--heads", "4"], "--dim 10 is no multiple of --heads 4"),
         (
             ["--only", "nothing"],
@@ -371,7 +427,7 @@ def test_bad_input_is_refused_in_one_sentence(
 
 def test_a_refusal_has_status_2(tmp_path: Path) -> None:
     command = [sys.executable, SCRIPT, "--out", tmp_path, *TINY, "--k", "0"]
-    said = subprocess.run(command, env=environment(), capture_output=True, text=True)
+    said = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True)
     assert said.returncode == 2
     assert said.stderr.startswith("error: argument --k")
     assert said.stderr.count("\n") == 1
