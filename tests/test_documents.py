@@ -32,7 +32,7 @@ DOCUMENTS = [
     *sorted(ROOT.glob("examples/*/README.md")),
 ]
 PACKAGE_COMMANDS = ("average", "convert")
-SCRIPTS = ("benchmark", "spectrum")
+SCRIPTS = ("benchmark", "gpu_check", "spectrum")
 ELSEWHERE = {"--config-dir"}  # a flag of hydra itself
 PARSERS = {
     "fairseq-train": "get_training_parser",
