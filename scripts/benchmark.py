@@ -41,11 +41,12 @@ from fairseq import options, utils
 from fairseq.data import Dictionary
 from fairseq.data.language_pair_dataset import collate
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.logging import metrics
 from fairseq.models import ARCH_MODEL_REGISTRY
-from fairseq.models.transformer import TransformerModel
+from fairseq.models.transformer import TransformerModel, TransformerModelBase
 from fairseq.modules import MultiheadAttention
 from fairseq.sequence_generator import SequenceGenerator
-from fairseq.tasks.translation import TranslationTask
+from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from fairseq.trainer import Trainer
 from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
@@ -108,16 +109,16 @@ class Row(NamedTuple):
         return f"**{self}**" if self.upper < baseline.lower else f"{'≈ ' * (self.lower <= baseline.upper)}{self}"
 
 
-def encoder(trainer: Trainer, batch: dict[str, Any]) -> Contender:
+def encoder(model: TransformerModelBase, batch: dict[str, Any]) -> Contender:
     """A forward pass of the encoder"""
-    return lambda _: trainer.model.encoder(batch["net_input"]["src_tokens"]), {}
+    return lambda _: model.encoder(batch["net_input"]["src_tokens"]), {}
 
 
-def translation(trainer: Trainer, batch: dict[str, Any]) -> Contender:
+def translation(model: TransformerModelBase, batch: dict[str, Any]) -> Contender:
     """A step of greedy decoding, which adds a token to every sentence: mean of the last steps of a target"""
     target = batch["net_input"]["prev_output_tokens"]
-    decoder, filled, n = trainer.model.decoder, dict[str, Any](), target.size(1)
-    encoded = trainer.model.encoder(batch["net_input"]["src_tokens"])
+    decoder, filled, n = model.decoder, dict[str, Any](), target.size(1)
+    encoded = model.encoder(batch["net_input"]["src_tokens"])
     # what comes before these steps goes through each layer at once, as thousands of single steps would take long
     _, extra = decoder(target[:, :-STEPS], encoder_out=encoded, features_only=True)
     memory, padding = encoded["encoder_out"][0], encoded["encoder_padding_mask"][0]
@@ -126,12 +127,12 @@ def translation(trainer: Trainer, batch: dict[str, Any]) -> Contender:
     return lambda state: [decoder(target[:, :end], encoded, state) for end in range(n - STEPS + 1, n + 1)], filled
 
 
-def search(trainer: Trainer, batch: dict[str, Any]) -> Contender:
+def search(model: TransformerModelBase, batch: dict[str, Any]) -> Contender:
     """A beam search with five hypotheses for as many tokens as the source has: mean of its steps"""
     longest = batch["target"].size(1) - 1  # and the end of the sentence
     lengths = {"max_len_a": 0, "max_len_b": longest, "min_len": longest}
-    generator = SequenceGenerator([trainer.model], trainer.task.target_dictionary, beam_size=5, **lengths)
-    return lambda _: generator.generate([trainer.model], batch), {}
+    generator = SequenceGenerator([model], model.decoder.dictionary, beam_size=5, **lengths)
+    return lambda _: generator.generate([model], batch), {}
 
 
 def training(trainer: Trainer, batch: dict[str, Any]) -> Contender:
@@ -142,6 +143,7 @@ def training(trainer: Trainer, batch: dict[str, Any]) -> Contender:
             trainer.train_step([batch], raise_oom=True)
         finally:
             trainer.model.zero_grad()  # so that no model's gradients take memory from the others
+            metrics.reset()  # nor what is logged, which all share
 
     # the scale of the loss falls until an update does not overflow
     while (trainer.cfg.common.fp16 or trainer.cfg.common.amp) and not trainer.get_num_updates():
@@ -224,17 +226,21 @@ def check(place: str, args: argparse.Namespace) -> None:
         raise UserError(f"{place}: full attention and fairseq's differ here, so nothing was timed.")
 
 
-def build(flags: Sequence[str], args: argparse.Namespace) -> Trainer:
-    """Builds fairseq's trainer of a model as fairseq-train does, from its flags."""
+def build(flags: Sequence[str], args: argparse.Namespace, trains: bool = False) -> Any:
+    """Builds a model, or fairseq's trainer of it, as fairseq-train does, from its flags."""
     torch.manual_seed(1)
     words = Dictionary(extra_special_symbols=map(str, range(args.vocabulary)))
     with contextlib.redirect_stderr(io.StringIO()) as said:
         try:
             parser, cpu = options.get_training_parser(), ["--cpu"] if args.device == "cpu" else []
             own = ["no-data", *TRAINING.split(), *cpu, "--distributed-world-size", "1", "--save-dir", str(args.out)]
-            config = convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, [*own, *flags]))
+            settings = options.parse_args_and_arch(parser, [*own, *flags])
+            if not trains:
+                return TranslationTask(TranslationConfig.from_namespace(settings), words, words).build_model(settings)
+            config = convert_namespace_to_omegaconf(settings)
             task = TranslationTask(config.task, words, words)
             trainer = Trainer(config, task, task.build_model(config.model), task.build_criterion(config.criterion))
+            trainer.cuda_env = None  # with which every step would reset torch's record of the most memory
             trainer.optimizer.zero_grad()  # which builds it
             return trainer
         except (SystemExit, AssertionError, ValueError) as error:
@@ -264,7 +270,8 @@ def start(part: str, timed: Any, length: int, args: argparse.Namespace) -> Conte
     """Returns what times a part of a model, or an attention module, on random inputs."""
     if part in MODELS:
         batch = random_batch(part, length, args)
-        return MODELS[part](timed, utils.move_to_cuda(batch) if args.device == "cuda" else batch)
+        is_moved = part == "training" or args.device == "cpu"  # by the trainer, in every step
+        return MODELS[part](timed, batch if is_moved else utils.move_to_cuda(batch))
     torch.manual_seed(1)  # the same for all
     shape, dtype, (place, _, passes) = (args.tokens // length, length), getattr(torch, args.dtype), part.partition("-")
     module, call, axis = timed
@@ -346,15 +353,15 @@ def peak(run: Callable[[dict[str, Any]], object], state: dict[str, Any], device:
 
 def measure(part: str, args: argparse.Namespace) -> Iterator[Row]:
     """Measures all contenders, length by length."""
-    trainings = args.training if part == "training" else {"": OPTIMIZER} if part in MODELS else {}
+    trainings = args.training if part == "training" else {"": []} if part in MODELS else {}
     built = {
-        f"{name}, {title}" if len(trainings) > 1 and title else name: build([*flags, *more], args)
+        f"{name}, {title}" if len(trainings) > 1 and title else name: build([*flags, *more], args, part == "training")
         for title, more in trainings.items()
         for name, flags in args.models.items()
     }
-    for trainer in built.values() if part != "training" else ():
-        trainer.model.load_state_dict(trainer.model.state_dict())  # 0.12.2 has a faster encoder for loaded ones alone
-        trainer.model.to(getattr(torch, args.dtype)).make_generation_fast_(need_attn=False)
+    for model in built.values() if part != "training" else ():
+        model.load_state_dict(model.state_dict())  # fairseq 0.12.2 has a faster encoder for loaded weights alone
+        model.to(args.device, getattr(torch, args.dtype)).make_generation_fast_(need_attn=False)
     for length in args.lengths:
         per_run = {"translation": STEPS, "causal-step": STEPS, "search": length}.get(part, 1)
         found = built or attentions(part.partition("-")[0], length, args)
@@ -536,8 +543,8 @@ def main(argv: Sequence[str]) -> None:
         args.models[name] = flags.split() + args.flags
     for place in dict.fromkeys(part.partition("-")[0] for part in args.parts if part in MODULES):
         check(place, args)
-    for flags in args.training.values() if "training" in args.parts else ():
-        build([*args.models[next(iter(args.models))], *flags], args)  # what fairseq refuses is refused at once
+    for flags in args.training.values() if "training" in args.parts[1:] else ():
+        build([*args.models[next(iter(args.models))], *flags], args, trains=True)  # what fairseq refuses, at once
     parts = tqdm(args.parts, unit="part", disable=None)
     rows = recorded((row for part in parts for row in measure(part, args)), args.out / "benchmark.csv")
     with replacing(args.out / "benchmark.md") as path:

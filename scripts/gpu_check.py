@@ -27,6 +27,7 @@ TESTS = "-o addopts= -p no:cacheprovider -q -m gpu tests/modules/test_gpu.py tes
 MODES = ["--fp16", "--fp16 --optimizer adam", "--amp", "--amp --optimizer adam"]
 MODULES = ["self-training", "cross-training", "causal-training"]
 SMALL = "--encoder-layers 1 --decoder-layers 1 --encoder-embed-dim 16 --encoder-ffn-embed-dim 16"
+ARCHS = ["--arch", "full_transformer", "two_level_transformer"]
 LEAST = 10  # seconds, in which nothing can be measured
 
 
@@ -65,7 +66,11 @@ def command(part: Part, folder: Path, dry: bool) -> list[str]:
     lengths, tokens = ([16], 32) if dry else (part.lengths, part.tokens)
     # without a GPU fairseq's trainer has float32 alone
     modes = [mode.replace("--fp16", "").replace("--amp", "") for mode in part.modes] if dry else part.modes
-    sizes = ["--k", "4", "--vocabulary", "20", "--dim", "16", "--flags", SMALL] if dry else ["--vocabulary", "32000"]
+    sizes = (
+        ["--k", "4", "--vocabulary", "20", "--dim", "16", "--flags", SMALL, *ARCHS]
+        if dry
+        else ["--vocabulary", "32000"]
+    )
     return [
         *(sys.executable, str(ROOT / "scripts/benchmark.py"), "--out", str(folder), *part.arguments, "--repeats", "3"),
         *("--lengths", *map(str, lengths), "--tokens", str(tokens), "--device", "cpu" if dry else "cuda", *sizes),

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 import torch
 from fairseq.data import Dictionary
-from fairseq.trainer import Trainer
 
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.modules import CAUSAL_KINDS, CROSS_KINDS
@@ -79,8 +78,8 @@ def settings(**changes: object) -> Namespace:
     return Namespace(**{**sizes, **own, **changes})
 
 
-def built(script: ModuleType, *flags: str) -> Trainer:
-    return script.build([*flags, *SIZES.split(), *script.OPTIMIZER], settings())
+def built(script: ModuleType, *flags: str, trains: bool = False) -> Any:
+    return script.build([*flags, *SIZES.split(), *script.OPTIMIZER], settings(), trains)
 
 
 def rows_of(out: Path) -> list[dict[str, str]]:
@@ -254,6 +253,7 @@ def test_training_on_a_gpu(script: ModuleType, tmp_path: Path) -> None:
     script.main([*TINY, "--parts", "training", *modes, "--out", str(tmp_path), "--device", "cuda"])
     same_figures(script, tmp_path)
     assert all(0 < float(own["busy"]) < float(own["upper"]) for own in rows_of(tmp_path))
+    assert all(float(own["peak_bytes"]) > 4 * 80 * 24 for own in rows_of(tmp_path))  # probabilities of all words
     assert len(rows_of(tmp_path)) == 2 * 4 * len(MODELS)
 
 
@@ -302,12 +302,11 @@ def test_steps_of_decoding_continue_the_prefix(script: ModuleType, arch: str) ->
         flags += [*ALL_PLACES, "--linformer-k", "8"]
     if arch == "two_level_transformer":  # short windows and blocks, so that there are two levels
         flags += ["--linformer-exact-below", str(SHORT["exact_below"])]
-    trainer = built(script, *flags)
-    model = trainer.model.double()
+    model = built(script, *flags).double()
     model.make_generation_fast_(need_attn=False)
     batch = script.random_batch("translation", 40, settings(shortest=20))
     whole, _ = model(**batch["net_input"])
-    run, filled = script.translation(trainer, batch)
+    run, filled = script.translation(model, batch)
     outputs: list[torch.Tensor] = []
     model.decoder.register_forward_hook(lambda module, given, output: outputs.append(output[0]))
     run(filled)
@@ -318,14 +317,14 @@ def test_steps_of_decoding_continue_the_prefix(script: ModuleType, arch: str) ->
 
 @torch.no_grad()
 def test_a_search_is_as_long_as_its_source(script: ModuleType) -> None:
-    trainer = built(script, "--arch", "full_transformer")
-    run, _ = script.search(trainer, script.random_batch("search", 16, settings(tokens=32)))
+    model = built(script, "--arch", "full_transformer")
+    run, _ = script.search(model, script.random_batch("search", 16, settings(tokens=32)))
     for hypotheses in run({}):
         assert [len(found["tokens"]) for found in hypotheses] == [16] * 5
 
 
 def test_training_lowers_the_loss(script: ModuleType) -> None:
-    trainer = built(script, "--arch", "transformer")
+    trainer = built(script, "--arch", "transformer", trains=True)
     batch = script.random_batch("training", 16, settings(tokens=32, shortest=9))
     run, _ = script.training(trainer, batch)
     first = trainer.valid_step(batch)["loss"]
