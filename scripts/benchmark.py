@@ -465,14 +465,10 @@ def check_precision(args: argparse.Namespace) -> None:
     if args.training and "training" not in args.parts:
         raise UserError("--training is for the part training alone: add that to --parts, or leave it out.")
     if args.parts == ["training"] and args.dtype != "float32":
-        raise UserError(
-            "--dtype is for all but training: leave it out, and choose --training=--amp or --training=--fp16."
-        )
+        raise UserError("--dtype is for all but training: choose --training=--amp or --training=--fp16 instead.")
     if named := sorted(HALF & {word for flags in args.training or () for word in flags}):
         if any("bf16" in flag for flag in named):
-            raise UserError(
-                f"{named[0]} looks for a TPU in fairseq-train: choose --training=--amp or --training=--fp16."
-            )
+            raise UserError(f"{named[0]} looks for a TPU in fairseq-train: choose --amp or --fp16.")
         if args.device == "cpu":
             raise UserError(f"{named[0]} needs a GPU in fairseq's trainer: choose --device cuda, or leave it out.")
 
@@ -486,12 +482,7 @@ def main(argv: Sequence[str]) -> None:
     add("--parts", nargs="+", choices=[*MODELS, *MODULES, "modules"], default=list(MODELS)[:3], help="what is measured")
     add("--k", nargs="+", type=count, default=[64], help="projected dimensions to measure with")
     add("--lengths", nargs="+", type=longer, default=[256, 512, 1024, 2048, 4096], help="tokens in a sentence")
-    add(
-        "--tokens",
-        type=count,
-        default=4096,
-        help="tokens in a batch, padding included, on each of source and target side",
-    )
+    add("--tokens", type=count, default=4096, help="tokens in a batch, with padding, on each of source and target side")
     add("--shortest", type=count, metavar="N", help="models get sentences of random lengths from N on, and padding")
     add("--repeats", type=number(int, 3, 10**9, "3 or more"), default=7, help="timed runs of each, after a warm-up")
     add("--device", choices=["cpu", "cuda"], default="cpu", help="device to measure on")
@@ -499,10 +490,8 @@ def main(argv: Sequence[str]) -> None:
     add("--threads", type=count, default=torch.get_num_threads(), help="CPU threads")
     add("--arch", nargs="+", choices=ARCHS, default=archs, metavar="ARCH", help="models; the first is the baseline")
     add("--flags", type=shlex.split, default="", help="fairseq flags for models, as '--encoder-layers 2 --dropout 0'")
-    text = (
-        f"fairseq flags for training, as --training=--fp16, with {shlex.join(OPTIMIZER)} unless they name an optimizer"
-    )
-    add("--training", type=shlex.split, action="append", metavar="FLAGS", help=f"{text}; may be given several times")
+    text = f"fairseq flags for training, as --training=--fp16, after {shlex.join(OPTIMIZER)} unless they have another"
+    add("--training", type=shlex.split, action="append", metavar="FLAGS", help=f"{text}; may be repeated")
     add("--vocabulary", type=count, default=10_000, help="words in a model's vocabulary")
     add("--dim", type=count, default=512, help="width of modules")
     add("--heads", type=count, default=8, help="attention heads of modules")

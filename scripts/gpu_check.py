@@ -18,6 +18,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+import torch
+
 from linformer_fairseq.cli.arguments import Parser, count
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.cli.main import exit_status
@@ -25,9 +27,10 @@ from linformer_fairseq.cli.main import exit_status
 ROOT = Path(__file__).resolve().parents[1]
 TESTS = "-o addopts= -p no:cacheprovider -q -m gpu tests/modules/test_gpu.py tests/commands/test_gpu.py"
 MODES = ["--fp16", "--fp16 --optimizer adam", "--amp", "--amp --optimizer adam"]
-MODULES = ["self-training", "cross-training", "causal-training"]
-SMALL = "--encoder-layers 1 --decoder-layers 1 --encoder-embed-dim 16 --encoder-ffn-embed-dim 16"
-ARCHS = ["--arch", "full_transformer", "two_level_transformer"]
+MODULES = "--parts self-training cross-training causal-training --only full fairseq linear two-level"
+SIZES = "--device cuda --vocabulary 32000"
+LAYERS = "--encoder-layers 1 --decoder-layers 1 --encoder-embed-dim 16 --encoder-ffn-embed-dim 16"
+DRY_SIZES = f"--vocabulary 20 --k 4 --dim 16 --arch full_transformer two_level_transformer --flags '{LAYERS}'"
 LEAST = 10  # seconds, in which nothing can be measured
 
 
@@ -36,7 +39,7 @@ class Part(NamedTuple):
 
     name: str
     seconds: int
-    arguments: Sequence[str]  # of pytest for the tests, else of the benchmark
+    arguments: str  # of pytest for the tests, else of the benchmark
     lengths: Sequence[int] = ()
     tokens: int = 0
     modes: Sequence[str] = ()
@@ -44,36 +47,33 @@ class Part(NamedTuple):
 
 
 PARTS = [
-    Part("tests", 150, TESTS.split()),
-    Part(
-        "modules",
-        100,
-        ["--parts", *MODULES, "--only", "full", "fairseq", "linear", "two-level"],
-        [512, 1024, 2048, 4096, 8192, 16384, 32768],
-        32768,
-    ),
-    Part("training-16384", 130, ["--parts", "training"], [1024, 2048, 4096, 8192, 16384], 16384, MODES),
-    Part("training-65536", 130, ["--parts", "training"], [1024, 8192, 32768], 65536, MODES),
-    Part("padded", 50, ["--parts", "training"], [1024, 4096], 16384, MODES[:1], pads=True),
-    Part("translation", 60, ["--parts", "translation"], [2048, 8192], 65536),
+    Part("tests", 150, TESTS),
+    Part("modules", 100, MODULES, [512, 1024, 2048, 4096, 8192, 16384, 32768], 32768),
+    Part("training-16384", 130, "--parts training", [1024, 2048, 4096, 8192, 16384], 16384, MODES),
+    Part("training-65536", 130, "--parts training", [1024, 8192, 32768], 65536, MODES),
+    Part("padded", 50, "--parts training", [1024, 4096], 16384, MODES[:1], pads=True),
+    Part("translation", 60, "--parts translation", [2048, 8192], 65536),
 ]
 
 
 def command(part: Part, folder: Path, dry: bool) -> list[str]:
     """Returns the command of a part; in a dry run it is a small one for a processor."""
     if not part.lengths:
-        return [sys.executable, "-m", "pytest", *part.arguments]
+        return [sys.executable, "-m", "pytest", *part.arguments.split()]
     lengths, tokens = ([16], 32) if dry else (part.lengths, part.tokens)
     # without a GPU fairseq's trainer has float32 alone
     modes = [mode.replace("--fp16", "").replace("--amp", "") for mode in part.modes] if dry else part.modes
-    sizes = (
-        ["--k", "4", "--vocabulary", "20", "--dim", "16", "--flags", SMALL, *ARCHS]
-        if dry
-        else ["--vocabulary", "32000"]
-    )
     return [
-        *(sys.executable, str(ROOT / "scripts/benchmark.py"), "--out", str(folder), *part.arguments, "--repeats", "3"),
-        *("--lengths", *map(str, lengths), "--tokens", str(tokens), "--device", "cpu" if dry else "cuda", *sizes),
+        *(
+            sys.executable,
+            str(ROOT / "scripts/benchmark.py"),
+            "--out",
+            str(folder),
+            *part.arguments.split(),
+            "--repeats",
+            "3",
+        ),
+        *("--lengths", *map(str, lengths), "--tokens", str(tokens), *shlex.split(DRY_SIZES if dry else SIZES)),
         *([] if dry or part.modes else ["--dtype", "float16"]),
         *(f"--training={mode}" for mode in modes),
         *(["--shortest", str(lengths[0] // 2)] if part.pads else []),
@@ -104,6 +104,8 @@ def main(argv: Sequence[str]) -> None:
     add("--dry", action="store_true", help="try the same on a processor, in tiny sizes")
     add("--only", nargs="+", choices=[part.name for part in PARTS], metavar="PART", help="what to run (default: all)")
     args = parser.parse_args(argv)
+    if not (args.dry or torch.cuda.is_available()):
+        raise UserError("This needs a GPU that torch sees: add --dry to try it on a processor, in tiny sizes.")
     end, failed = time.monotonic() + 60 * args.minutes, []
     (out := args.out.resolve()).mkdir(parents=True, exist_ok=True)
     for part in [part for part in PARTS if part.name in (args.only or part.name)]:

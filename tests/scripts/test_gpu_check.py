@@ -6,6 +6,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+import torch
 
 from linformer_fairseq.cli.errors import UserError
 from tests.fairseq_commands import ROOT, run_module
@@ -56,6 +57,13 @@ def test_what_fails_or_takes_too_long(script: ModuleType, tmp_path: Path) -> Non
     assert script.run(["bash", "-c", f"cd {tmp_path}; {endless}"], log, 0.5) == f"stopped, as its time is up; see {log}"
     (tmp_path / "alive").unlink()
     assert not (tmp_path / "alive").exists()
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_it_needs_a_gpu(script: ModuleType, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="needs a GPU that torch sees: add --dry"):
+        script.main(["--out", str(tmp_path / "out")])
+    assert not (tmp_path / "out").exists()
 
 
 def test_it_ends_in_time(
