@@ -28,9 +28,11 @@ ROOT = Path(__file__).resolve().parents[1]
 TESTS = "-o addopts= -p no:cacheprovider -q -m gpu tests/modules/test_gpu.py tests/commands/test_gpu.py"
 MODES = ["--fp16", "--fp16 --optimizer adam", "--amp", "--amp --optimizer adam"]
 MODULES = "--parts self-training cross-training causal-training --only full fairseq linear two-level"
-SIZES = "--device cuda --vocabulary 32000"
+SIZES = "--device cuda --vocabulary 32000 --repeats 3"
 LAYERS = "--encoder-layers 1 --decoder-layers 1 --encoder-embed-dim 16 --encoder-ffn-embed-dim 16"
-DRY_SIZES = f"--vocabulary 20 --k 4 --dim 16 --arch full_transformer two_level_transformer --flags '{LAYERS}'"
+DRY_SIZES = (
+    f"--vocabulary 20 --repeats 3 --k 4 --dim 16 --arch full_transformer two_level_transformer --flags '{LAYERS}'"
+)
 LEAST = 10  # seconds, in which nothing can be measured
 
 
@@ -64,15 +66,7 @@ def command(part: Part, folder: Path, dry: bool) -> list[str]:
     # without a GPU fairseq's trainer has float32 alone
     modes = [mode.replace("--fp16", "").replace("--amp", "") for mode in part.modes] if dry else part.modes
     return [
-        *(
-            sys.executable,
-            str(ROOT / "scripts/benchmark.py"),
-            "--out",
-            str(folder),
-            *part.arguments.split(),
-            "--repeats",
-            "3",
-        ),
+        *(sys.executable, str(ROOT / "scripts/benchmark.py"), "--out", str(folder), *part.arguments.split()),
         *("--lengths", *map(str, lengths), "--tokens", str(tokens), *shlex.split(DRY_SIZES if dry else SIZES)),
         *([] if dry or part.modes else ["--dtype", "float16"]),
         *(f"--training={mode}" for mode in modes),
