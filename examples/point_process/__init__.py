@@ -1,7 +1,5 @@
 """Sequences of events: `--user-dir examples/point_process`."""
 
-from linformer_fairseq.models import register
-from peers import performer
-from point_process import events
+from peers import performer as performer
 
-__all__ = ["events", "performer", "register"]
+from point_process import events as events

@@ -1,6 +1,6 @@
 """The task, the model and the criterion of event sequences."""
 
-import math
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -8,18 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
+from fairseq import data
 from fairseq.criterions import FairseqCriterion, register_criterion
-from fairseq.data import (
-    Dictionary,
-    IdDataset,
-    ListDataset,
-    NestedDictionaryDataset,
-    NumelDataset,
-    NumSamplesDataset,
-    RightPadDataset,
-    SortDataset,
-    data_utils,
-)
 from fairseq.dataclass import FairseqDataclass
 from fairseq.logging import metrics
 from fairseq.models import register_model
@@ -33,77 +23,96 @@ from torch.distributions import Categorical, LogNormal, MixtureSameFamily
 from linformer_fairseq.models.config import one_sentence
 from linformer_fairseq.models.register import register_with_attention
 
-COMPONENTS = 8
-"""How many log-normals are mixed."""
-FASTEST, SLOWEST = 10.0, 1e-3
-"""The angular frequencies between which times are encoded, per unit of time."""
+COMPONENTS = 8  # log-normals in a mixture
+
+
+def read(path: Path, types: data.Dictionary, learns: bool = False) -> tuple[list[Tensor], list[Tensor]]:
+    """The types of the events in a file, and the waiting times before them, by sequence.
+
+    A ValueError tells of anything but events, times that do not rise, and types unknown to `types`, unless it `learns`.
+    """
+    sequences, waiting = list[Tensor](), list[Tensor]()
+    text = path.read_text(encoding="utf-8").strip() if path.is_file() else ""
+    for number, lines in enumerate(re.split(r"\n\s*\n", text), 1):
+        where = f"sequence {number} of {path} has"
+        try:
+            kinds, times = zip(*map(str.split, lines.splitlines()), strict=True)
+            waits = np.diff(np.array(times, float), prepend=0)
+        except ValueError:
+            raise ValueError(f"{where} a line without an event, or none: give a type and a time on each") from None
+        if not ((waits > 0) & (waits < np.inf)).all():
+            raise ValueError(f"{where} times that fall or stand still: give times that rise, from above 0")
+        found = [types.add_symbol(kind) if learns else types.index(kind) for kind in kinds]
+        if min(found) < types.nspecial:
+            kind = kinds[found.index(min(found))]
+            raise ValueError(f"{where} an event of type {kind}, which is not in train.txt: leave it out")
+        sequences.append(torch.tensor(found))
+        waiting.append(torch.from_numpy(waits))
+    return sequences, waiting
+
+
+def write_dictionary(text: str, to: str) -> None:
+    """Writes the types in train.txt of a folder, where that, valid.txt and test.txt can be read."""
+    types = data.Dictionary()
+    with one_sentence():
+        for split in ("train", "valid", "test"):
+            read(Path(text, f"{split}.txt"), types, learns=split == "train")
+    types.save(f"{to}/dict.txt")
 
 
 @register_task("event_sequences", dataclass=LanguageModelingConfig)
 class EventSequencesTask(LanguageModelingTask):
-    """Learns what kind of event comes next and when, from sequences of up to `--tokens-per-sample` events."""
+    """Learns which event comes next and when, from sequences of up to `--tokens-per-sample` events."""
 
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
-        with np.load(Path(self.args.data, f"{split}.npz")) as found:
-            sizes, types, waits = found["sizes"], found["types"], found["waits"]
         with one_sentence():
-            if max(sizes) > self.args.tokens_per_sample:
-                raise ValueError(
-                    f"{split} has a sequence of {max(sizes)} events, and the model takes {self.args.tokens_per_sample}: "
-                    "give a larger --tokens-per-sample, or cut the sequence"
-                )
-        with data_utils.numpy_seed(self.args.seed):
+            types, waits = read(Path(self.args.data, f"{split}.txt"), self.dictionary)
+            sizes, most = np.array([len(x) for x in types]), self.args.tokens_per_sample
+            if sizes.max() > most:
+                told = f"{split}.txt has a sequence of {sizes.max()} events, longer than the {most} of the model"
+                raise ValueError(f"{told}: cut it, or train with a larger --tokens-per-sample")
+        with data.data_utils.numpy_seed(self.args.seed):
             shuffled = np.random.permutation(len(sizes))
-        kinds, times = (ListDataset(torch.from_numpy(x).split(sizes.tolist()), sizes) for x in (types, waits))
-        fields = {
-            "id": IdDataset(),
-            "net_input": {
-                "src_tokens": RightPadDataset(kinds, pad_idx=self.dictionary.pad()),
-                "waits": RightPadDataset(times, pad_idx=1.0),  # float64, which fairseq leaves alone with --fp16
-            },
-            "nsentences": NumSamplesDataset(),
-            "ntokens": NumelDataset(kinds, reduce=True),
+        kinds, times = data.ListDataset(types, sizes), data.ListDataset(waits, sizes)
+        padded = {
+            "src_tokens": data.RightPadDataset(kinds, pad_idx=self.dictionary.pad()),
+            "waits": data.RightPadDataset(times, pad_idx=1.0),  # float64, which --fp16 leaves as it is
         }
-        self.datasets[split] = SortDataset(NestedDictionaryDataset(fields, sizes=[sizes]), [shuffled, sizes])
+        fields = {"id": data.IdDataset(), "net_input": padded, "ntokens": data.NumelDataset(kinds, reduce=True)}
+        self.datasets[split] = data.SortDataset(data.NestedDictionaryDataset(fields, [sizes]), [shuffled, sizes])
 
 
 class EventDecoder(TransformerDecoder):
-    """fairseq's Transformer decoder over events, whose position is their time.
+    """fairseq's Transformer decoder over events, with their times in place of positions.
 
-    Before each event it has seen those that came earlier: their types, times and waiting times. For each type of the
-    next event it gives a mixture of log-normals of the waiting time, as well as the logit of that type.
+    For each type that the next event may have, it gives a logit, and a mixture of log-normals of the waiting time.
     """
 
-    def build_output_projection(self, args: Any, dictionary: Dictionary, embed_tokens: nn.Embedding) -> None:
-        self.bos, self.nspecial = dictionary.bos(), dictionary.nspecial
+    def build_output_projection(self, args: Any, dictionary: data.Dictionary, embed_tokens: nn.Embedding) -> None:
+        self.bos, types = dictionary.bos(), len(dictionary) - dictionary.nspecial
         self.wait_projection = nn.Linear(1, self.embed_dim)
-        self.output_projection = nn.Linear(self.embed_dim, (len(dictionary) - self.nspecial) * (1 + 3 * COMPONENTS))
+        self.output_projection = nn.Linear(self.embed_dim, types * (1 + 3 * COMPONENTS))
 
     def forward(self, src_tokens: Tensor, waits: Tensor) -> tuple[Tensor, Tensor]:
-        """Predicts every event from those before it.
+        """Predicts each event from those before it.
 
         Args:
-            src_tokens: the types of events, (B, n), padded on the right.
-            waits: how long after the one before each event comes, or after the start, (B, n).
+            src_tokens, waits: the types of events, (B, n), padded on the right, and the waiting times before them.
 
         Returns:
-            The logits of the types, (B, n, K), and the weights, locations and scales of log-normals, (B, n, K, 3, M),
-            the first and the last in logarithms.
+            The logits of the types, (B, n, K), and the parameters of the mixture of each type, (B, n, K, 3, M).
         """
-        before = F.pad(src_tokens[:, :-1], (1, 0), value=self.bos)
-        times, log_waits = (F.pad(x[:, :-1], (1, 0)) for x in (waits.cumsum(1), waits.log()))
-        steps = torch.linspace(math.log(FASTEST), math.log(SLOWEST), self.embed_dim // 2).to(times)
-        angles = times[..., None] * steps.exp()
-        x = self.embed_scale * self.embed_tokens(before)
-        x = x + torch.cat([angles.sin(), angles.cos()], 2).to(x) + self.wait_projection(log_waits[..., None].to(x))
-        x = self.dropout_module(x).transpose(0, 1)
-        padding = src_tokens.eq(self.padding_idx)
+        earlier = F.pad(src_tokens[:, :-1], (1, 0), value=self.bos)
+        times, log_waits = (F.pad(x[:, :-1], (1, 0))[..., None] for x in (waits.cumsum(1), waits.log()))
+        angles = times * torch.logspace(1, -3, self.embed_dim // 2).to(times)  # 10 to 0.001 radians per unit of time
+        x = self.embed_scale * self.embed_tokens(earlier)
+        x = x + torch.cat([angles.sin(), angles.cos()], 2).to(x) + self.wait_projection(log_waits.to(x))
+        x, padding = self.dropout_module(x).transpose(0, 1), src_tokens.eq(self.padding_idx)
         for layer in self.layers:
             mask = self.buffered_future_mask(x)
             x, *_ = layer(x, self_attn_mask=mask, self_attn_padding_mask=padding if padding.any() else None)
         x = x if self.layer_norm is None else self.layer_norm(x)
-        out = self.output_projection(x.transpose(0, 1)).float()
-        out = out.unflatten(2, (-1, 1 + 3 * COMPONENTS))
+        out = self.output_projection(x.transpose(0, 1)).float().unflatten(2, (-1, 1 + 3 * COMPONENTS))
         return out[..., 0], out[..., 1:].unflatten(3, (3, COMPONENTS))
 
 
@@ -124,47 +133,31 @@ register_with_attention("event_transformer")
 
 
 def waiting_time(parameters: Tensor) -> MixtureSameFamily:
-    """The mixture of log-normals with these parameters, (..., 3, M) (Shchur et al., 2020).
-
-    Its likelihood is exact, where the integral of an intensity would have to be estimated.
-    """
-    weights, means, log_scales = parameters.unbind(-2)
-    of_components = LogNormal(means, log_scales.clamp(-5, 1).exp(), validate_args=False)
-    return MixtureSameFamily(Categorical(logits=weights, validate_args=False), of_components, validate_args=False)
+    """A mixture of log-normals (Shchur et al., 2020), from logits, means and logarithms of scales, (..., 3, M)."""
+    weights, means, scales = parameters.unbind(-2)
+    each = LogNormal(means, scales.clamp(-5, 1).exp(), validate_args=False)
+    return MixtureSameFamily(Categorical(logits=weights, validate_args=False), each, validate_args=False)
 
 
 @register_criterion("event_sequences", dataclass=FairseqDataclass)
 class EventLikelihood(FairseqCriterion):
     """The negative log-likelihood of types and waiting times, in nats per event."""
 
-    def forward(
-        self, model: nn.Module, sample: dict[str, Any], reduce: bool = True
-    ) -> tuple[Tensor, int, dict[str, Any]]:
-        types, waits = sample["net_input"]["src_tokens"], sample["net_input"]["waits"]
+    def forward(self, model: nn.Module, sample: dict[str, Any]) -> tuple[Tensor, int, dict[str, Any]]:
         logits, parameters = model(**sample["net_input"])
-        real = types.ne(self.task.dictionary.pad())
-        logits, parameters, types, waits = logits[real], parameters[real], types[real], waits[real].float()
-        types = types - self.task.dictionary.nspecial
-        of_type = F.cross_entropy(logits, types, reduction="sum")
-        own = parameters[torch.arange(len(types), device=types.device), types]
-        of_time = -waiting_time(own).log_prob(waits).sum()
-        loss, events = of_type + of_time, len(types)
-        logged: dict[str, Any] = {"loss": loss.data, "type_loss": of_type.data, "ntokens": events, "sample_size": events}
+        there = sample["net_input"]["src_tokens"].ne(self.task.dictionary.pad())
+        logits, parameters, waits = logits[there], parameters[there], sample["net_input"]["waits"][there].float()
+        types = sample["net_input"]["src_tokens"][there] - self.task.dictionary.nspecial
+        own = waiting_time(parameters[torch.arange(len(types)), types])
+        loss = F.cross_entropy(logits, types, reduction="sum") - own.log_prob(waits).sum()
+        logged: dict[str, Any] = {"loss": loss.detach(), "ntokens": len(types), "sample_size": len(types)}
         if not model.training:
-            logged["correct"] = logits.argmax(1).eq(types).sum()
             expected = (logits.softmax(1) * waiting_time(parameters).mean).sum(1)
-            logged["squared"] = (expected - waits).square().sum()
-        return loss, events, logged
+            logged |= {"correct": logits.argmax(1).eq(types).sum(), "squared": (expected - waits).square().sum()}
+        return loss, len(types), logged
 
     @classmethod
     def reduce_metrics(cls, logging_outputs: Sequence[Mapping[str, Any]]) -> None:
         events = sum(own["sample_size"] for own in logging_outputs)
-        found = {"loss": "loss", "type_loss": "type_loss", "correct": "type_accuracy", "squared": "time_mse"}
-        for key, name in found.items():
-            if key in logging_outputs[0]:
-                total = sum(float(own[key]) for own in logging_outputs)
-                metrics.log_scalar(name, total / events, events, round=5)
-
-    @staticmethod
-    def logging_outputs_can_be_summed() -> bool:
-        return True
+        for name in logging_outputs[0].keys() - {"ntokens", "sample_size"}:
+            metrics.log_scalar(name, sum(float(own[name]) for own in logging_outputs) / events, events, round=5)
