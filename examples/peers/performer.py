@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from linformer_fairseq.modules.base import Call
 from linformer_fairseq.modules.ops.precision import at_least_float32
 from linformer_fairseq.modules.registry import register_attention
 from peers.base import PeerAttention, PeerOptions, full_precision, package
@@ -27,7 +28,7 @@ class PerformerOptions(PeerOptions):
 @register_attention(
     "performer",
     PerformerOptions,
-    "in the encoder alone, of the package performer-pytorch",
+    "in self-attention alone, of the package performer-pytorch",
     defaults={"linformer_attention": "encoder"},
     self_attention_only=True,
 )
@@ -78,7 +79,9 @@ class PerformerAttention(PeerAttention):
         return self.linear_attention(features(query, is_query=True), of_keys, value)
 
 
-@register_attention("performer", PerformerOptions, "of the package performer-pytorch, not for searches", causal=True)
+@register_attention(
+    "performer", PerformerOptions, "of the package performer-pytorch, for models that do not search", causal=True
+)
 class CausalPerformerAttention(PerformerAttention):
     r"""Performer's approximation of a decoder's self-attention, in which the sums over keys are those so far.
 
@@ -88,6 +91,11 @@ class CausalPerformerAttention(PerformerAttention):
     """
 
     causal = True
+
+    def attend(self, call: Call) -> tuple[Tensor, Tensor | None]:
+        if call.incremental_state is not None:
+            raise ValueError("performer keeps no state for a search: give another --linformer-decoder-projection")
+        return super().attend(call)
 
     def _mixed(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
         matrix = self.core.projection_matrix.to(key.dtype)

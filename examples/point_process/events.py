@@ -150,7 +150,11 @@ class EventLikelihood(FairseqCriterion):
         types = sample["net_input"]["src_tokens"][there] - self.task.dictionary.nspecial
         own = waiting_time(parameters[torch.arange(len(types)), types])
         loss = F.cross_entropy(logits, types, reduction="sum") - own.log_prob(waits).sum()
-        logged: dict[str, Any] = {"loss": loss.detach(), "ntokens": len(types), "sample_size": len(types)}
+        logged = {
+            "loss": loss.detach(),
+            **dict.fromkeys(("ntokens", "sample_size"), len(types)),
+            "nsentences": len(there),
+        }
         if not model.training:
             expected = (logits.softmax(1) * waiting_time(parameters).mean).sum(1)
             logged |= {"correct": logits.argmax(1).eq(types).sum(), "squared": (expected - waits).square().sum()}
@@ -159,5 +163,5 @@ class EventLikelihood(FairseqCriterion):
     @classmethod
     def reduce_metrics(cls, logging_outputs: Sequence[Mapping[str, Any]]) -> None:
         events = sum(own["sample_size"] for own in logging_outputs)
-        for name in logging_outputs[0].keys() - {"ntokens", "sample_size"}:
+        for name in logging_outputs[0].keys() & {"loss", "correct", "squared"}:
             metrics.log_scalar(name, sum(float(own[name]) for own in logging_outputs) / events, events, round=5)
