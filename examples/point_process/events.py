@@ -32,8 +32,7 @@ def read(path: Path, types: data.Dictionary, learns: bool = False) -> tuple[list
     A ValueError tells of anything but events, times that do not rise, and types unknown to `types`, unless it `learns`.
     """
     sequences, waiting = list[Tensor](), list[Tensor]()
-    text = path.read_text(encoding="utf-8").strip() if path.is_file() else ""
-    for number, lines in enumerate(re.split(r"\n\s*\n", text), 1):
+    for number, lines in enumerate(re.split(r"\n\s*\n", path.read_text(encoding="utf-8").strip()), 1):
         where = f"sequence {number} of {path} has"
         try:
             kinds, times = zip(*map(str.split, lines.splitlines()), strict=True)
@@ -83,10 +82,7 @@ class EventSequencesTask(LanguageModelingTask):
 
 
 class EventDecoder(TransformerDecoder):
-    """fairseq's Transformer decoder over events, with their times in place of positions.
-
-    For each type that the next event may have, it gives a logit, and a mixture of log-normals of the waiting time.
-    """
+    """fairseq's Transformer decoder over events, whose times take the place of positions."""
 
     def build_output_projection(self, args: Any, dictionary: data.Dictionary, embed_tokens: nn.Embedding) -> None:
         self.bos, types = dictionary.bos(), len(dictionary) - dictionary.nspecial
@@ -148,13 +144,10 @@ class EventLikelihood(FairseqCriterion):
         there = sample["net_input"]["src_tokens"].ne(self.task.dictionary.pad())
         logits, parameters, waits = logits[there], parameters[there], sample["net_input"]["waits"][there].float()
         types = sample["net_input"]["src_tokens"][there] - self.task.dictionary.nspecial
-        own = waiting_time(parameters[torch.arange(len(types)), types])
+        own = waiting_time(parameters[torch.arange(len(types), device=types.device), types])
         loss = F.cross_entropy(logits, types, reduction="sum") - own.log_prob(waits).sum()
-        logged = {
-            "loss": loss.detach(),
-            **dict.fromkeys(("ntokens", "sample_size"), len(types)),
-            "nsentences": len(there),
-        }
+        counts = {"ntokens": len(types), "nsentences": len(there), "sample_size": len(types)}
+        logged = {"loss": loss.detach(), **counts}
         if not model.training:
             expected = (logits.softmax(1) * waiting_time(parameters).mean).sum(1)
             logged |= {"correct": logits.argmax(1).eq(types).sum(), "squared": (expected - waits).square().sum()}

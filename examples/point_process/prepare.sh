@@ -4,7 +4,7 @@
 set -Eeuo pipefail
 # shellcheck source-path=SCRIPTDIR source=../common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
-[ -f "${2:-}/train.txt" ] || fail "usage: prepare.sh OUT TEXT, a folder with train.txt, valid.txt and test.txt"
+[ $# = 2 ] && ls "$2"/{train,valid,test}.txt >/dev/null || fail "usage: prepare.sh OUT TEXT, a folder with these files"
 out=$(realpath -m "$1") text=$(realpath "$2") work=$out/bin.part
 lock "$out" preparing
 prepare_once prepare.sh --text "$text" --sha256 "$(cat "$text"/{train,valid,test}.txt | sha256sum | cut -c 1-16)"
