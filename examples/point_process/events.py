@@ -90,13 +90,9 @@ class EventDecoder(TransformerDecoder):
         self.output_projection = nn.Linear(self.embed_dim, types * (1 + 3 * COMPONENTS))
 
     def forward(self, src_tokens: Tensor, waits: Tensor) -> tuple[Tensor, Tensor]:
-        """Predicts each event from those before it.
+        """Predicts each event from those before it: logits of types, and parameters of a mixture of times for each.
 
-        Args:
-            src_tokens, waits: the types of events, (B, n), padded on the right, and the waiting times before them.
-
-        Returns:
-            The logits of the types, (B, n, K), and the parameters of the mixture of each type, (B, n, K, 3, M).
+        From types (B, n), padded on the right, and the waits before events, to (B, n, K) and (B, n, K, 3, M).
         """
         earlier = F.pad(src_tokens[:, :-1], (1, 0), value=self.bos)
         times, log_waits = (F.pad(x[:, :-1], (1, 0))[..., None] for x in (waits.cumsum(1), waits.log()))
@@ -150,7 +146,7 @@ class EventLikelihood(FairseqCriterion):
         logged = {"loss": loss.detach(), **counts}
         if not model.training:
             expected = (logits.softmax(1) * waiting_time(parameters).mean).sum(1)
-            logged |= {"correct": logits.argmax(1).eq(types).sum(), "squared": (expected - waits).square().sum()}
+            logged |= {"correct": 100 * logits.argmax(1).eq(types).sum(), "squared": (expected - waits).square().sum()}
         return loss, len(types), logged
 
     @classmethod

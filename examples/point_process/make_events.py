@@ -2,13 +2,11 @@
 """Writes sequences of a simulated Hawkes process, {train,valid,test}.txt, into a new folder, the same for a seed.
 
 There are five types of event, and one event per unit of time on average. Each makes others more likely for a while:
-type i comes at the rate λ_i(t) = μ_i + Σ_e α[i, j] β[j] exp(-β[j] (t - t_e)), where e, of type j, are all events before
-t. `truth.json` has the negative log-likelihood of the test events under the process, in nats per event, which no model
-is below but by chance.
+type i comes at the rate λ_i(t) = μ_i + Σ_e α[i, j] β[j] exp(-β[j] (t - t_e)), where e, of type j, are the events before
+t. The file `truth` has the negative log-likelihood of the test events under the process, in nats per event.
 """
 
 import argparse
-import json
 from pathlib import Path
 
 import numpy as np
@@ -75,8 +73,7 @@ def main() -> None:
                 file.writelines(f"{'ABCDE'[kind]} {time}\n" for kind, time in zip(kinds[:n], own[:n], strict=True))
                 file.write("\n")
     kept = np.arange(args.longest) < lengths[:, None]
-    truth = {"truth": f"{-likelihoods(types, times)[0][kept].mean():.4f}"}
-    (beside / "truth.json").write_text(json.dumps(truth) + "\n", encoding="utf-8")
+    (beside / "truth").write_text(f"{-likelihoods(types, times)[0][kept].mean():.5f}\n", encoding="utf-8")
     beside.rename(folder)
 
 

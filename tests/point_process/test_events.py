@@ -119,7 +119,7 @@ def test_the_loss_is_that_of_each_event_by_itself(binary: Path) -> None:
             squared += float(((chances * times.mean).sum() - wait) ** 2)
     assert size == logged["sample_size"] == logged["ntokens"] == 27
     assert float(loss) == pytest.approx(expected, rel=1e-4)
-    assert (int(logged["correct"]), float(logged["squared"])) == (correct, pytest.approx(squared, rel=1e-4))
+    assert (int(logged["correct"]), float(logged["squared"])) == (100 * correct, pytest.approx(squared, rel=1e-4))
     loss.backward()
     assert all(x.grad is not None and x.grad.isfinite().all() for x in model.parameters())
     assert "correct" not in criterion(model.train(), {"net_input": given})[2]

@@ -1,6 +1,5 @@
 """The simulated process is the one whose likelihood is given."""
 
-import json
 import runpy
 import subprocess
 import sys
@@ -98,7 +97,7 @@ def test_files(tmp_path: Path) -> None:
         kinds, times = zip(*map(str.split, own), strict=True)
         types = np.array([["ABCDE".index(kind) for kind in kinds]])
         nats += made["likelihoods"](types, np.array([times], float))[0][0].tolist()
-    assert json.loads((folder / "truth.json").read_text()) == {"truth": f"{-np.mean(nats):.4f}"}
+    assert (folder / "truth").read_text() == f"{-np.mean(nats):.5f}\n"
     assert run(tmp_path / "again", *SIZES).returncode == run(tmp_path / "other", *SIZES, "--seed", 2).returncode == 0
     text, again, other = ((path / "train.txt").read_text() for path in (folder, tmp_path / "again", tmp_path / "other"))
     assert text == again != other
