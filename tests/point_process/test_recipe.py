@@ -11,6 +11,7 @@ import pytest
 from tests.examples.recipes import doit, refused, run, write_study
 from tests.peers.conftest import need_peer
 from tests.point_process.conftest import FOLDER
+from tests.variants import variants
 
 pytestmark = pytest.mark.slow
 
@@ -25,7 +26,7 @@ def make_events(folder: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("name", ["quick.yaml", "events.yaml"])
+@pytest.mark.parametrize("name", variants(["quick.yaml", "events.yaml"], default=["quick.yaml"]))
 def test_a_study(tmp_path: Path, name: str) -> None:
     """All arms of it, for a few updates."""
     need_peer("performer")
