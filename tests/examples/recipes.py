@@ -85,7 +85,7 @@ def write_study(folder: Path, name: str, arms: Sequence[str] | None = None, **ch
     """
     study = yaml.safe_load((EXAMPLES / name).read_text(encoding="utf-8"))
     scripts = {key: str((EXAMPLES / name).parent / study[key]) for key in ("prepare", "train", "evaluate")}
-    study |= {**scripts, "out": "out", "training": f"{study['training']} {changed.pop('training')}"}
+    study |= {**scripts, "out": "out", "training": f"{study.get('training', '')} {changed.pop('training')}"}
     study |= {**changed, "env": {**study["env"], **changed["env"]}}
     study["arms"] = {arm: study["arms"][arm] for arm in arms or study["arms"]}
     path = folder / "study.yaml"

@@ -5,13 +5,14 @@ Tests of other folders may run in the same process, and see the kinds of the plu
 
 from argparse import Namespace
 from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 
 import pytest
 import torch
 from fairseq.utils import import_user_module
 
-from linformer_fairseq.modules import KINDS, BaseAttention
+from linformer_fairseq.modules import CAUSAL_KINDS, KINDS, BaseAttention
 from tests.commands.conftest import text, trained_transformer  # noqa: F401  # fixtures
 from tests.fairseq_commands import ROOT
 from tests.reference import assert_same_gradients, make_attention, padding_mask
@@ -25,14 +26,21 @@ PACKAGES = {
 PEERS = list(PACKAGES)
 
 import_user_module(Namespace(user_dir=str(ROOT / "examples" / "peers")))
-REGISTERED = {name: KINDS.pop(name) for name in PEERS}
+REGISTERED = [(kinds, name, kinds.pop(name)) for kinds in (KINDS, CAUSAL_KINDS) for name in PEERS if name in kinds]
 
 
 @pytest.fixture(autouse=True, scope="module")
 def _registered() -> Iterator[None]:
+    with registered():
+        yield
+
+
+@contextmanager
+def registered() -> Iterator[None]:
+    """Has these kinds known within."""
     with pytest.MonkeyPatch.context() as patch:
-        for name, kind in REGISTERED.items():
-            patch.setitem(KINDS, name, kind)
+        for kinds, name, kind in REGISTERED:
+            patch.setitem(kinds, name, kind)
         yield
 
 

@@ -10,7 +10,7 @@ import torch
 from linformer_fairseq import LinformerRobertaModel, LinformerTransformerModel
 from linformer_fairseq.models.config import AttentionConfig
 from linformer_fairseq.models.loading import projection_weights
-from linformer_fairseq.modules import KINDS, CausalWindowAttention, TwoLevelAttention
+from linformer_fairseq.modules import CAUSAL_KINDS, KINDS, CausalWindowAttention, TwoLevelAttention
 from tests.convert.toy_checkpoints import CUT, built, converted, roberta_state_of
 from tests.models.toy import (
     batch,
@@ -41,7 +41,7 @@ def test_options_are_flags(model: type, capsys: pytest.CaptureFixture) -> None:
     model.add_args(parser)
     parser.print_help()
     said = " ".join(capsys.readouterr().out.split())
-    assert "performer (in the encoder alone, of the package performer-pytorch)" in said
+    assert "performer (in self-attention alone, of the package performer-pytorch)" in said
     args = parser.parse_args(["--linformer-projection", "performer", "--linformer-features", "16"])
     assert (args.linformer_projection, args.linformer_features) == ("performer", 16)
 
@@ -142,6 +142,8 @@ def test_a_converted_model_keeps_its_convolution() -> None:
     ],
 )
 def test_other_places_are_refused(kind: str, flags: dict) -> None:
+    if kind in CAUSAL_KINDS and "cross" not in flags["linformer_attention"]:
+        pytest.skip("it has a causal form")
     said = f"^error: --linformer-projection {kind} is not for (cross-attention|causal self-attention of a decoder): "
     with pytest.raises(SystemExit, match=said):
         toy_model(linformer_projection=kind, **flags)
@@ -184,7 +186,17 @@ def test_the_decoder_has_kinds_of_its_own() -> None:
     model = toy_model("two_level_transformer", linformer_encoder_projection="performer", linformer_features=7)
     assert {type(layer.self_attn) for layer in model.encoder.layers} == {KINDS["performer"].attention}
     assert {type(layer.encoder_attn) for layer in model.decoder.layers} == {TwoLevelAttention}
+    model = toy_model(**flags)
+    assert {type(layer.self_attn) for layer in model.decoder.layers} == {CAUSAL_KINDS["performer"].attention}
     with pytest.raises(
-        SystemExit, match=r"^error: --linformer-decoder-projection is one of linear, .*, not 'performer"
+        SystemExit, match=r"^error: --linformer-decoder-projection is one of linear, .*, not 'longformer"
     ):
-        toy_model(**flags, linformer_decoder_projection="performer")
+        toy_model(**flags, linformer_decoder_projection="longformer")
+
+
+def test_a_decoder_with_performer_scores_but_does_not_search() -> None:
+    need_peer("performer")
+    task, model = toy_task(), toy_model(linformer_projection="performer", linformer_attention="encoder,decoder")
+    assert model(**net_input(task))[0].isfinite().all()
+    with pytest.raises(ValueError, match=r"^performer keeps no state for a search"):
+        translate(task, model, batch(task, [sentence(task, 9, 1)], left_pad=True))

@@ -74,3 +74,30 @@ def test_the_features_stay() -> None:
     other.load_state_dict(attention.state_dict())
     assert torch.equal(before, other.core.projection_matrix)
     assert "core.projection_matrix" not in dict(attention.named_parameters())
+
+
+@torch.no_grad()
+def test_the_causal_form_is_the_sum_over_the_tokens_so_far() -> None:
+    """Of features exp(w k - |k|² / 2), of which no later token changes the scale."""
+    attention, x = make(features=6, causal=True), 3 * torch.randn(150, 2, 8, dtype=torch.float64)
+    query, key, value = (
+        getattr(attention, f"{name}_proj")(x).unflatten(2, (2, 4)).permute(1, 2, 0, 3) for name in "qkv"
+    )
+
+    def features(y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        y = y / 4**0.25
+        return y @ attention.core.projection_matrix.double().t(), y.square().sum(3, keepdim=True) / 2
+
+    found = attention(x, x, x, need_weights=False)[0]
+    (products, squares), (of_key, of_square) = features(query), features(key)
+    of_query = (products - squares - products.amax(3, keepdim=True)).exp() + 1e-4  # as the package has it
+    weights = (of_query @ (of_key - of_square).exp().transpose(2, 3)).tril()
+    expected = weights @ value / (weights.sum(3, keepdim=True) + 1e-6 * of_query.sum(3, keepdim=True) * 6**0.5)
+    torch.testing.assert_close(found, attention.out_proj(expected.permute(2, 0, 1, 3).flatten(2)))
+    changed = x.clone()
+    changed[100:] *= 5
+    torch.testing.assert_close(attention(changed, None, None, need_weights=False)[0][:100], found[:100], rtol=0, atol=0)
+
+
+def test_a_causal_sentence_is_computed_as_by_itself() -> None:
+    check_alone(make(causal=True), [60, 33, 1], outputs=(1e-9, 1e-9), gradients=(1e-8, 1e-8))

@@ -1,0 +1,83 @@
+"""examples/point_process: made events to a report, by fairseq's own commands, and what is refused on the way."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.examples.recipes import doit, refused, run, write_study
+from tests.peers.conftest import need_peer
+from tests.point_process.conftest import FOLDER
+from tests.variants import variants
+
+pytestmark = pytest.mark.slow
+
+PREPARE, TRAIN, EVALUATE = (str(FOLDER / name) for name in ("prepare.sh", "train.sh", "evaluate.sh"))
+SMALL = "--decoder-embed-dim 16 --decoder-ffn-embed-dim 16 --decoder-layers 1 --validate-interval-updates 5"
+VARIABLES = {"AVERAGE": "0"}
+
+
+def make_events(folder: Path) -> Path:
+    sizes = ("--train", "20", "--valid", "4", "--test", "4", "--shortest", "20", "--longest", "90")
+    subprocess.run([sys.executable, FOLDER / "make_events.py", folder, *sizes], check=True)
+    return folder
+
+
+@pytest.mark.parametrize("name", variants(["quick.yaml", "events.yaml"], default=["quick.yaml"]))
+def test_a_study(tmp_path: Path, name: str) -> None:
+    """All arms of it, for a few updates."""
+    need_peer("performer")
+    text, env = make_events(tmp_path / "made events"), {"UPDATES": 10}
+    path = write_study(tmp_path, f"point_process/{name}", text=str(text), training=SMALL, env=env, seeds=[1])
+    doit(path, cwd=tmp_path).ok()
+    report = (tmp_path / "out/report.md").read_text()
+    truth = float((text / "truth").read_text())
+    runs = sorted((tmp_path / "out/runs").iterdir())
+    assert {"full", "two-level", "linformer", "performer"} <= {run.name for run in runs}
+    for arm in runs:
+        scores = json.loads((arm / "seed-1/scores.json").read_text())
+        assert scores["truth"] == truth < scores["nats"] < 5
+        assert scores["above the truth, %"] == pytest.approx(100 * scores["nats"] / truth - 100, abs=0.01)
+        assert 0 < scores["types right, %"] < 100
+        assert scores["squared error"] > 0
+        assert re.search(rf"^\| {arm.name} .*{scores['nats']:.2f}", report, re.MULTILINE)
+    assert "trained tokens/s" in report
+    rerun = run(EVALUATE, tmp_path / "out/bin", tmp_path / "out/runs/full/seed-1", cwd=tmp_path, **VARIABLES)
+    assert rerun.ok().endswith("full/seed-1: already evaluated\n")
+
+
+def test_events_of_ones_own(tmp_path: Path) -> None:
+    """Types are words, and there is no truth."""
+    (tmp_path / "own").mkdir()
+    for split in ("train", "valid", "test"):
+        (tmp_path / "own" / f"{split}.txt").write_text("buy 1\nsell 2.5\nbuy 4\n\nsell 3\n")
+    run(PREPARE, "out", "own", cwd=tmp_path).ok()
+    assert run(PREPARE, "out", "own", cwd=tmp_path).ok().endswith("out/bin: already prepared\n")
+    run(TRAIN, "out/bin", "run", "linformer_event_transformer", *SMALL.split(), cwd=tmp_path, UPDATES="10").ok()
+    run(EVALUATE, "out/bin", "run", cwd=tmp_path, **VARIABLES).ok()
+    assert set(json.loads((tmp_path / "run/scores.json").read_text())) == {
+        "nats",
+        "types right, %",
+        "squared error",
+        "averaged",
+    }
+
+
+def test_refusals(tmp_path: Path) -> None:
+    text = make_events(tmp_path / "made")
+    (text / "test.txt").write_text("A 2\nB 1\n")
+    said = refused(PREPARE, "out", text, cwd=tmp_path)
+    assert said.endswith("test.txt has times that fall or stand still: give times that rise, from above 0")
+    (text / "test.txt").write_text("Z 2\n")
+    assert "an event of type Z, which is not in train.txt" in refused(PREPARE, "out", text, cwd=tmp_path)
+    assert not (tmp_path / "out/bin").exists()
+    (text / "test.txt").write_text("A 2\n")
+    run(PREPARE, "out", text, cwd=tmp_path).ok()
+    result = run(TRAIN, "out/bin", "run", "event_transformer", "--tokens-per-sample", 30, cwd=tmp_path)
+    assert "events, longer than the 30 of the model: cut it, or train with a larger" in result.output
+    assert result.sentence().startswith("error: fairseq-train failed, see")
+    (text / "test.txt").unlink()
+    assert "usage: prepare.sh" in refused(PREPARE, "other", text, cwd=tmp_path)
