@@ -68,18 +68,25 @@ def test_translation() -> None:
 
 
 def test_documents() -> None:
-    """Means over seeds, with deviations of what is told for each length alone."""
+    """Means over seeds: of a Transformer's scores, and of a converted model's differences from its own Transformer."""
     table = told(RESULTS / "documents.md")
     assert len(table) > 10
-    for name, (perplexity, *cells) in table.items():
+    for name, cells in table.items():
         text, _, model = name.partition(": ")
-        runs = {tokens: rows("documents_converted.csv", text=text, model=model, tokens=tokens) for tokens in LENGTHS}
-        assert perplexity == spread([float(run["perplexity"]) for run in runs[LENGTHS[0]]], 2)
-        for key, cell in zip(
-            ("d_bleu", "missing_percent", "out_of_place_percent", "names_kept_percent"), cells, strict=True
-        ):
-            values = [[float(run[key]) for run in own] for own in runs.values()]
-            assert cell == " · ".join(spread(own, 1) if key == "d_bleu" else f"{mean(own):.1f}" for own in values), name
+        found: dict[tuple[str, str], list[float]] = {}
+        for run in rows("documents_converted.csv", text=text, model=model):
+            same = {key: run[key] for key in ("text", "seed", "tokens")}
+            before = row("documents_converted.csv", model="Transformer", **same)
+            for key in ("perplexity", "d_bleu", "missing_percent", "out_of_place_percent", "names_kept_percent"):
+                value, less = float(run[key]), 0.0 if model == "Transformer" else float(before[key])
+                percent = less and key == "perplexity"
+                found.setdefault((key, run["tokens"]), []).append(100 * (value / less - 1) if percent else value - less)
+        signed = "" if model == "Transformer" else "+"
+        perplexity, *scores = (
+            [f"{mean(found[key, tokens]):{signed}.{2 if key == 'perplexity' else 1}f}" for tokens in LENGTHS]
+            for key in dict.fromkeys(key for key, _ in found)
+        )
+        assert cells == [perplexity[0] + (" %" if signed else ""), *map(" · ".join, scores)], name
 
 
 def test_encoders() -> None:

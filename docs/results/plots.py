@@ -41,20 +41,21 @@ def plain(axes: Axes, grid: str) -> None:
 
 
 def converted() -> Figure:
-    """Draws d-BLEU of converted models as the difference from the Transformer, by text and by length of the parts."""
+    """Draws d-BLEU of converted models less that of their Transformer, a point a seed, by text and length of parts."""
     figure, panels = pyplot.subplots(1, 2, figsize=(7.6, 3.6), sharey=True, layout="constrained")
-    models = list(dict.fromkeys(row["model"] for row in rows("documents_converted.csv")))[1:]  # after the Transformer
-    stored = [row for row in rows("documents_differences.csv") if row["model"] in models]
+    stored = rows("documents_converted.csv")
+    scores = {tuple(row[key] for key in ("text", "model", "seed", "tokens")): float(row["d_bleu"]) for row in stored}
+    models = list(dict.fromkeys(row["model"] for row in stored))[1:]  # after the Transformer
     for axes, text in zip(panels, dict.fromkeys(row["text"] for row in stored), strict=True):
         axes.axvline(0, color=BLACK, linewidth=1)
         for number, (tokens, colour, marker) in enumerate((("1024", BLUE, "o"), ("2048", RED, "D"))):
+            points = [
+                (score - scores[text, "Transformer", seed, tokens], models.index(model) + 0.3 * (number - 0.5))
+                for (own, model, seed, length), score in scores.items()
+                if (own, length) == (text, tokens) and model in models
+            ]
             label = f"parts of {int(tokens):,} tokens"
-            for row in (row for row in stored if (row["text"], row["tokens"]) == (text, tokens)):
-                mean, low, high = (float(row[key]) for key in ("d_bleu_difference", "low", "high"))
-                place = models.index(row["model"]) + 0.3 * (number - 0.5)
-                bars = [[mean - low], [high - mean]]
-                axes.errorbar(mean, place, xerr=bars, color=colour, marker=marker, markersize=6, capsize=3, label=label)
-                label = None
+            axes.plot(*zip(*points, strict=True), color=colour, marker=marker, linestyle="", alpha=0.8, label=label)
         axes.set(title=text, xlabel="d-BLEU, difference")
         axes.set_yticks(range(len(models)), models)
         plain(axes, "x")
