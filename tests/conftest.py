@@ -12,6 +12,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 import torch
+from fairseq.logging import metrics
 
 from tests.fairseq_commands import run
 
@@ -24,8 +25,11 @@ hypothesis.settings.load_profile("project")
 
 
 @pytest.fixture(autouse=True)
-def _seeded() -> None:
+def _as_in_a_new_process() -> Iterator[None]:
+    """Each test has the same random numbers, and fairseq's metrics know nothing of trainings before it."""
     torch.manual_seed(0)
+    yield
+    metrics.reset()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

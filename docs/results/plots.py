@@ -42,7 +42,7 @@ def plain(axes: Axes, grid: str) -> None:
 
 def converted() -> Figure:
     """Draws d-BLEU of converted models less that of their Transformer, a point a seed, by text and length of parts."""
-    figure, panels = pyplot.subplots(1, 2, figsize=(7.6, 3.6), sharey=True, layout="constrained")
+    figure, panels = pyplot.subplots(1, 2, figsize=(7.6, 3.6), sharex=True, sharey=True, layout="constrained")
     stored = rows("documents_converted.csv")
     scores = {tuple(row[key] for key in ("text", "model", "seed", "tokens")): float(row["d_bleu"]) for row in stored}
     models = list(dict.fromkeys(row["model"] for row in stored))[1:]  # after the Transformer
