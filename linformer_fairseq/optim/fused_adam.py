@@ -133,7 +133,7 @@ class FusedAdam(FairseqAdam):
         weights = [weight for weight in self.params if weight.grad is not None]
         grads = [weight.grad for weight in weights]
         together = len({grad.device for grad in grads}) == 1 and all(map(_is_dense, grads))
-        if not together or any(hasattr(weight, "expert") for weight in weights):  # experts have a norm of their own
+        if not together or any(hasattr(weight, "expert") for weight in weights):  # which are not part of the norm
             return super().clip_grad_norm(max_norm, aggregate_norm_fn)
         norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(grads)))
         if aggregate_norm_fn is not None:
@@ -143,6 +143,5 @@ class FusedAdam(FairseqAdam):
         return norm
 
 
-FusedAdam.__name__ = (
-    FairseqAdam.__name__
-)  # by which fairseq knows whether a checkpoint's optimizer is that of a training
+# by which fairseq's trainer knows whether a checkpoint's optimizer is its own
+FusedAdam.__name__ = FairseqAdam.__name__
