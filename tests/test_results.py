@@ -74,7 +74,8 @@ def test_documents() -> None:
     for name, cells in table.items():
         text, _, model = name.partition(": ")
         found: dict[tuple[str, str], list[float]] = {}
-        for run in rows("documents_converted.csv", text=text, model=model):
+        runs = rows("documents_converted.csv", text=text, model=model)
+        for run in runs:
             same = {key: run[key] for key in ("text", "seed", "tokens")}
             before = row("documents_converted.csv", model="Transformer", **same)
             for key in ("perplexity", "d_bleu", "missing_percent", "out_of_place_percent", "names_kept_percent"):
@@ -86,7 +87,8 @@ def test_documents() -> None:
             [f"{mean(found[key, tokens]):{signed}.{2 if key == 'perplexity' else 1}f}" for tokens in LENGTHS]
             for key in dict.fromkeys(key for key, _ in found)
         )
-        assert cells == [perplexity[0] + (" %" if signed else ""), *map(" · ".join, scores)], name
+        seeds = str(len({run["seed"] for run in runs}))
+        assert cells == [seeds, perplexity[0] + (" %" if signed else ""), *map(" · ".join, scores)], name
 
 
 def test_encoders() -> None:
