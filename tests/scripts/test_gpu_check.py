@@ -55,7 +55,7 @@ def test_what_fails_or_takes_too_long(script: ModuleType, tmp_path: Path) -> Non
     assert log.read_text().splitlines()[1:] == ["7"]
     endless = "trap '' TERM; (while sleep 0.01; do echo > alive; done) & wait"
     assert script.run(["bash", "-c", f"cd {tmp_path}; {endless}"], log, 0.5) == f"stopped, as its time is up; see {log}"
-    (tmp_path / "alive").unlink()
+    (tmp_path / "alive").unlink(missing_ok=True)  # a busy machine may not have begun with it
     assert not (tmp_path / "alive").exists()
 
 
