@@ -12,6 +12,7 @@ import torch
 from tests.commands.conftest import override_flags
 from tests.conftest import Shared
 from tests.fairseq_commands import PLUGIN, hypotheses, kill_once_saved, run, same_hypotheses
+from tests.variants import variants
 from tests.warm import commands
 
 pytestmark = pytest.mark.slow
@@ -137,7 +138,7 @@ def renamed(checkpoint: Path, arch: str) -> Path:
     return out
 
 
-@pytest.mark.parametrize("arch", CASES)
+@pytest.mark.parametrize("arch", variants(CASES, default=[*CASES][:3]))
 def test_a_model_is_trained_killed_resumed_and_searched_with(
     arch: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
