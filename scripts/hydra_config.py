@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 import linformer_fairseq
-from linformer_fairseq.models.config import PREFIXES, default_flags, presets
+from linformer_fairseq.models.config import PREFIXES, default_flags
 from linformer_fairseq.modules import KINDS
 
 FOLDER = Path(linformer_fairseq.__file__).parent / "config" / "model"
@@ -58,7 +58,7 @@ def _text(arch: str, kind: str, advice: str, example: str, own: dict[str, Any] |
     """The text of an architecture's file, with flags of its own."""
     # left out, so that the architecture fills them in for the kind that the command line chooses
     of_kinds = {option for kind in KINDS.values() for option in kind.defaults} - {"linformer_attention"}
-    flags = {name: value for name, value in (default_flags(kind) | presets()).items() if name not in of_kinds}
+    flags = {name: value for name, value in default_flags(kind).items() if name not in of_kinds}
     values = {**flags, "linformer_k": int(flags["linformer_k"])}
     body = yaml.safe_dump({"_name": arch, **(own or {}), **values}, sort_keys=False)
     return _HEADER.format(arch=arch, advice=advice, example=example) + body + _FOOTER

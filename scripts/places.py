@@ -45,7 +45,7 @@ FIELDS = ["setting", "texts", "tokens", *(f"rows, {place}" for place in PLACES),
 
 
 class Rows(TorchFunctionMode):
-    """Counts the queries of a model's attention, and the rows of keys that each reads, place by place."""
+    """Counts the queries of a model's attention in fused kernels, and the rows of keys that each reads, by place."""
 
     def __init__(self, model: BaseFairseqModel) -> None:
         super().__init__()
@@ -59,9 +59,9 @@ class Rows(TorchFunctionMode):
         """Notes the place of the attention that is computed next."""
         self.place = module.place
 
-    def mean(self, place: str) -> float:
-        """The rows that a query of a place reads."""
-        return self.read[place] / max(1, self.queries[place])
+    def mean(self, place: str) -> float | None:
+        """The rows that a query of a place reads, as far as they are counted."""
+        return round(self.read[place] / self.queries[place], 1) if self.queries[place] else None
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -76,9 +76,9 @@ class Rows(TorchFunctionMode):
 
 
 @torch.no_grad()
-def loss(model: BaseFairseqModel, samples: Sequence[Sample], name: str) -> tuple[float, list[float]]:
-    """The mean negative log-likelihood of the tokens of samples, and the rows that a query reads in each of PLACES, 0
-    where there is none, or fairseq's own attention."""
+def loss(model: BaseFairseqModel, samples: Sequence[Sample], name: str) -> tuple[float, list[float | None]]:
+    """The mean negative log-likelihood of the tokens of samples, and the rows that a query reads in each of PLACES,
+    None where no fused kernel computes the attention, or there is none of this package's."""
     total, tokens, rows = 0.0, 0, Rows(model)
     with bar(len(samples), name, "batch") as progress:
         for inputs, target, _ in samples:
@@ -89,7 +89,7 @@ def loss(model: BaseFairseqModel, samples: Sequence[Sample], name: str) -> tuple
             total -= found.double().gather(1, target[places][:, None]).sum().item()
             tokens += int(places.sum())
             progress.update()
-    return total / tokens, [round(rows.mean(place), 1) for place in PLACES]
+    return total / tokens, [rows.mean(place) for place in PLACES]
 
 
 def samples_of(split: Split, shortest: int, longest: int, texts: int) -> list[Sample]:
@@ -145,11 +145,14 @@ def main(argv: Sequence[str]) -> None:
     add("--longest", type=count, default=1 << 20, metavar="TOKENS", help="longer texts are left out")
     args = parser.parse_args(argv)
     args.settings = settings_of(args.settings)
+    if args.csv is not None and args.csv.resolve() == args.checkpoint.resolve():
+        raise UserError(f"{args.csv} is the checkpoint itself: name another file for --csv.")
     found = measure(args)
     if args.csv is not None:
         with replacing(args.csv) as part, open(part, "w", encoding="utf-8", newline="") as file:
             csv.writer(file).writerows([FIELDS, *found])
-    print(table(FIELDS, [[name, *map(str, own), f"{ppl:.3f}", f"{x:+.2f}"] for name, *own, ppl, x in found]))
+    told = [[name, *("–" if x is None else str(x) for x in own)] for name, *own, _, _ in found]
+    print(table(FIELDS, [[*own, f"{row[-2]:.3f}", f"{row[-1]:+.2f}"] for own, row in zip(told, found, strict=True)]))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from linformer_fairseq import CausalLinformerAttention, LinformerMultiheadAttention, TwoLevelAttention
 from linformer_fairseq.convert.checkpoint import start_as_identity
-from linformer_fairseq.models.config import default_flags, presets
+from linformer_fairseq.models.config import default_flags
 from linformer_fairseq.modules import (
     CAUSAL_KINDS,
     KINDS,
@@ -71,7 +71,7 @@ def make_attention(
     """
     registered = (CAUSAL_KINDS if causal else KINDS)[kind]
     flags, identity = (
-        {**default_flags(DEFAULT_KIND), **presets(), "linformer_sharing": sharing},
+        {**default_flags(DEFAULT_KIND), "linformer_sharing": sharing},
         options.pop("init", "") == "identity",
     )
     flags |= {flag: options.pop(name) for flag in flags if (name := flag.removeprefix("linformer_")) in options}

@@ -15,6 +15,7 @@ from linformer_fairseq.models.config import add_flags
 
 from .run import run
 
+RANDOM_TEXTS = 2
 USER_DIR = Parser(add_help=False)
 USER_DIR.add_argument("--user-dir", metavar="DIR", help="folder that adds kinds of attention, as for fairseq-train")
 
@@ -33,12 +34,20 @@ def parse(argv: Sequence[str]) -> Namespace:
         raise UserError("--to-fairseq leaves nothing to choose: leave out --fit and flags of the attention.")
     if args["fit"] and args["data"] is None:
         raise UserError("--fit needs --data: name the folder that fairseq-preprocess wrote.")
-    if args["csv"] is not None and not args["texts"]:
-        raise UserError("--csv needs a comparison: leave out --texts 0.")
+    if args["texts"] and args["data"] is not None:
+        raise UserError("--texts is for random texts: leave it out, or give 0 to compare nothing.")
+    if args["subset"] is not None and args["data"] is None:
+        raise UserError("--subset needs --data: name the folder that fairseq-preprocess wrote.")
+    for name in ("csv", "lengths", "subset"):
+        if args[name] is not None and args["texts"] == 0:
+            raise UserError(f"--{name} needs a comparison: leave out --texts 0.")
+    args["subset"], args["texts"] = args["subset"] or "valid", RANDOM_TEXTS if args["texts"] is None else args["texts"]
     if args["fit"] and flags.get("linformer_sharing", "headwise") != "headwise":
         raise UserError("--fit finds an E and an F for every layer: leave out --linformer-sharing.")
     if args["output"].resolve() == args["checkpoint"].resolve():
         raise UserError(f"{args['output']} is the checkpoint itself: name another OUT.")
+    if args["csv"] is not None and args["csv"].resolve() in (args["output"].resolve(), args["checkpoint"].resolve()):
+        raise UserError(f"{args['csv']} is a checkpoint: name another file for --csv.")
     for path in (args["output"], args["csv"]):
         if path is not None and (path.is_dir() or not path.parent.is_dir()):
             raise UserError(f"{path} cannot be written: name a file in a folder that exists.")
@@ -60,8 +69,9 @@ def build_parser() -> Parser:
     add("output", type=Path, metavar="OUT", help="the file to write")
     add("--to-fairseq", action="store_true", help="convert a model of this package back to fairseq's")
     add("--data", type=Path, metavar="DATA", help="folder that the model was trained on, to compare on its text")
-    add("--subset", default="valid", help="split of DATA to compare both models on")
-    add("--texts", type=natural, default=2, metavar="T", help="random texts of each length without --data; 0: none")
+    add("--subset", help="split of DATA to compare both models on (default: valid)")
+    told = f"random texts of each length, without --data (default: {RANDOM_TEXTS}); 0: no comparison"
+    add("--texts", type=natural, metavar="T", help=told)
     told = "where ranges of lengths end, or lengths of random texts (default: powers of two, and the last exact one)"
     add("--lengths", type=ascending, metavar="N[,N]", help=told)
     add("--csv", type=Path, metavar="FILE", help="where the comparison is written to, too")

@@ -15,7 +15,7 @@ from torch import nn
 
 from linformer_fairseq.checkpoints import model_settings, plain_cfg
 from linformer_fairseq.cli.errors import UserError
-from linformer_fairseq.models.config import PREFIXES, AttentionConfig, presets
+from linformer_fairseq.models.config import PREFIXES, AttentionConfig
 from linformer_fairseq.models.loading import is_convolution, projection_weights
 from linformer_fairseq.models.register import SwappedModel
 from linformer_fairseq.models.swap import FAST_PATH_PARAMETERS, places_of
@@ -92,7 +92,7 @@ def new_attention(
     width = getattr(model_settings(state), CONVOLUTION, 0)
     flags = {**({CONVOLUTION: width} if width else {}), **given}
     try:
-        config = AttentionConfig.from_namespace(Namespace(**presets() | flags)).in_model(places_of(model))
+        config = AttentionConfig.from_namespace(Namespace(**flags)).in_model(places_of(model))
     except ValueError as error:
         raise UserError(f"{error}.") from None
     if MASKING in config.used_options:

@@ -41,7 +41,7 @@ def fit(
     trained: BaseFairseqModel, converted: BaseFairseqModel, sentences: FairseqDataset, chosen: Sequence[int]
 ) -> None:
     """Fits the learned projections of a converted model, which no layers share, to attention maps of the trained."""
-    longest = max(sentences.num_tokens(index) for index in chosen)
+    longest = max(sentences.num_tokens(index) for index in chosen) + 1  # fairseq leaves `--add-bos-token` out
     named = converted.named_modules()
     modules = {name: x for name, x in named if isinstance(getattr(x, "key_projection", None), LinearProjection)}
     if not modules:

@@ -122,13 +122,16 @@ class AttentionConfig(FairseqDataclass):
         """Reads the flags from `args`; those that are missing there, or None, take their defaults.
 
         Args:
-            args: with flags as attributes.
+            args: with flags as attributes; with a `_name`, which checkpoints have and command lines have not yet,
+                missing flags have the values of models that are older than these flags.
             kind: the default of `--linformer-projection`.
         """
         complete = cls.with_kinds()
         given = {flag.name: getattr(args, flag.name, None) for flag in fields(complete)}
         places = given["linformer_encoder_projection"], given["linformer_cross_projection"]
         flags = default_flags(given["linformer_projection"] or kind, *filter(None, places))
+        if getattr(args, "_name", None) is not None:
+            flags |= unrecorded_flags()
         return complete(**flags | {name: value for name, value in given.items() if value is not None})
 
     def in_model(self, places: Iterable[str]) -> "AttentionConfig":
@@ -144,7 +147,7 @@ class AttentionConfig(FairseqDataclass):
                 raise ValueError(f"{flag_of(choice.name)} is one of {', '.join(kinds)}, not {name!r}")
         there = [place for place in PLACES if place in places]
         usual = KINDS[config.linformer_projection or DEFAULT_KIND].defaults.get("linformer_attention", "encoder,cross")
-        asked = usual if config.linformer_attention is None else _listed(config.linformer_attention)
+        asked = usual if config.linformer_attention is None else listed(config.linformer_attention)
         if asked == usual:  # older checkpoints recorded it for models that do not have all of these places
             asked = ",".join([place for place in there if place in asked.split(",")] or there)
         config = replace(config, linformer_attention=asked)
@@ -187,7 +190,7 @@ class AttentionConfig(FairseqDataclass):
             )
         dims = (0,) * num_layers
         if kind.options.uses_k:
-            dims = _projected_dims(flag, _listed(text), advice, num_layers, kept)
+            dims = _projected_dims(flag, listed(text), advice, num_layers, kept)
         if kind.options.k_within_length and max_positions is not None and max(dims) > max_positions:
             side = "target" if place == "decoder" else "source"
             raise ValueError(
@@ -200,7 +203,7 @@ class AttentionConfig(FairseqDataclass):
     @property
     def places(self) -> set[str]:
         """The places whose attention is replaced, once it is known what they mean in a model."""
-        return {place.strip() for place in _listed(self.linformer_attention or "").split(",")}
+        return {place.strip() for place in listed(self.linformer_attention or "").split(",")}
 
     @property
     def used_options(self) -> set[str]:
@@ -245,14 +248,14 @@ class AttentionConfig(FairseqDataclass):
             value = getattr(self, flag.name)
             defaults = {
                 flag.default,
-                flag.metadata.get("preset"),
+                flag.metadata.get("unrecorded"),
                 *(kind.defaults.get(flag.name) for kind in KINDS.values()),
             }
             if flag.name == "linformer_projection":  # which an architecture may have said
                 defaults |= set(PREFIXES.values())
-            if value is None or _listed(value) in map(str, defaults) or self._has_effect(flag):
+            if value is None or listed(value) in map(str, defaults) or self._has_effect(flag):
                 continue
-            given = flag_of(flag.name) if value is True else f"{flag_of(flag.name)} {_listed(value)}"
+            given = flag_of(flag.name) if value is True else f"{flag_of(flag.name)} {listed(value)}"
             in_use = ", ".join(f"{self.kind_of(place).name} at {place}" for place in PLACES if place in self.places)
             raise ValueError(
                 f"{given} has no effect on this attention ({in_use}): leave it out (of a checkpoint with "
@@ -285,10 +288,10 @@ def add_flags(parser: ArgumentParser | _ArgumentGroup) -> None:
         action.choices = action.choices or choices.get(action.dest)
 
 
-def presets() -> dict[str, Any]:
-    """What new models take for flags that older checkpoints do not have, whose defaults are what was done then."""
+def unrecorded_flags() -> dict[str, Any]:
+    """The values of flags in models that are older than these flags, so that their checkpoints do not have them."""
     known = fields(AttentionConfig.with_kinds())
-    return {flag.name: flag.metadata["preset"] for flag in known if "preset" in flag.metadata}
+    return {flag.name: flag.metadata["unrecorded"] for flag in known if "unrecorded" in flag.metadata}
 
 
 def default_flags(linformer_projection: str, *of_places: str) -> dict[str, Any]:
@@ -314,8 +317,8 @@ def _with_options(kinds: tuple[Kind, ...]) -> type[AttentionConfig]:
     return make_dataclass("AttentionConfig", flags.values(), bases=(AttentionConfig,))
 
 
-def _listed(value: str | int | list[str | int]) -> str:
-    """A flag's list as text, where YAML may have given it as a list or a number."""
+def listed(value: Any) -> str:
+    """A flag's value as it is written on a command line, where YAML may have given a list or a number."""
     return ",".join(map(str, value)) if isinstance(value, list) else str(value)
 
 

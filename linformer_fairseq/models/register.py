@@ -3,11 +3,12 @@
 import logging
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
-from dataclasses import fields, make_dataclass
+from dataclasses import field, fields, make_dataclass
 from typing import Any
 
 from fairseq import utils
 from fairseq.checkpoint_utils import prune_state_dict
+from fairseq.dataclass import FairseqDataclass
 from fairseq.models import (
     ARCH_CONFIG_REGISTRY,
     ARCH_MODEL_INV_REGISTRY,
@@ -21,6 +22,7 @@ from fairseq.models import (
     register_model_architecture,
 )
 from fairseq.tasks import FairseqTask
+from hydra.core.config_store import ConfigStore
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
@@ -30,12 +32,13 @@ from linformer_fairseq.models.config import (
     add_flags,
     default_flags,
     one_sentence,
-    presets,
+    unrecorded_flags,
 )
 from linformer_fairseq.models.inference import drops_ragged_batches, is_command, is_interactive
 from linformer_fairseq.models.loading import with_own_weights
 from linformer_fairseq.models.resume import check_resumed, resumed_from, settings_of
 from linformer_fairseq.models.swap import SwappedDecoder, leave_out_weights, places_of, swap
+from linformer_fairseq.modules.registry import WHEN_REGISTERED
 
 logger = logging.getLogger(__name__)
 
@@ -53,7 +56,7 @@ class SwappedModel(BaseFairseqModel):
     """
 
     exact_below = 0
-    """The length below which texts get full attention; 0 where none do."""
+    """The length below which texts get full attention everywhere; 0 where none do."""
     has_told = False
     """Whether the log has it."""
 
@@ -81,7 +84,7 @@ class SwappedModel(BaseFairseqModel):
         config = AttentionConfig.from_namespace(args)
         with one_sentence():
             places = swap(model, config, args)
-        if any("linformer_exact_below" in {x.name for x in config.kind_of(place).fields} for place in places):
+        if all("linformer_exact_below" in {x.name for x in config.kind_of(place).fields} for place in places):
             model.exact_below = config.linformer_exact_below
         for decoder in (x for x in model.modules() if isinstance(x, SwappedDecoder)):
             decoder.trains_alignments = bool(getattr(settings, "load_alignments", False))
@@ -159,19 +162,44 @@ def register_with_attention(name: str, model: type[SwappedModel] | None = None) 
         name: by which the model is registered.
         model: the class of the new model, where it does more than `SwappedModel`.
     """
-    base, known = MODEL_REGISTRY[name], MODEL_DATACLASS_REGISTRY.get(name)
+    base = MODEL_REGISTRY[name]
     if model is None:
         told = {"__module__": __name__, "__doc__": SwappedModel.__doc__}
         model = type(f"Linformer{base.__name__}", (SwappedModel, base), told)
-    if known is not None:
-        flags = [(flag.name, flag.type, flag) for flag in fields(AttentionConfig.with_kinds()) if flag.name != "_name"]
-        known = make_dataclass(f"Linformer{known.__name__}", flags, bases=(known,))
-    register_model(f"linformer_{name}", dataclass=known)(model)
+    register_model(f"linformer_{name}", dataclass=_dataclass_with_flags(name))(model)
     for arch in ARCH_MODEL_INV_REGISTRY.get(name, []):
         for prefix, kind in PREFIXES.items():
-            if prefix + arch not in ARCH_MODEL_REGISTRY:  # as that of a dataclass is by now
-                fill_in = _with_defaults(kind, ARCH_CONFIG_REGISTRY[arch])
+            fill_in = _with_defaults(kind, ARCH_CONFIG_REGISTRY[arch])
+            if prefix + arch in ARCH_MODEL_REGISTRY:  # as that of a dataclass is by now, with no defaults of its own
+                ARCH_CONFIG_REGISTRY[prefix + arch] = fill_in
+            else:
                 register_model_architecture(f"linformer_{name}", prefix + arch)(fill_in)
+
+
+def _dataclass_with_flags(name: str) -> type[FairseqDataclass] | None:
+    """A model's dataclass with the flags of the attention; None where the model has none."""
+    if (known := MODEL_DATACLASS_REGISTRY.get(name)) is None:
+        return None
+    unrecorded = unrecorded_flags()  # fairseq fills defaults of a dataclass in where a checkpoint has no value
+    flags = [
+        (flag.name, flag.type, field(default=unrecorded.get(flag.name, flag.default), metadata=flag.metadata))
+        for flag in fields(AttentionConfig.with_kinds())
+        if flag.name != "_name"
+    ]
+    return make_dataclass(f"Linformer{known.__name__}", flags, bases=(known,))
+
+
+def _renew_dataclasses() -> None:
+    """Gives models with a dataclass the options of a kind that is registered after them, as those of a `--user-dir`."""
+    for name, model in MODEL_REGISTRY.items():
+        renewed = _dataclass_with_flags(name.removeprefix("linformer_")) if issubclass(model, SwappedModel) else None
+        if renewed is not None:
+            MODEL_DATACLASS_REGISTRY[name] = renewed
+            setattr(model, "__dataclass", renewed)
+            ConfigStore.instance().store(name, renewed(_name=name), group="model", provider="fairseq")
+
+
+WHEN_REGISTERED.append(_renew_dataclasses)
 
 
 def register_all() -> None:
@@ -201,9 +229,6 @@ def _with_defaults(kind: str, architecture: Callable[[Any], None]) -> Callable[[
     def fill_in(args: Namespace | DictConfig) -> None:
         # fairseq's function asks for attributes that may be missing, which old OmegaConf answers with None
         flat = plain_namespace(args)
-        if getattr(flat, "_name", None) is None:  # which checkpoints have, and command lines have not yet
-            for name, value in presets().items():
-                setattr(flat, name, getattr(flat, name, None) or value)
         config = AttentionConfig.from_namespace(flat, kind)
         for name in default_flags(kind):
             setattr(flat, name, getattr(config, name))

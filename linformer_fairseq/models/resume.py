@@ -13,7 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from linformer_fairseq.checkpoints import model_settings, read_checkpoint
 from linformer_fairseq.cli.errors import UserError
-from linformer_fairseq.models.config import AttentionConfig
+from linformer_fairseq.models.config import AttentionConfig, listed
 from linformer_fairseq.models.linformer_example import adopt_settings
 from linformer_fairseq.modules.registry import flag_of
 
@@ -78,7 +78,7 @@ def check_resumed(checkpoint: Path, settings: Namespace, ours: AttentionConfig, 
         elif value is None or isinstance(value, bool):
             flags.append(f"{'' if value else 'no '}{flag_of(name)}")
         else:
-            flags.append(f"{flag_of(name)} {_text(value)}")
+            flags.append(f"{flag_of(name)} {listed(value)}")
     raise ValueError(
         f"{checkpoint} was trained with {', '.join(flags)}: go on so, or name another --save-dir (and "
         f"--finetune-from-model {checkpoint} to start from its weights)"
@@ -97,13 +97,8 @@ def attention(config: AttentionConfig, places: Collection[str]) -> dict[str, dic
         kind = config.kind_of(place)
         found[place] = {"kind": kind.name, **vars(kind.options_from(config))}
         if kind.options.uses_k:
-            dims = _text(config.k_of(place)[1]).split(",")
+            dims = listed(config.k_of(place)[1]).split(",")
             found[place]["k"] = dims[:1] if len(set(dims)) == 1 else dims
         if place == "encoder" and config.linformer_value_convolution:
             found[place]["convolution"] = config.linformer_value_convolution
     return found
-
-
-def _text(value: Any) -> str:
-    """A flag's value as it is written on a command line, where YAML may have given a list."""
-    return str(value).strip("[]").replace(" ", "")

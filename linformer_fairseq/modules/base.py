@@ -130,8 +130,8 @@ class BaseAttention(MultiheadAttention):
         Args:
             query: (T, B h, C), of h hypotheses of every sentence side by side; h is 1 but in cross-attention.
             key, value: (n, B, kdim) and (n, B, vdim); None once `static_kv` keys are cached.
-            key_padding_mask: (B, n), true at padded positions, whose contents never matter: on either side and between
-                tokens, or on the right for causal attention.
+            key_padding_mask: (B, n), true at padded positions, on either side and between tokens, or on the right for
+                causal attention other than full. Their contents do not matter, but for full attention must be finite.
             incremental_state: fairseq's cache. It keeps what `static_kv` keys were made into, and for causal attention
                 the state after the tokens so far, which the tokens of this call, one or many, come after.
             need_weights: return the attention weights, averaged over heads.
@@ -225,8 +225,13 @@ class BaseAttention(MultiheadAttention):
         return self._set_input_buffer(incremental_state, dict(kept))
 
     def reorder_incremental_state(self, incremental_state: IncrementalState, new_order: Tensor) -> IncrementalState:
-        """Puts what is kept between steps into a new order of hypotheses; an encoder keeps nothing."""
-        return incremental_state
+        """Puts what is kept between steps into a new order of hypotheses."""
+        cached = self.cached(incremental_state)
+        return self.cache(incremental_state, self.reordered(cached, new_order)) if cached else incremental_state
+
+    def reordered(self, cached: dict[str, Any], new_order: Tensor) -> dict[str, Any]:
+        """What is kept of the hypotheses that stay, (B' h), in their new order; an encoder keeps nothing."""
+        raise NotImplementedError
 
     def _keys_and_values(self, query: Tensor, key: Tensor | None, value: Tensor | None) -> tuple[Tensor, Tensor]:
         """Fills in what the caller left out."""

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from linformer_fairseq.modules.base import BaseAttention, Call, IncrementalState, bias_of, without_bias
+from linformer_fairseq.modules.base import BaseAttention, Call, bias_of, without_bias
 from linformer_fairseq.modules.linformer_attention import LinearOptions, check_projections
 from linformer_fairseq.modules.ops.causal_linformer import CausalState, Tokens, causal_attention
 from linformer_fairseq.modules.ops.token_weights import weights_of_growing_slots, without_padding
@@ -136,15 +136,11 @@ class CausalLinformerAttention(BaseAttention):
             weights = weights + (of_window if call.by_head else of_window.mean(1, keepdim=True))
         return out, without_padding(weights, call.padding)
 
-    def reorder_incremental_state(self, incremental_state: IncrementalState, new_order: Tensor) -> IncrementalState:
+    def reordered(self, cached: dict[str, Any], new_order: Tensor) -> dict[str, Any]:
         """Notes the new order of hypotheses; the next token copies the state in that order, and can then be added to
         the copies in place."""
-        cached = self.cached(incremental_state)
-        if not cached:
-            return incremental_state
         order = cached.get("order")
-        order = new_order if order is None else order.index_select(0, new_order)
-        return self.cache(incremental_state, {**cached, "order": order})
+        return {**cached, "order": new_order if order is None else order.index_select(0, new_order)}
 
 
 def columns(matrix: Tensor, start: int, length: int) -> Tensor:

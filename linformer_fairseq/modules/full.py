@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from linformer_fairseq.modules.base import BaseAttention, Call, IncrementalState, Moves, softmax_attention
+from linformer_fairseq.modules.base import BaseAttention, Call, Moves, softmax_attention
 from linformer_fairseq.modules.ops.padding import Padding
 from linformer_fairseq.modules.ops.past_tokens import PastTokens
 from linformer_fairseq.modules.registry import AttentionOptions, LayerShapes, register_attention
@@ -108,13 +108,9 @@ class CausalFullAttention(BaseAttention):
             weights = weights.masked_fill(~tokens[:, None, None], 0.0)
         return out, weights
 
-    def reorder_incremental_state(self, incremental_state: IncrementalState, new_order: Tensor) -> IncrementalState:
-        """Keeps some hypotheses, in their new order."""
-        cached = self.cached(incremental_state)
-        if not cached:
-            return incremental_state
+    def reordered(self, cached: dict[str, Any], new_order: Tensor) -> dict[str, Any]:
         tokens = None if cached["tokens"] is None else cached["tokens"].index_select(0, new_order)
-        return self.cache(incremental_state, {"past": cached["past"].reordered(new_order), "tokens": tokens})
+        return {"past": cached["past"].reordered(new_order), "tokens": tokens}
 
 
 def _joined(past: Tensor | None, own: Tensor | None, before: int, key: Tensor) -> Tensor | None:

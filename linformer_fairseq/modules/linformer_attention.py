@@ -161,7 +161,7 @@ class LinformerMultiheadAttention(SourceAttention[Slots]):
 
     def compress(self, source: Source) -> Slots:
         (key, value, _, lengths), n, e, f = source, len(source.key), self.key_projection, self.value_projection
-        if e.num_slots(n) <= n or not e.is_linear:
+        if e.num_slots(n) <= n:
             key_slots, value_slots = project_both(e, f, key, value, lengths)
             keys, values = self.k_proj(key_slots), self.v_proj(value_slots)
         else:

@@ -29,7 +29,6 @@ class Projection(nn.Module):
     """
 
     weight: nn.Parameter  # the matrix E, in the kinds that learn one
-    is_linear = True  # whether it is a matrix, so that a linear layer may come before it or after it
     width = 1  # slot c is empty in sentences of up to c times so many tokens
     longest: int | None = None  # the most tokens that a sentence may have; None where any number may
 
@@ -171,8 +170,6 @@ class MaxPool(MeanPool):
     It has no matrix: `matrix` gives that of the means, which spreads a slot's attention weight evenly over the
     tokens of its window.
     """
-
-    is_linear = False
 
     def forward(self, x: Tensor, lengths: Tensor | None) -> Tensor:
         n, batch, features = x.shape

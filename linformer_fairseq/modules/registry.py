@@ -29,7 +29,8 @@ class AttentionOptions:
     """The options of a kind of attention.
 
     Every field is a flag of the models: `linformer_open_slots` is `--linformer-open-slots`. Its metadata holds the
-    flag's `help`, and its `choices` where there are some.
+    flag's `help`, its `choices` where there are some, and, as `unrecorded`, the value of models whose checkpoints are
+    older than the flag.
     """
 
     uses_k: ClassVar[bool] = True  # whether the projected dimension k means anything to the kind
@@ -93,6 +94,8 @@ CROSS_KINDS: dict[str, Kind] = {}
 """Those of them that cross-attention may have as well."""
 CAUSAL_KINDS: dict[str, Kind] = {}
 """The kinds of the decoder's self-attention."""
+WHEN_REGISTERED: list[Callable[[], None]] = []
+"""What is called after each kind that is registered, as its options are flags of models that may be there already."""
 DEFAULT_KIND = "linear"
 """The kind of attention where nothing else is said, and that of a decoder whose kind has no causal form."""
 
@@ -121,6 +124,8 @@ def register_attention(
         kinds[name] = Kind(name, attention, options, help, defaults or {})
         if not causal and not self_attention_only:
             CROSS_KINDS[name] = kinds[name]
+        for call in WHEN_REGISTERED:
+            call()
         return attention
 
     return register

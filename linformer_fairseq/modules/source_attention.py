@@ -8,7 +8,6 @@ from torch import Tensor
 from linformer_fairseq.modules.base import (
     BaseAttention,
     Call,
-    IncrementalState,
     Moves,
     fold_beams,
     kept_sentences,
@@ -100,11 +99,11 @@ class SourceAttention(BaseAttention, Generic[MemoryT]):
             self.cache(call.incremental_state, {"kept": kept})
         return kept
 
-    def reorder_incremental_state(self, incremental_state: IncrementalState, new_order: Tensor) -> IncrementalState:
+    def reordered(self, cached: dict[str, Any], new_order: Tensor) -> dict[str, Any]:
         """Keeps the sentences that stay. Hypotheses change places within their sentence, whose row they share."""
-        kept: SourceMemory | None = self.cached(incremental_state).get("kept")
-        if kept is None or len(new_order) == len(kept.memory.keys) * kept.hypotheses:
-            return incremental_state
+        kept: SourceMemory = cached["kept"]
+        if len(new_order) == len(kept.memory.keys) * kept.hypotheses:
+            return cached
         rows = kept_sentences(new_order, kept.hypotheses)
         memory = _map_tensors(kept.memory, lambda x: x.index_select(0, rows))
-        return self.cache(incremental_state, {"kept": SourceMemory(memory, kept.places.rows(rows), kept.hypotheses)})
+        return {"kept": SourceMemory(memory, kept.places.rows(rows), kept.hypotheses)}

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from linformer_fairseq.modules.base import BaseAttention, Call, IncrementalState
+from linformer_fairseq.modules.base import BaseAttention, Call
 from linformer_fairseq.modules.ops.sliding_window import SlidingWindow, window_attention
 from linformer_fairseq.modules.ops.token_weights import without_padding
 from linformer_fairseq.modules.registry import AttentionOptions, LayerShapes, register_attention
@@ -113,13 +113,8 @@ class CausalWindowAttention(WindowAttention):
             return out, None
         return out, without_padding(F.pad(weights, (tokens - key.size(2), 0)), call.padding)
 
-    def reorder_incremental_state(self, incremental_state: IncrementalState, new_order: Tensor) -> IncrementalState:
-        """Keeps the hypotheses that stay, in their new order."""
-        cached = self.cached(incremental_state)
-        if not cached:
-            return incremental_state
-        kept = {name: x.index_select(0, new_order) if isinstance(x, Tensor) else x for name, x in cached.items()}
-        return self.cache(incremental_state, kept)
+    def reordered(self, cached: dict[str, Any], new_order: Tensor) -> dict[str, Any]:
+        return {name: x.index_select(0, new_order) if isinstance(x, Tensor) else x for name, x in cached.items()}
 
 
 def _check_size(window_size: int) -> None:

@@ -37,7 +37,7 @@ class ManyTensorAdam(Adam):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        if not all(map(_is_dense, self._tensors())) or any(group.get("amsgrad") for group in self.param_groups):
+        if not all(map(_is_plain, self._weights())) or any(group.get("amsgrad") for group in self.param_groups):
             super().step()
             return loss
         for group in self.param_groups:
@@ -54,10 +54,9 @@ class ManyTensorAdam(Adam):
                 self._update(group, weights, step, fused=_has_fused(device.type))
         return loss
 
-    def _tensors(self) -> list[Tensor]:
-        """All weights that have gradients, and the gradients."""
-        weights = [weight for group in self.param_groups for weight in group["params"] if weight.grad is not None]
-        return weights + [weight.grad for weight in weights]
+    def _weights(self) -> list[Tensor]:
+        """All weights that have gradients."""
+        return [weight for group in self.param_groups for weight in group["params"] if weight.grad is not None]
 
     def _update(self, group: dict[str, Any], weights: list[Tensor], step: int, fused: bool) -> None:
         """Makes update number `step` of weights on one device."""
@@ -83,8 +82,14 @@ class ManyTensorAdam(Adam):
         )
 
 
+def _is_plain(weight: Tensor) -> bool:
+    """Whether torch's kernels update a weight by its gradient as fairseq does: they walk through the memory of both."""
+    grad: Tensor = weight.grad  # type: ignore[assignment]  # which it has
+    return _is_dense(weight) and _is_dense(grad) and weight.stride() == grad.stride()
+
+
 def _is_dense(tensor: Tensor) -> bool:
-    """Whether torch's kernels can update a tensor, or with it as a gradient, as fairseq does."""
+    """Whether a tensor is neither sparse nor in half precision."""
     return tensor.layout == torch.strided and tensor.dtype in (torch.float32, torch.float64)
 
 

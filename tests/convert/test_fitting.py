@@ -34,7 +34,7 @@ class Sentences:
         return {"net_input": {"src_tokens": source, "prev_output_tokens": previous_tokens(self.task, target)}}
 
     def num_tokens(self, index: int) -> int:
-        return self.lengths[index]
+        return self.lengths[index] - 1  # as fairseq counts where it adds a token to the beginning (`--add-bos-token`)
 
     def collater(self, samples: list[dict]) -> dict:
         (sample,) = samples

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from linformer_fairseq.models.config import AttentionConfig
 from linformer_fairseq.models.swap import swap
 from linformer_fairseq.modules import KINDS, CausalTwoLevelAttention
+from linformer_fairseq.modules.two_level.sizes import DEFAULTS, NEWEST
 from tests.models.toy import toy_model, toy_task, toy_words
 
 TWO_LEVELS = AttentionConfig(linformer_projection="two-level")
@@ -44,6 +45,15 @@ def test_a_decoder_that_does_not_hide_the_future_is_found_out() -> None:
             continue
         with pytest.raises(ValueError, match="hides later tokens, and this decoder does not: leave decoder out of"):
             decoder(x)
+
+
+def test_a_configuration_in_python_is_that_of_a_new_model() -> None:
+    model = toy_model("transformer")
+    assert swap(model, TWO_LEVELS) == {"encoder", "cross", "decoder"}
+    layer = model.decoder.layers[0]
+    rules = {"encoder": model.encoder.layers[0].self_attn.rule, "cross": layer.encoder_attn.rule}
+    assert {place: rule.defaults for place, rule in rules.items()} == {x: DEFAULTS[NEWEST][x] for x in rules}
+    assert layer.self_attn.sizes.clusters
 
 
 @pytest.mark.parametrize("option", ["add_bias_kv", "add_zero_attn"])

@@ -151,6 +151,17 @@ def test_sums_keep_their_precision() -> None:
     assert (rounded(x, x, x)[0] - expected).norm() < 2e-2 * expected.norm()
 
 
+def test_gradients_are_the_same_within_autocast_and_after_it() -> None:
+    """Of a text of several chunks."""
+    attention = make_attention("linear", causal=True, n=400, k=8, dtype=torch.float32)
+    x = torch.randn(300, 2, 8, requires_grad=True)
+    with torch.autocast("cpu", torch.bfloat16):
+        out = attention(x, x, x, need_weights=False)[0].float().square().sum()
+        (within,) = torch.autograd.grad(out, x, retain_graph=True)
+    (after,) = torch.autograd.grad(out, x)
+    assert torch.equal(within, after)
+
+
 def test_the_bias_of_the_keys_has_a_gradient_of_zero() -> None:
     attention = make_causal().train()
     x = torch.randn(9, 2, 8, dtype=torch.float64)

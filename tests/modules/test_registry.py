@@ -6,18 +6,25 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import pytest
+from fairseq import models
+from fairseq.tasks.language_modeling import LanguageModelingConfig, LanguageModelingTask
 
-from linformer_fairseq import LinformerRobertaModel, LinformerTransformerModel
+from linformer_fairseq import LinformerRobertaModel, LinformerTransformerLanguageModel, LinformerTransformerModel
 from linformer_fairseq.models.config import default_flags
-from linformer_fairseq.modules import CAUSAL_KINDS, CROSS_KINDS, KINDS, BaseAttention, CausalLinformerAttention
+from linformer_fairseq.modules import CAUSAL_KINDS, CROSS_KINDS, KINDS, BaseAttention
 from linformer_fairseq.modules.registry import AttentionOptions, LayerShapes, register_attention
-from tests.models.toy import toy_model, toy_roberta
+from tests.models.test_language_model import toy_lm_args
+from tests.models.toy import toy_model, toy_roberta, toy_words
 
 
 class NearbyAttention(BaseAttention):
     def __init__(self, *args: object, max_positions: int, reach: int, **options: object) -> None:
         super().__init__(*args, max_positions=max_positions, **options)
         self.reach = reach
+
+
+class CausalNearbyAttention(NearbyAttention):
+    causal = True
 
 
 @dataclass
@@ -37,16 +44,17 @@ def registered() -> Iterator[None]:
     """Registers the kind when the models are there already, as a module of `--user-dir` does."""
     register = register_attention("nearby", NearbyOptions, "neighbours alone", defaults={"linformer_window": 2})
     register(NearbyAttention)
+    register_attention("nearby", NearbyOptions, causal=True)(CausalNearbyAttention)
     try:
         yield
     finally:
-        del KINDS["nearby"], CROSS_KINDS["nearby"]
+        del KINDS["nearby"], CROSS_KINDS["nearby"], CAUSAL_KINDS["nearby"]
 
 
 def test_a_new_kind_becomes_flags_and_is_built(capsys: pytest.CaptureFixture) -> None:
     flags = {"linformer_projection": "nearby", "linformer_attention": "encoder,cross,decoder", "linformer_k": "9"}
     with registered():
-        for family in (LinformerTransformerModel, LinformerRobertaModel):
+        for family in (LinformerTransformerModel, LinformerRobertaModel, LinformerTransformerLanguageModel):
             parser = ArgumentParser(prog="train")
             family.add_args(parser)
             given = parser.parse_args(["--linformer-reach", "5", "--linformer-projection", "nearby"])
@@ -55,6 +63,11 @@ def test_a_new_kind_becomes_flags_and_is_built(capsys: pytest.CaptureFixture) ->
             assert "nearby (neighbours alone)" in " ".join(capsys.readouterr().out.split())
         assert default_flags("nearby")["linformer_window"] == default_flags("linear", "nearby")["linformer_window"] == 2
         model = toy_model(**flags, linformer_reach=5)
+        # a model whose flags fairseq has from a dataclass, which was there before the kind
+        flags_of_lm = {**flags, "linformer_attention": "decoder", "linformer_decoder_projection": "nearby"}
+        args = toy_lm_args(**flags_of_lm, linformer_reach=7)
+        args._name = "linformer_transformer_lm"
+        decoder = models.build_model(args, LanguageModelingTask(LanguageModelingConfig(), toy_words())).decoder
         encoder = toy_roberta(linformer_projection="nearby", linformer_reach=5).encoder.sentence_encoder
         with pytest.raises(SystemExit, match=r"^error: --linformer-reach must be at least 1, not 0"):
             toy_model(**flags, linformer_reach=0)
@@ -65,7 +78,8 @@ def test_a_new_kind_becomes_flags_and_is_built(capsys: pytest.CaptureFixture) ->
     ):
         assert type(attention) is NearbyAttention
         assert attention.reach == 5
-    assert type(model.decoder.layers[0].self_attn) is CausalLinformerAttention
+    assert decoder.layers[0].self_attn.reach == 7
+    assert type(model.decoder.layers[0].self_attn) is CausalNearbyAttention
     with pytest.raises(SystemExit, match=r"^error: --linformer-projection is one of linear, .*, not 'nearby'"):
         toy_model(**flags)
 

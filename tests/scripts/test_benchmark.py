@@ -18,6 +18,7 @@ from fairseq.data import Dictionary
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.modules import CAUSAL_KINDS, CROSS_KINDS
 from tests.fairseq_commands import ALL_PLACES, ROOT, SHORT, environment, run_module
+from tests.models.toy import toy_model
 
 SCRIPT = ROOT / "scripts" / "benchmark.py"
 SIZES = (
@@ -154,11 +155,16 @@ def test_figures_of_modules(script: ModuleType, tmp_path: Path) -> None:
 
 
 def test_every_kind_is_a_contender(script: ModuleType) -> None:
-    """Those of the registry, by the names that they have there."""
+    """Those of the registry, by the names that they have there, as new models have them."""
     for place, wanted in (("self", CROSS_KINDS), ("cross", CROSS_KINDS), ("causal", CAUSAL_KINDS)):
-        found = {name.partition(",")[0] for name in script.attentions(place, 40, settings())}
-        assert found >= {"fairseq", *wanted}
+        built = script.attentions(place, 2048, settings(k=[16]))
+        assert {name.partition(",")[0] for name in built} >= {"fairseq", *wanted}
         script.check(place, settings())
+        sizes = {"max_source_positions": 2048, "max_target_positions": 2048, "linformer_k": "16"}
+        model = toy_model("two_level_transformer", linformer_attention="encoder,cross,decoder", **sizes)
+        layer = model.decoder.layers[0]
+        attention = {"self": model.encoder.layers[0].self_attn, "cross": layer.encoder_attn, "causal": layer.self_attn}
+        assert built["two-level, k = 16"][0].extra_repr() == attention[place].extra_repr()
 
 
 def test_kinds_of_another_package(script: ModuleType, tmp_path: Path) -> None:

@@ -47,11 +47,13 @@ def test_perplexities_are_those_of_converted_models(trained_transformer: Path, d
 
 
 def test_a_masked_language_model(trained_roberta: Path, text: Path) -> None:
-    said = run_module("scripts.places", trained_roberta, text, CLUSTERS, "--linformer-projection window").ok()
-    as_trained, clusters, window = ([x.strip() for x in line.split("|")[1:-1]] for line in said.splitlines()[-3:])
-    assert [x[0] for x in (as_trained, clusters, window)] == ["as trained", CLUSTERS, "--linformer-projection window"]
-    assert clusters[3:6] == ["4.0", "0.0", "0.0"]
-    assert len({x[6] for x in (as_trained, clusters, window)}) > 1
+    others = ["--linformer-projection window", "--linformer-projection mean-pool --linformer-k 4"]
+    said = run_module("scripts.places", trained_roberta, text, CLUSTERS, *others).ok()
+    told = [[x.strip() for x in line.split("|")[1:-1]] for line in said.splitlines()[-4:]]
+    assert [x[0] for x in told] == ["as trained", CLUSTERS, *others]
+    assert [x[3:6] for x in told[1:2]] == [["4.0", "–", "–"]]
+    assert all(x[3] == "–" or float(x[3]) > 0 for x in told)  # what is not counted is no 0
+    assert len({x[6] for x in told}) > 1
 
 
 @pytest.mark.parametrize(
@@ -61,11 +63,13 @@ def test_a_masked_language_model(trained_roberta: Path, text: Path) -> None:
         (["--arch full"], "unrecognized arguments: --arch full"),
         (["--linformer-k 8"], "--linformer-k 8 has no effect"),
         (["", "--shortest", "999"], "no text has 999 to"),
+        (["", "--csv", "CHECKPOINT"], "is the checkpoint itself: name another file for --csv"),
     ],
 )
 def test_refusals(
     arguments: list[str], sentence: str, script: ModuleType, trained_transformer: Path, data: Path
 ) -> None:
+    given = [str(trained_transformer) if word == "CHECKPOINT" else word for word in arguments]
     with pytest.raises(UserError, match=sentence) as error:
-        script.main([str(trained_transformer), str(data / "bin"), *arguments])
+        script.main([str(trained_transformer), str(data / "bin"), *given])
     assert "\n" not in str(error.value)

@@ -57,7 +57,7 @@ class _MaskedProduct(torch.autograd.Function):
     def backward(
         ctx: Any, gradient: Tensor, last_gradient: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor, Tensor | None, None]:
-        """The gradients of rows, tokens, matrix and start.
+        """The gradients of rows, tokens, matrix and start, in the types of the forward pass under autocast, too.
 
         That of the rows is the other product, applied to the incoming gradient. Those of tokens, matrix and start have
         the same form for both products: of rows and incoming gradient, `x` is the one with d features and `y` the one
@@ -65,6 +65,13 @@ class _MaskedProduct(torch.autograd.Function):
 
         Large tensors are freed as soon as possible: here a training step needs most memory.
         """
+        with torch.autocast(gradient.device.type, enabled=False):
+            return _MaskedProduct._gradients(ctx, gradient, last_gradient)
+
+    @staticmethod
+    def _gradients(
+        ctx: Any, gradient: Tensor, last_gradient: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor | None, None]:
         rows, tokens, matrix, start, kept_block = ctx.saved_tensors
 
         def rows_block() -> Tensor:

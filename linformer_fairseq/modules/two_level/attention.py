@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from linformer_fairseq.modules.base import BaseAttention, Call, IncrementalState, Moves
+from linformer_fairseq.modules.base import BaseAttention, Call, Moves
 from linformer_fairseq.modules.ops.memo import remembered
 from linformer_fairseq.modules.ops.padding import Padding
 from linformer_fairseq.modules.registry import register_attention
@@ -139,12 +139,9 @@ class BaseTwoLevelAttention(BaseAttention):
         """The features of each head, (T, B, C) to (T, B, H, d)."""
         return x.unflatten(2, (self.num_heads, self.head_dim))
 
-    def reorder_incremental_state(self, incremental_state: IncrementalState, new_order: Tensor) -> IncrementalState:
-        """Keeps the hypotheses that stay, in their new order."""
-        search: SourceState | TargetState | None = self.cached(incremental_state).get("search")
-        if search is None:
-            return incremental_state
-        return self.cache(incremental_state, {"search": search.reordered(new_order)})
+    def reordered(self, cached: dict[str, Any], new_order: Tensor) -> dict[str, Any]:
+        search: SourceState | TargetState = cached["search"]
+        return {"search": search.reordered(new_order)}
 
 
 @register_attention(

@@ -154,12 +154,12 @@ class TwoLevelOptions(AttentionOptions):
     )
 
     linformer_sizes: int = field(
-        default=1,
+        default=NEWEST,
         metadata={
             "help": "two-level: which rule gives sizes that are not given, and the groups that have a mean: "
             f"{NEWEST}, or 1, that of the first models",
             "choices": tuple(DEFAULTS),
-            "preset": NEWEST,
+            "unrecorded": 1,
         },
     )
 
