@@ -11,14 +11,11 @@ from torch import Tensor, nn
 
 from linformer_fairseq.modules.ops.memo import remembered
 from linformer_fairseq.modules.ops.padding import Padding, Places, padding_of
-from linformer_fairseq.modules.ops.precision import at_least_float32, softmax
 from linformer_fairseq.modules.value_convolution import ValueConvolution
 
 IncrementalState = dict[str, dict[str, Any]]
 Moves = Literal["nothing", "keys", "tokens"]
 """What is moved so that padding comes last: queries with the keys ("tokens"), keys alone, or nothing."""
-
-_NUMBERS_OF_MANY_KEYS = 1 << 17
 
 
 class Call(NamedTuple):
@@ -314,86 +311,10 @@ class BaseAttention(MultiheadAttention):
         return self.out_proj(out.transpose(1, 2).flatten(2)).transpose(0, 1)
 
 
-def kept_sentences(new_order: Tensor, hypotheses: int) -> Tensor:
-    """The sentences that stay in a search, (B,), by the new order of its hypotheses, (B h,).
-
-    Nothing waits for the check that all hypotheses of a sentence stay together: on a GPU it ends the program with a
-    device-side assertion, as an index outside an embedding does.
-
-    Raises:
-        RuntimeError: hypotheses of several sentences in the places of one, on a processor.
-    """
-    beams = new_order.view(-1, hypotheses) // hypotheses
-    if hypotheses > 1:
-        together = (beams == beams[:, :1]).all()
-        torch._assert_async(together, "the hypotheses of a sentence must stand side by side, and come and go together")
-    return beams[:, 0]
-
-
-def fold_beams(query: Tensor, hypotheses: int) -> Tensor:
-    """Moves the hypotheses of a sentence into its queries: (T, B h, C) to (T h, B, C)."""
-    return query if hypotheses == 1 else query.unflatten(1, (-1, hypotheses)).transpose(1, 2).flatten(0, 1)
-
-
-def unfold_beams(out: Tensor, hypotheses: int) -> Tensor:
-    """Undoes `fold_beams` in what is computed from its queries: (B, H, T h, ...) to (B h, H, T, ...)."""
-    if hypotheses == 1:
-        return out
-    return out.unflatten(2, (-1, hypotheses)).movedim(3, 1).flatten(0, 1)
-
-
 def is_plain(linear: nn.Module) -> bool:
     """Whether calling a layer is nothing but the product with its weight and the sum with its bias."""
     hooks = (f"_{way}{when}_hooks" for way in ("forward", "backward") for when in ("", "_pre"))
     return type(linear) is nn.Linear and not any(getattr(linear, name) for name in hooks)
-
-
-def scores(query: Tensor, key: Tensor) -> Tensor:
-    """The scores Q Kᵀ / √d (..., T, n) of queries (..., T, d) and keys (..., n, d) in at least float32.
-
-    Half precision ends at 65,504, which scores may exceed.
-    """
-    wide = at_least_float32(query.dtype)
-    with torch.autocast(query.device.type, enabled=False):
-        return (query.to(wide) * query.size(-1) ** -0.5) @ key.to(wide).transpose(-2, -1)
-
-
-def softmax_attention(
-    query: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    mask: Tensor | None,
-    dropout: float,
-    need_weights: bool,
-    causal: bool = False,
-) -> tuple[Tensor, Tensor | None]:
-    """Plain attention: what each head gives, (B, H, T, d), and the probabilities of its keys before dropout,
-    (B, H, T, s), in at least float32, if weights are needed.
-
-    Args:
-        query: (B, H, T, d), not scaled.
-        keys, values: (B, H, s, d).
-        mask: as (B, H, T, s), true where a key takes part, or numbers that are added to scores; None for neither.
-        dropout: the share of probabilities that are dropped.
-        causal: whether a query sees only the keys up to its own place; then there is no mask.
-    """
-    if not (need_weights or _is_faster_in_parts(query, keys)):
-        return F.scaled_dot_product_attention(query, keys, values, mask, dropout, is_causal=causal), None
-    found = scores(query, keys)
-    if causal:
-        mask = torch.ones(found.shape[2:], dtype=torch.bool, device=found.device).tril()
-    if mask is not None:
-        found = found.masked_fill_(~mask, -torch.inf) if mask.dtype == torch.bool else found.add_(mask)
-    probabilities = softmax(found)
-    out = F.dropout(probabilities, dropout).type_as(values) @ values
-    return out, probabilities if need_weights else None
-
-
-def _is_faster_in_parts(query: Tensor, keys: Tensor) -> bool:
-    """Whether attention is faster in products and a softmax than fused: for one query to many keys, on a processor."""
-    if query.size(2) != 1 or query.device.type != "cpu" or keys.numel() <= _NUMBERS_OF_MANY_KEYS:
-        return False
-    return query.dtype == at_least_float32(query.dtype)
 
 
 def bias_of(linear: nn.Linear) -> Tensor | None:

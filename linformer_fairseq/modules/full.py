@@ -5,9 +5,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from linformer_fairseq.modules.base import BaseAttention, Call, Moves, softmax_attention
+from linformer_fairseq.modules.base import BaseAttention, Call, Moves
 from linformer_fairseq.modules.ops.padding import Padding
 from linformer_fairseq.modules.ops.past_tokens import PastTokens
+from linformer_fairseq.modules.ops.softmax_attention import softmax_attention
 from linformer_fairseq.modules.registry import AttentionOptions, LayerShapes, register_attention
 from linformer_fairseq.modules.source_attention import Source, SourceAttention
 

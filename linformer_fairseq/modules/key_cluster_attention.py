@@ -6,8 +6,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from linformer_fairseq.modules.base import is_plain, softmax_attention
+from linformer_fairseq.modules.base import is_plain
 from linformer_fairseq.modules.ops.key_clusters import Clusters, largest_power_of_two, spread
+from linformer_fairseq.modules.ops.softmax_attention import softmax_attention
 from linformer_fairseq.modules.registry import AttentionOptions, LayerShapes, check_dims, register_attention
 from linformer_fairseq.modules.source_attention import Source, SourceAttention
 

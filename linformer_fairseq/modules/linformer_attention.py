@@ -6,8 +6,9 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from linformer_fairseq.modules.base import Call, bias_of, is_plain, softmax_attention, without_bias
+from linformer_fairseq.modules.base import Call, bias_of, is_plain, without_bias
 from linformer_fairseq.modules.ops.precision import at_least_float32
+from linformer_fairseq.modules.ops.softmax_attention import softmax_attention
 from linformer_fairseq.modules.ops.token_weights import weights_of_slots
 from linformer_fairseq.modules.projections import (
     ConvProjection,

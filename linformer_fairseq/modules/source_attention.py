@@ -5,14 +5,8 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from torch import Tensor
 
-from linformer_fairseq.modules.base import (
-    BaseAttention,
-    Call,
-    Moves,
-    fold_beams,
-    kept_sentences,
-    unfold_beams,
-)
+from linformer_fairseq.modules.base import BaseAttention, Call, Moves
+from linformer_fairseq.modules.ops.beams import fold_beams, kept_sentences, unfold_beams
 from linformer_fairseq.modules.ops.padding import Padding, Places
 
 

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from linformer_fairseq import LinformerMultiheadAttention
 from linformer_fairseq.modules import CAUSAL_KINDS, CROSS_KINDS, KINDS, LinearProjection
-from linformer_fairseq.modules.base import fold_beams, kept_sentences, scores, unfold_beams
 from linformer_fairseq.modules.linformer_attention import SHARINGS
 from linformer_fairseq.modules.ops.padding import padding_of
 from tests.reference import (
@@ -458,34 +457,3 @@ def test_compiles_without_a_graph_break(name: str, training: bool) -> None:
         torch.testing.assert_close(out, expected)
         if training:
             assert_same_gradients(out, expected, [x, *attention.parameters()])
-
-
-@given(st.lists(st.integers(0, 5), min_size=1, max_size=4), st.integers(1, 4))
-def test_sentences_that_stay(sentences: list[int], hypotheses: int) -> None:
-    rows = torch.tensor(sentences)
-    order = (rows[:, None] * hypotheses + torch.arange(hypotheses).flip(0)).flatten()
-    assert torch.equal(kept_sentences(order, hypotheses), rows)
-
-
-def test_hypotheses_of_several_sentences_are_no_beam() -> None:
-    with pytest.raises(RuntimeError, match="the hypotheses of a sentence must stand side by side"):
-        kept_sentences(torch.tensor([0, 1, 2, 5]), 2)
-
-
-@given(st.integers(1, 3), st.integers(1, 3), st.integers(1, 3))
-def test_hypotheses_are_queries_of_their_sentence_and_come_apart_again(sentences: int, hypotheses: int, t: int) -> None:
-    query = torch.randn(t, sentences * hypotheses, 2)
-    rows = fold_beams(query, hypotheses)
-    for sentence in range(sentences):
-        own = query[:, sentence * hypotheses : (sentence + 1) * hypotheses]
-        assert torch.equal(rows[:, sentence].sort(0).values, own.flatten(0, 1).sort(0).values)
-    by_head = rows.transpose(0, 1)[:, None].expand(-1, 4, -1, -1)  # (B, H, T h, d)
-    assert torch.equal(unfold_beams(by_head, hypotheses), query.transpose(0, 1)[:, None].expand(-1, 4, -1, -1))
-
-
-@pytest.mark.parametrize("autocast", [False, True])
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_scores_may_exceed_half_precision(dtype: torch.dtype, autocast: bool) -> None:
-    query, key = (1000 * torch.ones(1, size, 4, dtype=dtype) for size in (2, 3))
-    with torch.autocast("cpu", dtype, enabled=autocast):
-        torch.testing.assert_close(scores(query, key), torch.full((1, 2, 3), 2.0 * 1000.0**2))

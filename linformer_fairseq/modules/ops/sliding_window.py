@@ -14,9 +14,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from linformer_fairseq.modules.base import scores
 from linformer_fairseq.modules.ops.blocks import from_blocks, to_blocks
 from linformer_fairseq.modules.ops.precision import softmax
+from linformer_fairseq.modules.ops.softmax_attention import scores
 
 _LEAST_BLOCK = 16  # the fewest queries of a block, where there are as many
 _ALIGNED = 8  # r is a multiple of this, as the masks of torch's fused kernels on a GPU have to be

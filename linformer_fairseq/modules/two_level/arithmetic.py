@@ -24,10 +24,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from linformer_fairseq.modules.base import fold_beams, scores, softmax_attention, unfold_beams
+from linformer_fairseq.modules.ops.beams import fold_beams, unfold_beams
 from linformer_fairseq.modules.ops.blocks import in_blocks
 from linformer_fairseq.modules.ops.key_clusters import Clusters
 from linformer_fairseq.modules.ops.precision import at_least_float32
+from linformer_fairseq.modules.ops.softmax_attention import scores, softmax_attention
 from linformer_fairseq.modules.two_level.sizes import Sizes
 
 LARGEST_BUNDLE = 32  # rows that are gathered at a time, at most: on a CPU larger bundles are no faster

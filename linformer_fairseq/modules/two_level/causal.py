@@ -11,9 +11,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from linformer_fairseq.modules.base import Call, scores
+from linformer_fairseq.modules.base import Call
 from linformer_fairseq.modules.ops.blocks import in_blocks
 from linformer_fairseq.modules.ops.key_clusters import largest_power_of_two
+from linformer_fairseq.modules.ops.softmax_attention import scores
 from linformer_fairseq.modules.ops.token_weights import without_padding
 from linformer_fairseq.modules.registry import register_attention
 from linformer_fairseq.modules.two_level.arithmetic import (

@@ -11,8 +11,8 @@ import math
 import torch
 from torch import Tensor
 
-from linformer_fairseq.modules.base import scores
 from linformer_fairseq.modules.ops.key_clusters import Clusters
+from linformer_fairseq.modules.ops.softmax_attention import scores
 from linformer_fairseq.modules.two_level.arithmetic import (
     calibrated,
     of_tokens_in_groups,

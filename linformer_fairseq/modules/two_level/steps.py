@@ -13,9 +13,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from linformer_fairseq.modules.base import kept_sentences, scores, softmax_attention
+from linformer_fairseq.modules.ops.beams import kept_sentences
 from linformer_fairseq.modules.ops.padding import Places
 from linformer_fairseq.modules.ops.past_tokens import PastTokens
+from linformer_fairseq.modules.ops.softmax_attention import scores, softmax_attention
 from linformer_fairseq.modules.two_level.arithmetic import (
     CHOOSING,
     TokenTable,

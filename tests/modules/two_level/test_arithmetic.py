@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from linformer_fairseq.modules.base import scores
+from linformer_fairseq.modules.ops.softmax_attention import scores
 from linformer_fairseq.modules.two_level import arithmetic
 from linformer_fairseq.modules.two_level.arithmetic import (
     CHOOSING,
