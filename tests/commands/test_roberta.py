@@ -135,11 +135,6 @@ def test_two_levels_are_full_attention_on_short_texts(text: Path, trained_robert
     assert masked_loss(text, checkpoint, "--model-overrides", str(cut)) != pytest.approx(expected, abs=0.002)
 
 
-def test_bad_flags_end_in_one_sentence(texts: Path, tmp_path: Path) -> None:
-    sentence = train_masked(texts / "bin", tmp_path, "--linformer-k", 65, arch=ARCH).sentence()
-    assert sentence == "error: --linformer-k 65 is larger than the longest source, 64 tokens; choose k <= N"
-
-
 def finetuning(texts: Path, save_dir: Path, task: str, checkpoint: Path, *more: object) -> list[object]:
     """Returns the arguments of a training for sentences that starts from a masked language model."""
     start = ["--restore-file", checkpoint, "--reset-optimizer", "--reset-dataloader", "--reset-meters"]

@@ -73,17 +73,6 @@ def test_bfloat16(data: Path, tmp_path: Path) -> None:
     assert second < first
 
 
-def test_bad_flags_end_in_one_sentence(data: Path, tmp_path: Path) -> None:
-    sentence = train(data, tmp_path, "--left-pad-target").sentence()
-    assert "error: --left-pad-target is not supported" in sentence
-
-
-def test_checkpoint_of_another_k(data: Path, trained: Path) -> None:
-    arguments = train_arguments(data, trained.parent, "--linformer-k", 4, "--max-epoch", 5)
-    sentence = run("train", *arguments).sentence()
-    assert "checkpoint_last.pt was trained with --linformer-k 8: go on so" in sentence
-
-
 def test_a_training_goes_on_with_the_attention_that_it_began_with(
     data: Path, tmp_path: Path, trained_causal: Path, trained_transformer: Path
 ) -> None:

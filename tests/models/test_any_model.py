@@ -194,8 +194,11 @@ PADDED = [
 ]
 
 
-@pytest.mark.parametrize("kind", ["two-level", "full"])
-@pytest.mark.parametrize(("arch", "padding"), PADDED)
+@pytest.mark.parametrize(
+    ("arch", "padding", "kind"),
+    # two levels are full attention to such short texts
+    [*((*case, "full") for case in PADDED), *((*case, "two-level") for case in dict(PADDED).items())],
+)
 def test_outputs_and_gradients_are_those_of_fairseq(arch: str, padding: str, kind: str) -> None:
     """They differ by rounding, as cross-attention multiplies in another order; most others not at all."""
     plain, model = built(arch), built(arch, kind)

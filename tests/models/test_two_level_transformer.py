@@ -55,3 +55,9 @@ def test_later_target_tokens_change_nothing_before_them() -> None:
         found = model(**{**inputs, "prev_output_tokens": tokens})[0]
         assert torch.equal(found[:, :changed], expected[:, :changed])
         assert not torch.equal(found[:, changed:], expected[:, changed:])
+
+
+def test_k_has_no_effect_on_short_texts_where_all_attention_is_exact_for_them() -> None:
+    assert toy_model("two_level_transformer", linformer_exact_below=9).exact_below == 9
+    linear = {"linformer_encoder_projection": "linear", "linformer_cross_projection": "linear"}
+    assert toy_model("two_level_transformer", linformer_k="8", **linear).exact_below == 0
