@@ -112,8 +112,7 @@ class SwappedModel(BaseFairseqModel):
             state_dict = {name: weight for name, weight in state_dict.items() if name.startswith(pairs)}
         with one_sentence():
             if model_cfg and (checkpoint := resumed_from(model_cfg)) and (settings := settings_of(checkpoint)):
-                ours = AttentionConfig.from_namespace(plain_namespace(model_cfg))
-                check_resumed(checkpoint, settings, ours, places_of(self))
+                check_resumed(checkpoint, settings, plain_namespace(model_cfg), places_of(self))
             state_dict = self.adopt(state_dict)
             # fairseq's `--encoder-layers-to-keep` comes first
             state_dict = with_own_weights(prune_state_dict(state_dict, model_cfg), self.state_dict())

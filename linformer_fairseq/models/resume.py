@@ -15,7 +15,7 @@ from linformer_fairseq.checkpoints import model_settings, read_checkpoint
 from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.models.config import AttentionConfig, listed
 from linformer_fairseq.models.linformer_example import adopt_settings
-from linformer_fairseq.modules.registry import flag_of
+from linformer_fairseq.modules.registry import CAUSAL_KINDS, flag_of
 
 
 def resumed_from(flags: Namespace | DictConfig) -> Path | None:
@@ -53,14 +53,14 @@ def settings_of(checkpoint: Path) -> Namespace | None:
     return settings
 
 
-def check_resumed(checkpoint: Path, settings: Namespace, ours: AttentionConfig, places: Collection[str]) -> None:
+def check_resumed(checkpoint: Path, settings: Namespace, given: Namespace, places: Collection[str]) -> None:
     """Compares the attention of a training with that of the checkpoint that it goes on from, however flags say it.
 
     A checkpoint whose flags mean no attention of today's is not compared.
 
     Args:
         settings: the flags of the checkpoint's model, which may be fairseq's own.
-        ours: those of the training.
+        given: those of the training.
         places: where its model has attention.
 
     Raises:
@@ -68,10 +68,15 @@ def check_resumed(checkpoint: Path, settings: Namespace, ours: AttentionConfig, 
     """
     swapped = any(name.startswith("linformer_") for name in vars(settings))
     theirs = AttentionConfig.from_namespace(settings if swapped else Namespace(linformer_projection="full"))
-    if (found := attention(theirs, places)) in (None, attention(ours, places)):
+    ours = AttentionConfig.from_namespace(given)
+    if (found := attention(theirs, places)) is None:
         return
-    flags = [] if swapped else [f"--arch {getattr(settings, 'arch', None) or settings._name}"]
-    for name, value in vars(theirs).items() if swapped else ():
+    is_another = found != attention(ours, places)
+    flags = [f"--arch {getattr(settings, 'arch', None) or settings._name}"] if is_another and not swapped else []
+    longest, longest_now = (getattr(x, "max_target_positions", None) for x in (settings, given))
+    if "decoder" in found and CAUSAL_KINDS[found["decoder"]["kind"]].options.follows_length and longest != longest_now:
+        flags += [f"--max-target-positions {longest}"] if longest and longest_now else []
+    for name, value in vars(theirs).items() if is_another and swapped else ():
         with_ours = replace(theirs, **{name: getattr(ours, name)})
         if attention(with_ours, places) == found:
             theirs = with_ours
@@ -79,10 +84,11 @@ def check_resumed(checkpoint: Path, settings: Namespace, ours: AttentionConfig, 
             flags.append(f"{'' if value else 'no '}{flag_of(name)}")
         else:
             flags.append(f"{flag_of(name)} {listed(value)}")
-    raise ValueError(
-        f"{checkpoint} was trained with {', '.join(flags)}: go on so, or name another --save-dir (and "
-        f"--finetune-from-model {checkpoint} to start from its weights)"
-    )
+    if flags:
+        raise ValueError(
+            f"{checkpoint} was trained with {', '.join(flags)}: go on so, or name another --save-dir (and "
+            f"--finetune-from-model {checkpoint} to start from its weights)"
+        )
 
 
 def attention(config: AttentionConfig, places: Collection[str]) -> dict[str, dict[str, Any]] | None:

@@ -35,6 +35,7 @@ class AttentionOptions:
 
     uses_k: ClassVar[bool] = True  # whether the projected dimension k means anything to the kind
     needs_length: ClassVar[bool] = False  # whether the kind cannot be built without a longest sentence
+    follows_length: ClassVar[bool] = False  # whether the attention to any text depends on how long the longest may be
     k_within_length: ClassVar[bool] = False  # whether k must not be above N; otherwise it is only a maximum
 
     def validate(self) -> None:

@@ -9,7 +9,7 @@ import torch
 from fairseq.logging import metrics
 from omegaconf import OmegaConf
 
-from linformer_fairseq.models.config import AttentionConfig, add_flags
+from linformer_fairseq.models.config import add_flags
 from linformer_fairseq.models.resume import check_resumed, resumed_from, settings_of
 from tests.models.toy import EVERYWHERE, toy_args, toy_model
 
@@ -19,9 +19,8 @@ TWO_LEVELS = {"linformer_projection": "two-level"}
 def refusal(theirs: dict[str, object], ours: dict[str, object], places: str = EVERYWHERE, arch: str = "") -> str:
     """Returns the flags that are to go on; an empty text where nothing is refused."""
     settings = Namespace(arch=arch or "linformer_transformer", **theirs)
-    config = AttentionConfig.from_namespace(Namespace(**ours))
     try:
-        check_resumed(Path("last.pt"), settings, config, places.split(","))
+        check_resumed(Path("last.pt"), settings, Namespace(**ours), places.split(","))
     except ValueError as error:
         return re.fullmatch(r"last\.pt was trained with (.*): go on so, or name another --save-dir .*", str(error))[1]
     return ""
@@ -68,6 +67,14 @@ def test_what_does_not_go_on(theirs: dict[str, object], ours: dict[str, object],
     for flag in re.findall(r"no --([\w-]+)", found):
         del ours[flag.replace("-", "_")]
     assert not refusal(theirs, ours)
+
+
+def test_windows_of_a_decoder_follow_from_its_longest_target() -> None:
+    short, long = ({"max_target_positions": n} for n in (1024, 4096))
+    assert refusal({**TWO_LEVELS, **short}, {**TWO_LEVELS, **long}) == "--max-target-positions 1024"
+    assert not refusal({**TWO_LEVELS, **short}, {**TWO_LEVELS, **long}, "encoder,cross")
+    linear = {"linformer_projection": "linear", "linformer_attention": EVERYWHERE}
+    assert not refusal({**linear, **short}, {**linear, **long})  # whose new columns start fresh
 
 
 def test_a_transformer_goes_on_with_full_attention_alone() -> None:

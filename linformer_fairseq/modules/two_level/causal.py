@@ -35,7 +35,7 @@ from linformer_fairseq.modules.two_level.steps import TargetState, attend_in_ste
 class CausalTwoLevelOptions(TwoLevelOptions):
     """The options of two-level attention in a decoder, whose sizes follow from the longest text."""
 
-    needs_length = True
+    needs_length = follows_length = True
 
 
 @register_attention("two-level", CausalTwoLevelOptions, causal=True)
