@@ -103,7 +103,7 @@ def attention(config: AttentionConfig, places: Collection[str]) -> dict[str, dic
         kind = config.kind_of(place)
         found[place] = {"kind": kind.name, **vars(kind.options_from(config))}
         if kind.options.uses_k:
-            dims = listed(config.k_of(place)[1]).split(",")
+            dims = [k.strip() for k in listed(config.k_of(place)[1]).split(",")]
             found[place]["k"] = dims[:1] if len(set(dims)) == 1 else dims
         if place == "encoder" and config.linformer_value_convolution:
             found[place]["convolution"] = config.linformer_value_convolution

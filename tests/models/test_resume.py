@@ -30,7 +30,7 @@ def refusal(theirs: dict[str, object], ours: dict[str, object], places: str = EV
     ("theirs", "ours"),
     [
         ({"linformer_k": "8"}, {"linformer_k": "8,8", "linformer_cross_k": 8, "linformer_projection": "linear"}),
-        ({"linformer_k": "8,4"}, {"linformer_k": [8, 4], "linformer_attention": "cross,encoder"}),
+        ({"linformer_k": "8, 4"}, {"linformer_k": [8, 4], "linformer_attention": "cross,encoder"}),
         ({**TWO_LEVELS, "linformer_exact_below": 768, "linformer_open_slots": None}, TWO_LEVELS),
         ({"linformer_projection": "full", "linformer_attention": "encoder"}, {"linformer_projection": "full"}),
     ],
