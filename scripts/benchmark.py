@@ -58,7 +58,8 @@ from linformer_fairseq.cli.files import replacing
 from linformer_fairseq.cli.main import exit_status
 from linformer_fairseq.cli.tables import table
 from linformer_fairseq.models.config import AttentionConfig
-from linformer_fairseq.modules import CAUSAL_KINDS, CROSS_KINDS, KINDS
+from linformer_fairseq.modules import CAUSAL_KINDS, KINDS
+from linformer_fairseq.modules.registry import KINDS_AT
 
 STEPS = 8  # of decoding in a run
 COLUMNS = 5  # lengths in a table
@@ -153,7 +154,7 @@ def training(trainer: Trainer, batch: dict[str, Any]) -> Contender:
 
 MODELS = {part.__name__: part for part in (encoder, translation, training, search)}
 PLACES = {"self": "Encoder self-attention", "cross": "Cross-attention", "causal": "Causal self-attention"}
-KINDS_AT = {"self": KINDS, "cross": CROSS_KINDS, "causal": CAUSAL_KINDS}
+IN_MODEL = {"self": "encoder", "cross": "cross", "causal": "decoder"}
 PASSES = {"forward": "forward alone", "training": "forward and backward", "step": "a step of decoding"}
 MODULES = [f"{place}-{name}" for place in PLACES for name in PASSES if place == "causal" or name != "step"]
 PACKAGES: dict[str, Callable[[int, int, int, int], nn.Module]] = {  # that have no kind, by width, heads, length and k
@@ -182,9 +183,9 @@ def attention(name: str, place: str, k: int, length: int, args: argparse.Namespa
         return package, lambda x, _: package(x), 1
     module = MultiheadAttention(args.dim, args.heads, **own)
     if name != "fairseq":
-        where = {"self": "encoder", "cross": "cross", "causal": "decoder"}[place]
+        where = IN_MODEL[place]
         flags = {"linformer_attention": where, f"linformer_{where}_projection": name}
-        flags |= {"linformer_k": str(k)} if KINDS_AT[place][name].options.uses_k else {}
+        flags |= {"linformer_k": str(k)} if KINDS_AT[where][name].options.uses_k else {}
         config = AttentionConfig.from_namespace(argparse.Namespace(**flags)).in_model([where])
         (kind,) = config.attention(where, 1, length)
         module = kind(args.dim, args.heads, **own)
@@ -196,7 +197,7 @@ def attention(name: str, place: str, k: int, length: int, args: argparse.Namespa
 def attentions(place: str, length: int, args: argparse.Namespace) -> dict[str, Attention]:
     """Builds all attention that there is for a place, and says once what is left out, and why."""
     takes_k = {"full": False, "fairseq": False}
-    takes_k |= {name: kind.options.uses_k for name, kind in KINDS_AT[place].items()}
+    takes_k |= {name: kind.options.uses_k for name, kind in KINDS_AT[IN_MODEL[place]].items()}
     takes_k |= {name: name != "local-attention" for name in PACKAGES if place == "self"}
     built = {}
     for name, k in [(name, k) for name in takes_k if name in (args.only or takes_k) for k in args.k]:

@@ -7,7 +7,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-stock_tests="tests/modules/test_base.py tests/models tests/optim tests/commands tests/examples/test_old_fairseq.py"
+stock_tests="tests/modules/test_base.py tests/modules/test_registry.py tests/models tests/optim tests/commands tests/examples/test_old_fairseq.py"
 if [ "${1-}" = --all ]; then
   shift
   set -- -m "" "$@"

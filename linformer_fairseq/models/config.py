@@ -12,7 +12,7 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.dataclass.utils import gen_parser_from_dataclass
 
 from linformer_fairseq.modules import CAUSAL_KINDS, CROSS_KINDS, KINDS, BaseAttention
-from linformer_fairseq.modules.registry import DEFAULT_KIND, Kind, LayerShapes, flag_of
+from linformer_fairseq.modules.registry import DEFAULT_KIND, KINDS_AT, Kind, LayerShapes, flag_of
 from linformer_fairseq.modules.value_convolution import check_width
 
 PLACES = {
@@ -216,7 +216,7 @@ class AttentionConfig(FairseqDataclass):
         Raises:
             ValueError: a kind that cannot be there.
         """
-        kinds = {"encoder": KINDS, "cross": CROSS_KINDS, "decoder": CAUSAL_KINDS}[place]
+        kinds = KINDS_AT[place]
         flag, name = self._projection_of(place)
         if place == "decoder" and name in CROSS_KINDS and name not in kinds:
             name = DEFAULT_KIND

@@ -95,6 +95,8 @@ CROSS_KINDS: dict[str, Kind] = {}
 """Those of them that cross-attention may have as well."""
 CAUSAL_KINDS: dict[str, Kind] = {}
 """The kinds of the decoder's self-attention."""
+KINDS_AT: Mapping[str, Mapping[str, Kind]] = {"encoder": KINDS, "cross": CROSS_KINDS, "decoder": CAUSAL_KINDS}
+"""The kinds by the place in a model."""
 WHEN_REGISTERED: list[Callable[[], None]] = []
 """What is called after each kind that is registered, as its options are flags of models that may be there already."""
 DEFAULT_KIND = "linear"

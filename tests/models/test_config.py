@@ -23,6 +23,7 @@ from linformer_fairseq.modules import (
     CausalTwoLevelAttention,
     LinearProjection,
 )
+from linformer_fairseq.modules.registry import KINDS_AT
 from linformer_fairseq.modules.two_level.sizes import DEFAULTS, EXACT_BELOW, NEWEST
 from tests.models.toy import EVERYWHERE, SIZES, net_input, toy_model, toy_task
 
@@ -93,9 +94,6 @@ def test_the_decoder_may_have_a_kind_of_its_own(window: int | None) -> None:
     cross = {"linformer_cross_projection": "linear", "linformer_decoder_projection": "linear"}
     beside_linear = toy_model("two_level_transformer", **flags, **cross).decoder.layers[0]
     assert beside_linear.self_attn.window == (window or 0)
-
-
-KINDS_AT = {"encoder": KINDS, "cross": CROSS_KINDS, "decoder": CAUSAL_KINDS}
 
 
 @pytest.mark.parametrize(("place", "name"), [(place, name) for place, kinds in KINDS_AT.items() for name in kinds])

@@ -6,15 +6,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from linformer_fairseq.modules import CAUSAL_KINDS, CROSS_KINDS, KINDS
+from linformer_fairseq.modules.registry import KINDS_AT
 from tests.modules.two_level.sizes import NARROW
 from tests.reference import REFERENCED, make_attention, naive_attention, padding_mask
 
 pytestmark = pytest.mark.gpu
 N = 64
-PLACES = {"encoder": KINDS, "cross": CROSS_KINDS, "decoder": CAUSAL_KINDS}
 EVERYWHERE = [
-    (place, name) for place, kinds in PLACES.items() for name, kind in kinds.items() if kind.attention in REFERENCED
+    (place, name) for place, kinds in KINDS_AT.items() for name, kind in kinds.items() if kind.attention in REFERENCED
 ]
 
 
