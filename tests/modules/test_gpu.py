@@ -67,7 +67,7 @@ def test_values_and_gradients_are_those_of_the_formula(place: str, kind: str, dt
 
 
 @pytest.mark.parametrize("padded", [False, True])
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("place", KINDS_AT)
 def test_full_attention_is_flash_attention(place: str, padded: bool) -> None:
     """But where padding needs a mask, as it does in an encoder and in cross-attention."""
     backends = pytest.importorskip("torch.nn.attention")  # which torch has from 2.3 on
