@@ -28,7 +28,7 @@ from linformer_fairseq.modules import (
 )
 from linformer_fairseq.modules.linformer_attention import SlotOptions
 from linformer_fairseq.modules.ops.key_clusters import SORTS, largest_power_of_two
-from linformer_fairseq.modules.registry import DEFAULT_KIND, LayerShapes
+from linformer_fairseq.modules.registry import DEFAULT_KIND, WHEN_REGISTERED, LayerShapes
 from tests import naive
 
 PROJECTIONS = {name: kind.options.projection for name, kind in KINDS.items() if issubclass(kind.options, SlotOptions)}
@@ -245,3 +245,9 @@ def _naive_max_pool_attention(
 
     outs, weights = zip(*(attend(sentence, n) for sentence, n in enumerate(lengths)), strict=True)
     return torch.cat(outs, 1), torch.cat(weights, 1)
+
+
+def tell_models() -> None:
+    """Lets models know the kinds that there are now, after a test has taken some out or put them back."""
+    for call in WHEN_REGISTERED:
+        call()

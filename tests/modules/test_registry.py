@@ -15,6 +15,7 @@ from linformer_fairseq.modules import CAUSAL_KINDS, CROSS_KINDS, KINDS, BaseAtte
 from linformer_fairseq.modules.registry import AttentionOptions, LayerShapes, register_attention
 from tests.models.test_language_model import toy_lm_args
 from tests.models.toy import toy_model, toy_roberta, toy_words
+from tests.reference import tell_models
 
 
 class NearbyAttention(BaseAttention):
@@ -49,6 +50,7 @@ def registered() -> Iterator[None]:
         yield
     finally:
         del KINDS["nearby"], CROSS_KINDS["nearby"], CAUSAL_KINDS["nearby"]
+        tell_models()
 
 
 def test_a_new_kind_becomes_flags_and_is_built(capsys: pytest.CaptureFixture) -> None:

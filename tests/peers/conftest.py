@@ -15,7 +15,7 @@ from fairseq.utils import import_user_module
 from linformer_fairseq.modules import CAUSAL_KINDS, KINDS, BaseAttention
 from tests.commands.conftest import text, trained_transformer  # noqa: F401  # fixtures
 from tests.fairseq_commands import ROOT
-from tests.reference import assert_same_gradients, make_attention, padding_mask
+from tests.reference import assert_same_gradients, make_attention, padding_mask, tell_models
 
 PACKAGES = {
     "longformer": "transformers",
@@ -27,6 +27,7 @@ PEERS = list(PACKAGES)
 
 import_user_module(Namespace(user_dir=str(ROOT / "examples" / "peers")))
 REGISTERED = [(kinds, name, kinds.pop(name)) for kinds in (KINDS, CAUSAL_KINDS) for name in PEERS if name in kinds]
+tell_models()
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -41,7 +42,9 @@ def registered() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for kinds, name, kind in REGISTERED:
             patch.setitem(kinds, name, kind)
+        tell_models()
         yield
+    tell_models()
 
 
 @pytest.fixture(autouse=True)
