@@ -151,8 +151,11 @@ def main(argv: Sequence[str]) -> None:
     if args.csv is not None:
         with replacing(args.csv) as part, open(part, "w", encoding="utf-8", newline="") as file:
             csv.writer(file).writerows([FIELDS, *found])
-    told = [[name, *("–" if x is None else str(x) for x in own)] for name, *own, _, _ in found]
-    print(table(FIELDS, [[*own, f"{row[-2]:.3f}", f"{row[-1]:+.2f}"] for own, row in zip(told, found, strict=True)]))
+    told = [
+        [name, *("–" if x is None else str(x) for x in own), f"{perplexity:.3f}", f"{change:+.2f}"]
+        for name, *own, perplexity, change in found
+    ]
+    print(table(FIELDS, told))
 
 
 if __name__ == "__main__":
