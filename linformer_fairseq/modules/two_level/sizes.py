@@ -129,7 +129,7 @@ class TwoLevelOptions(AttentionOptions):
     linformer_open_slots: int | None = field(
         default=None,
         metadata={
-            "help": "two-level: slots that a block of queries opens, to attend to their tokens one by one (default: "
+            "help": "two-level: windows that a block of queries opens, to attend to their tokens one by one (default: "
             f"{', '.join(f'k/{x.opened} in {place}' for place, x in DEFAULTS[NEWEST].items())}, at least 3, and at "
             f"most {MOST_OPENED_TOKENS} tokens)"
         },
@@ -137,13 +137,13 @@ class TwoLevelOptions(AttentionOptions):
     linformer_slot_width: int | None = field(
         default=None,
         metadata={
-            "help": "two-level: neighbouring tokens of a slot (default: the smallest power of two that gives at most k "
-            "slots)"
+            "help": "two-level: neighbouring tokens of a window (default: the smallest power of two that gives at most "
+            "k windows)"
         },
     )
     linformer_block_size: int | None = field(
         default=None,
-        metadata={"help": "two-level: neighbouring queries that open the same slots (default: follows the length)"},
+        metadata={"help": "two-level: neighbouring queries that open the same windows (default: follows the length)"},
     )
     linformer_exact_below: int = field(
         default=EXACT_BELOW,
