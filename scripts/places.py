@@ -7,7 +7,8 @@
 
 Each setting has flags of the attention, as fairseq-train takes them, between quotation marks; places whose kind it
 does not name keep full attention. Any of fairseq's models that predicts words will do: translation, language models,
-RoBERTa. Told are the perplexity of the texts under teacher forcing, and how many rows of keys a query reads.
+RoBERTa. Told are the perplexity of the texts under teacher forcing, and how many rows of keys a query gets, those of
+means and padding that are hidden from it included.
 """
 
 from linformer_fairseq.trained import load_split, load_trained  # isort: skip  before fairseq, to silence a message there
@@ -45,7 +46,7 @@ FIELDS = ["setting", "texts", "tokens", *(f"rows, {place}" for place in PLACES),
 
 
 class Rows(TorchFunctionMode):
-    """Counts the queries of a model's attention in fused kernels, and the rows of keys that each reads, by place."""
+    """Counts the queries of a model's attention in fused kernels, and the rows of keys that each gets, by place."""
 
     def __init__(self, model: BaseFairseqModel) -> None:
         super().__init__()
@@ -60,7 +61,7 @@ class Rows(TorchFunctionMode):
         self.place = module.place
 
     def mean(self, place: str) -> float | None:
-        """The rows that a query of a place reads, as far as they are counted."""
+        """The rows that a query of a place gets, as far as they are counted."""
         return round(self.read[place] / self.queries[place], 1) if self.queries[place] else None
 
     def __torch_function__(
@@ -77,7 +78,7 @@ class Rows(TorchFunctionMode):
 
 @torch.no_grad()
 def loss(model: BaseFairseqModel, samples: Sequence[Sample], name: str) -> tuple[float, list[float | None]]:
-    """The mean negative log-likelihood of the tokens of samples, and the rows that a query reads in each of PLACES,
+    """The mean negative log-likelihood of the tokens of samples, and the rows that a query gets in each of PLACES,
     None where no fused kernel computes the attention, or there is none of this package's."""
     total, tokens, rows = 0.0, 0, Rows(model)
     with bar(len(samples), name, "batch") as progress:
@@ -145,17 +146,19 @@ def main(argv: Sequence[str]) -> None:
     add("--longest", type=count, default=1 << 20, metavar="TOKENS", help="longer texts are left out")
     args = parser.parse_args(argv)
     args.settings = settings_of(args.settings)
+    if args.csv is not None and (args.csv.is_dir() or not args.csv.parent.is_dir()):
+        raise UserError(f"{args.csv} cannot be written: name a file in a folder that exists.")
     if args.csv is not None and args.csv.resolve() == args.checkpoint.resolve():
         raise UserError(f"{args.csv} is the checkpoint itself: name another file for --csv.")
     found = measure(args)
-    if args.csv is not None:
-        with replacing(args.csv) as part, open(part, "w", encoding="utf-8", newline="") as file:
-            csv.writer(file).writerows([FIELDS, *found])
     told = [
         [name, *("–" if x is None else str(x) for x in own), f"{perplexity:.3f}", f"{change:+.2f}"]
         for name, *own, perplexity, change in found
     ]
     print(table(FIELDS, told))
+    if args.csv is not None:
+        with replacing(args.csv) as part, open(part, "w", encoding="utf-8", newline="") as file:
+            csv.writer(file).writerows([FIELDS, *found])
 
 
 if __name__ == "__main__":

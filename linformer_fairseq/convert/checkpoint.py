@@ -20,6 +20,7 @@ from linformer_fairseq.models.loading import is_convolution, projection_weights
 from linformer_fairseq.models.register import SwappedModel
 from linformer_fairseq.models.swap import FAST_PATH_PARAMETERS, places_of
 from linformer_fairseq.modules import LinearProjection
+from linformer_fairseq.modules.registry import flag_of
 
 PACKAGE = "linformer_fairseq."
 OWN = "linformer_"
@@ -87,14 +88,26 @@ def new_attention(
     state: dict[str, Any], given: Mapping[str, Any], model: nn.Module
 ) -> tuple[dict[str, Any], AttentionConfig]:
     """Returns the flags of the attention that was asked for, and what they mean in a checkpoint's model. A convolution
-    over the values stays unless told otherwise, and empty slots of learned E and F are masked, with which it can start
-    as full attention of up to k tokens."""
-    width = getattr(model_settings(state), CONVOLUTION, 0)
-    flags = {**({CONVOLUTION: width} if width else {}), **given}
+    over the values stays, and empty slots of learned E and F are masked, with which attention can start as full for up
+    to k tokens.
+
+    Raises:
+        UserError: flags that do not fit the model, or would take its convolution away.
+    """
+    flags = dict(given)
     try:
-        config = AttentionConfig.from_namespace(Namespace(**flags)).in_model(places_of(model))
+        config = AttentionConfig.from_namespace(Namespace(**given)).in_model(places_of(model))
     except ValueError as error:
         raise UserError(f"{error}.") from None
+    if width := getattr(model_settings(state), CONVOLUTION, 0):
+        if flags.setdefault(CONVOLUTION, width) != width:
+            raise UserError(f"the encoder has a convolution over {width} values: leave out {flag_of(CONVOLUTION)}.")
+        if "encoder" not in config.places:
+            raise UserError(
+                f"the encoder has a convolution over {width} values, which only this package's attention has: name "
+                "encoder in --linformer-attention too, where --linformer-encoder-projection full is full attention."
+            )
+        config.linformer_value_convolution = width
     if MASKING in config.used_options:
         flags[MASKING] = True
         setattr(config, MASKING, True)

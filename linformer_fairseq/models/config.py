@@ -23,6 +23,8 @@ PLACES = {
 """Where a model may have attention, and what that is called."""
 PREFIXES = {"linformer_": "linear", "two_level_": "two-level", "full_": "full"}
 """The kind of attention of an architecture by the beginning of its name."""
+UNKNOWN_LENGTH = 100_000
+"""From which on a `max_positions` of fairseq's stands for no limit."""
 
 AttentionBuilder = Callable[..., BaseAttention]
 """Builds the attention of a layer from the arguments that fairseq passes."""
@@ -130,8 +132,7 @@ class AttentionConfig(FairseqDataclass):
         given = {flag.name: getattr(args, flag.name, None) for flag in fields(complete)}
         places = given["linformer_encoder_projection"], given["linformer_cross_projection"]
         flags = default_flags(given["linformer_projection"] or kind, *filter(None, places))
-        if getattr(args, "_name", None) is not None:
-            flags |= unrecorded_flags()
+        flags |= unrecorded_in(args)
         return complete(**flags | {name: value for name, value in given.items() if value is not None})
 
     def in_model(self, places: Iterable[str]) -> "AttentionConfig":
@@ -185,8 +186,8 @@ class AttentionConfig(FairseqDataclass):
         kind = self.kind_of(place)
         if kind.options.needs_length and max_positions is None:
             raise ValueError(
-                f"{kind.name} attention is built for a longest text, and this model has none: choose another kind of "
-                f"{self._projection_of(place)[0]}"
+                f"{kind.name} attention is built for a longest text, and this model has none of fewer than "
+                f"{UNKNOWN_LENGTH:,} tokens: choose another kind of {self._projection_of(place)[0]}"
             )
         dims = (0,) * num_layers
         if kind.options.uses_k:
@@ -269,10 +270,10 @@ class AttentionConfig(FairseqDataclass):
         def reads(place: str, kind: Kind) -> bool:
             if flag.name == "linformer_projection":
                 return kind.name == self.linformer_projection
-            if flag.name.endswith("_k"):
-                return kind.options.uses_k and self.k_of(place)[0] == flag_of(flag.name)
             if flag.name in options:
                 return flag.name in {option.name for option in kind.fields}
+            if flag.name.endswith("_k"):
+                return kind.options.uses_k and self.k_of(place)[0] == flag_of(flag.name)
             return flag.metadata.get("place") in (None, place)
 
         return any(reads(place, self.kind_of(place)) for place in self.places)
@@ -288,10 +289,15 @@ def add_flags(parser: ArgumentParser | _ArgumentGroup) -> None:
         action.choices = action.choices or choices.get(action.dest)
 
 
-def unrecorded_flags() -> dict[str, Any]:
-    """The values of flags in models that are older than these flags, so that their checkpoints do not have them."""
-    known = fields(AttentionConfig.with_kinds())
-    return {flag.name: flag.metadata["unrecorded"] for flag in known if "unrecorded" in flag.metadata}
+def unrecorded_in(args: object) -> dict[str, Any]:
+    """The values of flags that are missing in `args` and newer than the first models, whose checkpoints lack them.
+
+    Empty for a command line, where architectures fill in what is missing: it has no `_name` yet.
+    """
+    if getattr(args, "_name", None) is None:
+        return {}
+    missing = (flag for flag in fields(AttentionConfig.with_kinds()) if getattr(args, flag.name, None) is None)
+    return {flag.name: flag.metadata["unrecorded"] for flag in missing if "unrecorded" in flag.metadata}
 
 
 def default_flags(linformer_projection: str, *of_places: str) -> dict[str, Any]:

@@ -2,9 +2,9 @@
 
 import logging
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import field, fields, make_dataclass
-from typing import Any
+from typing import Any, Optional
 
 from fairseq import utils
 from fairseq.checkpoint_utils import prune_state_dict
@@ -32,13 +32,13 @@ from linformer_fairseq.models.config import (
     add_flags,
     default_flags,
     one_sentence,
-    unrecorded_flags,
+    unrecorded_in,
 )
 from linformer_fairseq.models.inference import drops_ragged_batches, is_command, is_interactive
 from linformer_fairseq.models.loading import with_own_weights
-from linformer_fairseq.models.resume import check_resumed, resumed_from, settings_of
+from linformer_fairseq.models.resume import check_resumed, is_training, resumed_from, settings_of
 from linformer_fairseq.models.swap import SwappedDecoder, leave_out_weights, places_of, swap
-from linformer_fairseq.modules.registry import WHEN_REGISTERED
+from linformer_fairseq.modules.registry import WHEN_REGISTERED, flag_of
 
 logger = logging.getLogger(__name__)
 
@@ -59,6 +59,8 @@ class SwappedModel(BaseFairseqModel):
     """The length below which texts get full attention everywhere; 0 where none do."""
     has_told = False
     """Whether the log has it."""
+    unrecorded: Mapping[str, Any] = {}
+    """Values of the flags in use that the model's settings lack, as those of old checkpoints do."""
 
     @classmethod
     def hub_models(cls) -> dict[str, Any]:
@@ -84,8 +86,10 @@ class SwappedModel(BaseFairseqModel):
         config = AttentionConfig.from_namespace(args)
         with one_sentence():
             places = swap(model, config, args)
-        if all("linformer_exact_below" in {x.name for x in config.kind_of(place).fields} for place in places):
+        options = [{x.name for x in config.kind_of(place).fields} for place in places]
+        if all("linformer_exact_below" in names for names in options):
             model.exact_below = config.linformer_exact_below
+        model.unrecorded = {x: value for x, value in unrecorded_in(args).items() if x in set().union(*options)}
         for decoder in (x for x in model.modules() if isinstance(x, SwappedDecoder)):
             decoder.trains_alignments = bool(getattr(settings, "load_alignments", False))
         return model
@@ -120,7 +124,18 @@ class SwappedModel(BaseFairseqModel):
         return super().load_state_dict(state_dict, strict, model_cfg, **old)
 
     def train(self, mode: bool = True) -> Any:
-        """torch's, after a line in the log about what k has no effect on; only a training calls it so."""
+        """torch's, after a line in the log about what k has no effect on; only a training calls it so.
+
+        A training whose settings lack a flag is refused, as the model would be of the first version for ever.
+        """
+        if mode and self.unrecorded and is_training():
+            name, first = next(iter(self.unrecorded.items()))
+            newest = getattr(AttentionConfig.with_kinds(), name)
+            with one_sentence():
+                raise ValueError(
+                    f"the model's configuration does not have {name}: give {flag_of(name)} {newest}, or {first} as in "
+                    "the first models"
+                )
         if mode and self.exact_below and not self.has_told:
             self.has_told = True
             logger.info(
@@ -179,12 +194,13 @@ def _dataclass_with_flags(name: str) -> type[FairseqDataclass] | None:
     """A model's dataclass with the flags of the attention; None where the model has none."""
     if (known := MODEL_DATACLASS_REGISTRY.get(name)) is None:
         return None
-    unrecorded = unrecorded_flags()  # fairseq fills defaults of a dataclass in where a checkpoint has no value
-    flags = [
-        (flag.name, flag.type, field(default=unrecorded.get(flag.name, flag.default), metadata=flag.metadata))
-        for flag in fields(AttentionConfig.with_kinds())
-        if flag.name != "_name"
-    ]
+    flags = []
+    for flag in (flag for flag in fields(AttentionConfig.with_kinds()) if flag.name != "_name"):
+        # where a checkpoint has no value, fairseq fills in the default of a dataclass: None, to tell it from a value;
+        # its parser knows Optional[int], but not int | None
+        is_recorded = "unrecorded" not in flag.metadata
+        type_, default = (flag.type, flag.default) if is_recorded else (Optional[flag.type], None)  # noqa: UP045
+        flags.append((flag.name, type_, field(default=default, metadata=flag.metadata)))
     return make_dataclass(f"Linformer{known.__name__}", flags, bases=(known,))
 
 
@@ -229,7 +245,7 @@ def _with_defaults(kind: str, architecture: Callable[[Any], None]) -> Callable[[
         # fairseq's function asks for attributes that may be missing, which old OmegaConf answers with None
         flat = plain_namespace(args)
         config = AttentionConfig.from_namespace(flat, kind)
-        for name in default_flags(kind):
+        for name in default_flags(kind).keys() - unrecorded_in(flat):
             setattr(flat, name, getattr(config, name))
         architecture(flat)
         if flat is not args:

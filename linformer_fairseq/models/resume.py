@@ -18,6 +18,11 @@ from linformer_fairseq.models.linformer_example import adopt_settings
 from linformer_fairseq.modules.registry import CAUSAL_KINDS, flag_of
 
 
+def is_training() -> bool:
+    """Whether fairseq's Trainer is at work, which starts this meter."""
+    return metrics.get_meter("default", "wall") is not None
+
+
 def resumed_from(flags: Namespace | DictConfig) -> Path | None:
     """The checkpoint that fairseq-train goes on from, as far as it is a file here.
 
@@ -30,8 +35,7 @@ def resumed_from(flags: Namespace | DictConfig) -> Path | None:
     said: Any = flags
     if isinstance(flags, DictConfig):
         said = OmegaConf.select(flags._get_root(), "checkpoint")
-    is_training = metrics.get_meter("default", "wall") is not None  # which fairseq's Trainer starts
-    if not is_training or getattr(said, "restore_file", None) is None or said.reset_optimizer:
+    if not is_training() or getattr(said, "restore_file", None) is None or said.reset_optimizer:
         return None
     path = Path(said.restore_file.replace(".pt", f"{said.checkpoint_suffix or ''}.pt"))
     if said.restore_file == "checkpoint_last.pt":

@@ -13,7 +13,7 @@ from fairseq.modules import MultiheadAttention
 from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 from torch import Tensor, nn
 
-from linformer_fairseq.models.config import AttentionBuilder, AttentionConfig, one_sentence
+from linformer_fairseq.models.config import UNKNOWN_LENGTH, AttentionBuilder, AttentionConfig, one_sentence
 from linformer_fairseq.modules import BaseAttention
 
 KEPT = ("q_proj", "k_proj", "v_proj", "out_proj", "dropout_module")
@@ -22,10 +22,6 @@ FAST_PATH_PARAMETERS = tuple(
     f"{name}_{kind}" for name in ("in_proj", "out_proj", "fc1", "fc2") for kind in ("weight", "bias")
 )
 """Copies of an encoder layer's weights that fairseq 0.12.2 keeps for a fused kernel."""
-UNKNOWN_LENGTH = 100_000
-"""From which on a `max_positions` of fairseq's stands for no limit."""
-
-
 NO_LAYER = -1
 """As `alignment_layer`: no layer's attention weights, whose (T, n) matrix per head would cost as much as full
 attention."""

@@ -151,8 +151,7 @@ def test_fusion_beyond_the_length_of_the_language_model(data: Path, trained: Pat
 
 def test_hydra(text: Path, tmp_path: Path) -> None:
     folder = ROOT / "linformer_fairseq"
-    output = run(
-        "hydra_train",
+    arguments = [
         *("--config-dir", folder / "config", "model=linformer_transformer_lm", f"common.user_dir={folder}"),
         *("task=language_modeling", f"task.data={text}", "task.tokens_per_sample=64", "task.sample_break_mode=eos"),
         *("model.linformer_k='4,2'", "+model.decoder_layers=2", "+model.decoder_embed_dim=16"),
@@ -166,8 +165,10 @@ def test_hydra(text: Path, tmp_path: Path) -> None:
             "dataset.max_tokens=400",
         ),
         *("common.cpu=true", f"checkpoint.save_dir={tmp_path}", f"hydra.run.dir={tmp_path}"),
-    ).ok()
-    assert len(valid_losses(output)) == 1
+    ]
+    two_levels = run("hydra_train", *arguments, "model.linformer_projection=two-level", "~model.linformer_sizes")
+    assert "configuration does not have linformer_sizes: give --linformer-sizes 2, or 1" in two_levels.sentence()
+    assert len(valid_losses(run("hydra_train", *arguments).ok())) == 1
     assert (tmp_path / "checkpoint_best.pt").exists()
 
 

@@ -93,6 +93,13 @@ def test_a_training_goes_on_with_the_attention_that_it_began_with(
     assert "Loaded checkpoint" in train(data, tmp_path, *same, arch="full_transformer_tiny").ok()
 
 
+def test_a_new_training_says_its_sizes(data: Path, tmp_path: Path) -> None:
+    """A configuration without them would mean those of the first models."""
+    arguments = hydra_arguments(data, tmp_path, "common.cpu=true", arch="two_level_transformer_tiny")
+    hydra = run("hydra_train", *arguments, "~model.linformer_sizes")
+    assert "the model's configuration does not have linformer_sizes: give --linformer-sizes 2, or 1" in hydra.sentence()
+
+
 def test_a_training_says_once_where_k_has_no_effect(data: Path, tmp_path: Path) -> None:
     """Two levels alone say so, where they leave short texts as they are; a translation does not."""
     update = ["--max-update", 2, "--disable-validation"]

@@ -159,6 +159,11 @@ def test_flags_of_the_new_attention() -> None:
     model, original = built(new), built(before)
     assert farthest(original, model, 16) < 2e-6, "k tokens of an identity start, and the convolution"
     assert farthest(original, model, 17) > 1e-3
+    with pytest.raises(UserError, match=r"^the encoder has a convolution over 5 values: leave out --linformer-value"):
+        converted(before, linformer_projection="full", linformer_value_convolution=0)
+    before = with_settings(converted(state_of(), linformer_value_convolution=5), PATH)
+    with pytest.raises(UserError, match=r"^the encoder has a convolution over 5 values, .*: name encoder in --"):
+        converted(before, linformer_projection="full", linformer_attention="cross")
 
 
 def test_checkpoints_of_hydra() -> None:

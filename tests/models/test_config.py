@@ -56,6 +56,8 @@ def test_an_architecture_is_a_kind_by_default(arch: str, flags: dict, two_level:
         args._name = arch  # as in a checkpoint, which here does not know --linformer-sizes
     ARCH_CONFIG_REGISTRY[arch](args)
     model = ARCH_MODEL_REGISTRY[arch].build_model(args, toy_task())
+    assert model.unrecorded == ({"linformer_sizes": 1} if recorded and two_level else {})
+    model.train()  # which is refused to fairseq's trainer alone
     encoder, decoder = model.encoder.layers[0], model.decoder.layers[0]
     for attention in (encoder.self_attn, decoder.encoder_attn):
         assert type(attention) is (TwoLevelAttention if two_level else LinformerMultiheadAttention)

@@ -31,6 +31,7 @@ class CausalNearbyAttention(NearbyAttention):
 @dataclass
 class NearbyOptions(AttentionOptions):
     linformer_reach: int = field(default=3, metadata={"help": "nearby: tokens on either side"})
+    linformer_top_k: int | None = field(default=None, metadata={"help": "nearby: no projected dimension"})
 
     def validate(self) -> None:
         if self.linformer_reach < 1:
@@ -64,7 +65,7 @@ def test_a_new_kind_becomes_flags_and_is_built(capsys: pytest.CaptureFixture) ->
             parser.print_help()
             assert "nearby (neighbours alone)" in " ".join(capsys.readouterr().out.split())
         assert default_flags("nearby")["linformer_window"] == default_flags("linear", "nearby")["linformer_window"] == 2
-        model = toy_model(**flags, linformer_reach=5)
+        model = toy_model(**flags, linformer_reach=5, linformer_top_k=4)
         # a model whose flags fairseq has from a dataclass, which was there before the kind
         flags_of_lm = {**flags, "linformer_attention": "decoder", "linformer_decoder_projection": "nearby"}
         args = toy_lm_args(**flags_of_lm, linformer_reach=7)
@@ -73,6 +74,8 @@ def test_a_new_kind_becomes_flags_and_is_built(capsys: pytest.CaptureFixture) ->
         encoder = toy_roberta(linformer_projection="nearby", linformer_reach=5).encoder.sentence_encoder
         with pytest.raises(SystemExit, match=r"^error: --linformer-reach must be at least 1, not 0"):
             toy_model(**flags, linformer_reach=0)
+        with pytest.raises(SystemExit, match=r"^error: --linformer-top-k 4 has no effect on this attention \(linear"):
+            toy_model(linformer_top_k=4)
     for attention in (
         model.encoder.layers[0].self_attn,
         model.decoder.layers[1].encoder_attn,

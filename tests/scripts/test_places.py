@@ -64,6 +64,7 @@ def test_a_masked_language_model(trained_roberta: Path, text: Path) -> None:
         (["--linformer-k 8"], "--linformer-k 8 has no effect"),
         (["", "--shortest", "999"], "no text has 999 to"),
         (["", "--csv", "CHECKPOINT"], "is the checkpoint itself: name another file for --csv"),
+        (["", "--csv", "missing/places.csv"], "missing/places.csv cannot be written: name a file in a folder that"),
     ],
 )
 def test_refusals(

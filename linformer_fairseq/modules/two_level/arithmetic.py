@@ -1,8 +1,9 @@
 """The arithmetic of two levels: blocks of queries read some tokens one by one, and all others by the means of groups.
 
 A text is cut into windows of neighbouring tokens. A block of queries opens those that are worth most to it, and reads
-their tokens one by one. All others it reads by the means of windows, or of clusters of similar keys: where the tokens
-of a group have nearly the same key, its mean is nearly as good to a query as they are.
+their tokens one by one. For all others it reads the means of closed windows, or of clusters of similar keys: where the
+tokens of a group have nearly the same key, its mean is nearly as good to a query as they are. A cluster's mean is that
+of all its tokens, and weighs as much as those in closed windows.
 
 What a window is worth to a block is the sum of the shares of attention that queries would give to it. In an encoder
 these are the queries of the block, and the shares those of softmax(Q K̄ᵀ / √d + log w), for K̄ the means of windows.
@@ -36,7 +37,8 @@ CHOOSING = 8
 """Queries that choose for a block outside encoders: where the next ones will look, the last ones know best."""
 CALIBRATING = 4  # queries of a block whose attention says what the closed tokens of clusters are to it
 SCORES_AT_A_TIME = 1 << 20
-"""Scores that choose and calibrate made at a time on a CPU, about: so many stay in its caches. A GPU takes 64 times."""
+"""About how many scores of choice and calibration are computed at a time on a CPU, whose caches hold them; a GPU
+computes 64 times as many."""
 
 
 class WindowTable(NamedTuple):

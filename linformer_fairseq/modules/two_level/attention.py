@@ -160,12 +160,12 @@ class TwoLevelAttention(BaseTwoLevelAttention):
         S = Q Kᵀ / √d                  scores of the tokens in opened windows
         out = softmax([S̄, S]) [V̄; V]
 
-    It costs O(T (n / w + m w)) for T queries. In self-attention a block opens what its own queries would attend to most
-    if they saw all windows by their means. Groups are clusters of tokens with similar keys, and β is what makes a mean
-    weigh as much as those of its tokens that are in closed windows, averaged over 4 queries of the block:
-    β = log Σ exp(q kᵀ / √d) - q k̄ᵀ / √d. In cross-attention groups are the windows that stay closed, and β = log w.
-    A block's first query and the 7 before it choose, by their attention to all tokens, so that no target token depends
-    on a later one; the windows that follow, as many as q tokens pass, are worth nine tenths as much.
+    It costs O(T (n / w + m w + n / q)) for T queries. In self-attention a block opens what its own queries would attend
+    to most if they saw all windows by their means. Groups are clusters of tokens with similar keys, and β is what makes
+    a mean of all its tokens weigh as much as those of them that are in closed windows, averaged over 4 queries of the
+    block: β = log Σ exp(q kᵀ / √d) - q k̄ᵀ / √d. In cross-attention groups are the windows that stay closed, and β =
+    log w. A block's first query and the 7 before it choose, by their attention to all tokens, so that no target token
+    depends on a later one; the windows that follow, as many as q tokens pass, are worth nine tenths as much.
     Sentences with fewer than `exact_below` tokens, with at most k, and those whose windows are all opened get full
     attention. The sizes depend on the length of a sentence alone. Where lengths ask for several sizes, a pass computes
     their sentences apart, without the keys beyond the longest of them; a search, whose sentences come and go, computes

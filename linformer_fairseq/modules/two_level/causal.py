@@ -49,12 +49,13 @@ class CausalTwoLevelAttention(BaseTwoLevelAttention):
         out = softmax([Q K̄ᵀ / √d + β, Q K_oᵀ / √d]) [V̄; V_o]    o: tokens of opened windows, and of the block up to
                                                                      the query
 
-    β is what makes a mean K̄, V̄ weigh as much as those of its tokens that are not opened, averaged over the queries that
-    choose (`TwoLevelAttention`). A block's groups enter only after its end, so that their means know nothing of what
-    comes. The first `exact_below` tokens get full attention, and so do as many as it takes to have m + 1 windows.
+    β is what makes a mean K̄, V̄ of all tokens of a group weigh as much as those that are not opened, averaged over the
+    queries that choose (`TwoLevelAttention`). A block's groups enter only after its end, so that their means know
+    nothing of what comes. The first `exact_below` tokens get full attention, and so do as many as it takes to have m +
+    1 windows.
 
-    It costs O(T (N / w + m w + q)), and a step of a search beyond the first tokens O(N / w + m w + q), but for the
-    first step of a block, which compares its queries with all tokens and gathers what the block reads.
+    It costs O(T (N / w + m w + q + N / q)), and a step of a search beyond the first tokens O(N / w + m w + q), but for
+    the first step of a block, which compares its queries with all tokens and gathers what the block reads.
 
     Args:
         args, options: as `BaseAttention` and fairseq take them; `self_attention` has to be true.

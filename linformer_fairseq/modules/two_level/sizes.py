@@ -130,8 +130,8 @@ class TwoLevelOptions(AttentionOptions):
         default=None,
         metadata={
             "help": "two-level: windows that a block of queries opens, to attend to their tokens one by one (default: "
-            f"{', '.join(f'k/{x.opened} in {place}' for place, x in DEFAULTS[NEWEST].items())}, at least 3, and at "
-            f"most {MOST_OPENED_TOKENS} tokens)"
+            f"{', '.join(f'k/{x.opened} in {place}' for place, x in DEFAULTS[NEWEST].items())}, at least 3; fewer, "
+            f"but at least 2, where they would exceed {MOST_OPENED_TOKENS} tokens)"
         },
     )
     linformer_slot_width: int | None = field(
