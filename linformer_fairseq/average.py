@@ -17,6 +17,7 @@ from torch import Tensor
 from linformer_fairseq.checkpoints import check_torch, model_settings, read_checkpoint, write_checkpoint
 from linformer_fairseq.cli.arguments import Parser, count
 from linformer_fairseq.cli.errors import UserError
+from linformer_fairseq.cli.files import check_output
 from linformer_fairseq.cli.main import exit_status
 from linformer_fairseq.cli.progress import say
 
@@ -101,8 +102,7 @@ def _check_paths(checkpoints: Sequence[Path], output: Path) -> None:
             raise UserError(f"{path} is {'not a file' if path.exists() else 'missing'}: name fairseq's checkpoints.")
         if path.resolve() == output.resolve():
             raise UserError(f"{path} is to be averaged and cannot be the output too: name another --output.")
-    if output.is_dir() or not output.parent.is_dir():
-        raise UserError(f"{output} cannot be written: name a file in a folder that exists with --output.")
+    check_output(output, "--output")
 
 
 def _description(state: dict[str, Any]) -> dict[str, Any]:

@@ -31,7 +31,7 @@ from torch.overrides import TorchFunctionMode
 from linformer_fairseq.checkpoints import read_checkpoint
 from linformer_fairseq.cli.arguments import Parser, count, natural
 from linformer_fairseq.cli.errors import UserError
-from linformer_fairseq.cli.files import replacing
+from linformer_fairseq.cli.files import check_output, replacing
 from linformer_fairseq.cli.main import exit_status
 from linformer_fairseq.cli.progress import bar
 from linformer_fairseq.cli.tables import table
@@ -146,10 +146,10 @@ def main(argv: Sequence[str]) -> None:
     add("--longest", type=count, default=1 << 20, metavar="TOKENS", help="longer texts are left out")
     args = parser.parse_args(argv)
     args.settings = settings_of(args.settings)
-    if args.csv is not None and (args.csv.is_dir() or not args.csv.parent.is_dir()):
-        raise UserError(f"{args.csv} cannot be written: name a file in a folder that exists.")
-    if args.csv is not None and args.csv.resolve() == args.checkpoint.resolve():
-        raise UserError(f"{args.csv} is the checkpoint itself: name another file for --csv.")
+    if args.csv is not None:
+        check_output(args.csv)
+        if args.csv.resolve() == args.checkpoint.resolve():
+            raise UserError(f"{args.csv} is the checkpoint itself: name another file for --csv.")
     found = measure(args)
     told = [
         [name, *("–" if x is None else str(x) for x in own), f"{perplexity:.3f}", f"{change:+.2f}"]

@@ -10,6 +10,7 @@ from fairseq.utils import import_user_module
 
 from linformer_fairseq.cli.arguments import Parser, ascending, count, natural
 from linformer_fairseq.cli.errors import UserError
+from linformer_fairseq.cli.files import check_output
 from linformer_fairseq.cli.main import exit_status
 from linformer_fairseq.models.config import add_flags
 
@@ -49,8 +50,8 @@ def parse(argv: Sequence[str]) -> Namespace:
     if args["csv"] is not None and args["csv"].resolve() in (args["output"].resolve(), args["checkpoint"].resolve()):
         raise UserError(f"{args['csv']} is a checkpoint: name another file for --csv.")
     for path in (args["output"], args["csv"]):
-        if path is not None and (path.is_dir() or not path.parent.is_dir()):
-            raise UserError(f"{path} cannot be written: name a file in a folder that exists.")
+        if path is not None:
+            check_output(path)
     # with two levels, unless told otherwise, short texts get the same outputs as before
     return Namespace(flags={"linformer_projection": "two-level", **flags}, **args)
 

@@ -86,10 +86,10 @@ class SwappedModel(BaseFairseqModel):
         config = AttentionConfig.from_namespace(args)
         with one_sentence():
             places = swap(model, config, args)
-        options = [{x.name for x in config.kind_of(place).fields} for place in places]
-        if all("linformer_exact_below" in names for names in options):
+        config.linformer_attention = ",".join(places)
+        if all("linformer_exact_below" in {x.name for x in config.kind_of(place).fields} for place in places):
             model.exact_below = config.linformer_exact_below
-        model.unrecorded = {x: value for x, value in unrecorded_in(args).items() if x in set().union(*options)}
+        model.unrecorded = {name: value for name, value in unrecorded_in(args).items() if name in config.used_options}
         for decoder in (x for x in model.modules() if isinstance(x, SwappedDecoder)):
             decoder.trains_alignments = bool(getattr(settings, "load_alignments", False))
         return model
@@ -245,7 +245,8 @@ def _with_defaults(kind: str, architecture: Callable[[Any], None]) -> Callable[[
         # fairseq's function asks for attributes that may be missing, which old OmegaConf answers with None
         flat = plain_namespace(args)
         config = AttentionConfig.from_namespace(flat, kind)
-        for name in default_flags(kind).keys() - unrecorded_in(flat):
+        unrecorded = unrecorded_in(flat)
+        for name in (name for name in default_flags(kind) if name not in unrecorded):
             setattr(flat, name, getattr(config, name))
         architecture(flat)
         if flat is not args:
