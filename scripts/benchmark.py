@@ -301,8 +301,8 @@ def in_turn(
     """
     contenders, names, seconds = dict[str, Contender](), list(cases), {name: list[float]() for name in cases}
     for _ in range(rounds):
-        for name in names:
-            try:
+        for name in list(names):
+            with contextlib.suppress(torch.cuda.OutOfMemoryError):
                 run, state = contenders[name] = contenders.get(name) or make(*cases[name])
                 state = copy.deepcopy(state)
                 wait(device)
@@ -310,14 +310,16 @@ def in_turn(
                 run(state)
                 wait(device)
                 seconds[name].append(time.perf_counter() - start)
-            except torch.cuda.OutOfMemoryError:
-                seconds[name].append(np.nan)
+                continue
+            names.remove(name)  # what has run out of memory does not take it from the others again
+            contenders.pop(name, None)
+            torch.cuda.empty_cache()
         names = names[1:] + names[:1]  # in every round another one begins
-    uses = {name: Use() for name in names}
+    uses = {name: Use() for name in cases}
     for name, own in contenders.items():
-        if not np.isnan(seconds[name]).any():
+        with contextlib.suppress(torch.cuda.OutOfMemoryError):
             uses[name] = Use(peak(*own, device) if peaks else np.nan, *(work(*own) if device == "cuda" else ()))
-    return {name: (seconds[name], uses[name]) for name in cases}
+    return {name: (own + [np.nan] * (rounds - len(own)), uses[name]) for name, own in seconds.items()}
 
 
 def wait(device: str) -> None:
@@ -329,10 +331,13 @@ def wait(device: str) -> None:
 def work(run: Callable[[dict[str, Any]], object], state: dict[str, Any]) -> tuple[float, float]:
     """Returns the seconds that a GPU is busy with a run, and the number of its kernels; NaN if torch records none."""
     state = copy.deepcopy(state)
+    wait("cuda")
     with profile(activities=[ProfilerActivity.CUDA]) as recorder:
         run(state)
         wait("cuda")
-    kernels = [event.time_range.elapsed_us() for event in recorder.events() if event.device_type.name == "CUDA"]
+    events = [event for event in recorder.events() if event.device_type.name == "CUDA"]
+    # newer torch also records what a program calls a part of it
+    kernels = [event.time_range.elapsed_us() for event in events if not getattr(event, "is_user_annotation", False)]
     return (sum(kernels) / 1e6, len(kernels)) if kernels else (np.nan, np.nan)
 
 
@@ -448,8 +453,10 @@ def plot(path: Path, rows: list[Row], args: argparse.Namespace) -> None:
             length, median, lower, upper, held = np.array(own).reshape(-1, 5).T * [[1], [1e3], [1e3], [1e3], [1e-6]]
             lines[name] = panels[0].errorbar(length, median, [median - lower, upper - median], **style)
             panels[1].plot(length, held, **style)
-        panels[1].set_visible(measured := any(row.peak_bytes > 0 for row in rows if row.part == part))
-        for axes, unit in zip(panels[: 1 + measured], ("milliseconds", "megabytes"), strict=False):
+        for axes, unit in zip(panels, ("milliseconds", "megabytes"), strict=True):
+            if not any(np.isfinite(line.get_ydata()).any() for line in axes.get_lines()):
+                axes.set_visible(False)  # nothing was measured, or everything ran out of memory
+                continue
             axes.set(title=part, xlabel="tokens of a sentence", ylabel=unit, xscale="log", yscale="log")
             axes.set_xticks(args.lengths, labels=[f"{length:,}" for length in args.lengths])
             axes.set_xticks([], minor=True)

@@ -25,10 +25,12 @@ from linformer_fairseq.cli.errors import UserError
 from linformer_fairseq.cli.main import exit_status
 
 ROOT = Path(__file__).resolve().parents[1]
-TESTS = "-o addopts= -p no:cacheprovider -q -m gpu tests/modules/test_gpu.py tests/commands/test_gpu.py"
+TESTS = "-o addopts= -p no:cacheprovider -q -m gpu tests/modules/test_gpu.py tests/optim tests/commands/test_gpu.py"
+FP16 = ["--fp16"]
 MODES = ["--fp16", "--fp16 --optimizer adam", "--amp", "--amp --optimizer adam"]
 MODULES = "--parts self-training cross-training causal-training --only full fairseq linear two-level"
 SIZES = "--device cuda --vocabulary 32000 --repeats 3"
+ARCHS = "full_transformer linformer_transformer two_level_transformer"
 LAYERS = "--encoder-layers 1 --decoder-layers 1 --encoder-embed-dim 16 --encoder-ffn-embed-dim 16"
 DRY_SIZES = (
     f"--vocabulary 20 --repeats 3 --k 4 --dim 16 --arch full_transformer two_level_transformer --flags '{LAYERS}'"
@@ -49,12 +51,15 @@ class Part(NamedTuple):
 
 
 PARTS = [
-    Part("tests", 150, TESTS),
-    Part("modules", 100, MODULES, [512, 1024, 2048, 4096, 8192, 16384, 32768], 32768),
-    Part("training-16384", 130, "--parts training", [1024, 2048, 4096, 8192, 16384], 16384, MODES),
-    Part("training-65536", 130, "--parts training", [1024, 8192, 32768], 65536, MODES),
-    Part("padded", 50, "--parts training", [1024, 4096], 16384, MODES[:1], pads=True),
-    Part("translation", 60, "--parts translation", [2048, 8192], 65536),
+    Part("tests", 110, TESTS),
+    Part("modules", 70, MODULES, [512, 1024, 2048, 4096, 8192, 16384, 32768], 32768),
+    Part("training", 90, "--parts training", [512, 1024, 2048, 4096, 8192, 16384], 16384, FP16),
+    # fairseq's own attention would need more memory than there is
+    Part("longest", 60, f"--parts training --arch {ARCHS}", [32768], 65536, FP16),
+    Part("large-batches", 60, f"--parts training --arch {ARCHS}", [1024, 8192], 65536, FP16),
+    Part("optimizers", 40, "--parts training --arch full_transformer", [1024], 16384, MODES),
+    Part("padded", 40, "--parts training", [1024, 4096], 16384, FP16, pads=True),
+    Part("translation", 50, "--parts translation", [2048, 8192], 65536),
 ]
 
 
@@ -94,7 +99,7 @@ def main(argv: Sequence[str]) -> None:
     """Runs all parts, as far as the time allows."""
     add = (parser := Parser(description=__doc__)).add_argument
     add("--out", type=Path, required=True, metavar="DIR", help="folder with a log, and a benchmark, of every part")
-    add("--minutes", type=count, default=10, help="after which it ends")
+    add("--minutes", type=count, default=9, help="after which it ends")
     add("--dry", action="store_true", help="try the same on a processor, in tiny sizes")
     add("--only", nargs="+", choices=[part.name for part in PARTS], metavar="PART", help="what to run (default: all)")
     args = parser.parse_args(argv)

@@ -37,7 +37,7 @@ class ManyTensorAdam(Adam):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        if not all(map(_is_plain, self._weights())) or any(group.get("amsgrad") for group in self.param_groups):
+        if not all(map(self._is_plain, self._weights())) or any(group.get("amsgrad") for group in self.param_groups):
             super().step()
             return loss
         for group in self.param_groups:
@@ -57,6 +57,14 @@ class ManyTensorAdam(Adam):
     def _weights(self) -> list[Tensor]:
         """All weights that have gradients."""
         return [weight for group in self.param_groups for weight in group["params"] if weight.grad is not None]
+
+    def _is_plain(self, weight: Tensor) -> bool:
+        """Whether torch's kernels update a weight as fairseq does: they walk through the memory of it, of its gradient
+        and of its state."""
+        grad: Tensor = weight.grad  # type: ignore[assignment]  # which it has
+        state = self.state.get(weight, {})
+        tensors = [weight, grad, *(state[name] for name in ("exp_avg", "exp_avg_sq") if name in state)]
+        return all(_is_dense(x) and x.stride() == weight.stride() for x in tensors)
 
     def _update(self, group: dict[str, Any], weights: list[Tensor], step: int, fused: bool) -> None:
         """Makes update number `step` of weights on one device."""
@@ -80,12 +88,6 @@ class ManyTensorAdam(Adam):
             eps=group["eps"] / math.sqrt(1 - beta2**step),
             maximize=False,
         )
-
-
-def _is_plain(weight: Tensor) -> bool:
-    """Whether torch's kernels update a weight by its gradient as fairseq does: they walk through the memory of both."""
-    grad: Tensor = weight.grad  # type: ignore[assignment]  # which it has
-    return _is_dense(weight) and _is_dense(grad) and weight.stride() == grad.stride()
 
 
 def _is_dense(tensor: Tensor) -> bool:

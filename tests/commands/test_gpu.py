@@ -44,7 +44,8 @@ def training(data: Path, save_dir: Path, precision: str) -> Result:
         options = ["common.bf16=true", "optimization.max_epoch=8", "optimization.clip_norm=1", "model.linformer_k=8"]
         options += [f"+model.linformer_attention='{places}'", "model.linformer_projection=two-level"]
         return run_on_gpu("hydra_train", *hydra_arguments(data, save_dir, *options, arch=arch))
-    options = [f"--{precision}", "--max-epoch", 8, "--lr", "5e-4", "--clip-norm", 1.0, "--linformer-attention", places]
+    options = [f"--{precision}", "--optimizer", "fused_adam", "--max-epoch", 8, "--lr", "5e-4", "--clip-norm", 1.0]
+    options += ["--linformer-attention", places]
     return run_on_gpu("train", *train_arguments(data, save_dir, *options, *TWO_LEVELS, arch=arch))
 
 

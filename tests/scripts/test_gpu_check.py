@@ -1,6 +1,7 @@
 """The script that checks and times the plugin on a GPU, tried on a processor."""
 
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -36,7 +37,7 @@ def test_commands_for_a_gpu_fit_each_other(script: ModuleType, tmp_path: Path) -
         assert words[device] == "cuda"
         assert ("--dtype" in words) != any(word.startswith("--training=") for word in words)
         assert max(part.lengths) <= part.tokens
-    assert sum(part.seconds for part in script.PARTS) <= 620
+    assert sum(part.seconds for part in script.PARTS) <= 9 * 60
 
 
 def test_a_dry_run(script: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -56,6 +57,7 @@ def test_what_fails_or_takes_too_long(script: ModuleType, tmp_path: Path) -> Non
     endless = "trap '' TERM; (while sleep 0.01; do echo > alive; done) & wait"
     assert script.run(["bash", "-c", f"cd {tmp_path}; {endless}"], log, 0.5) == f"stopped, as its time is up; see {log}"
     (tmp_path / "alive").unlink(missing_ok=True)  # a busy machine may not have begun with it
+    time.sleep(0.3)  # in which what goes on would write it again
     assert not (tmp_path / "alive").exists()
 
 

@@ -351,7 +351,7 @@ def gathered(rows: BlockRows, table: WindowTable) -> tuple[Tensor, Tensor]:
     (batch, heads), bundle, every = rows.bundles.shape[:2], _rows_of_bundle(table.sizes.width), table.keys.size(2)
     firsts = torch.arange(0, len(table.keys) * heads * every // bundle, every // bundle, device=rows.bundles.device)
     firsts = firsts.view(-1, heads, 1, 1).repeat_interleave(batch // len(table.keys), 0)
-    index = (rows.bundles + firsts).flatten(0, 1).transpose(0, 1)  # (Y, X, L / g)
+    index = (rows.bundles + firsts).flatten(0, 1).transpose(0, 1).contiguous()  # (Y, X, L / g)
     keys, values = (
         x.view(-1, bundle * x.size(3)).index_select(0, index.flatten()).view(*index.shape[:2], -1, x.size(3))
         for x in (table.keys, table.values)
