@@ -190,6 +190,21 @@ def test_speed_of_full_attention() -> None:
         assert table[part] == ratios
 
 
+def test_events() -> None:
+    """Means and deviations over three seeds, and speed at two lengths, in the README of the example."""
+    table = told(ROOT / "examples/point_process/README.md")
+    assert set(table) == {found["model"] for found in rows("events.csv")}
+    columns = {"nats": 3, "above_the_truth_percent": 2, "types_right_percent": 1, "squared_error": 2}
+    for model, cells in table.items():
+        runs = rows("events.csv", model=model)
+        assert [run["seed"] for run in runs] == ["1", "2", "3"]
+        rates = [row("events_speed.csv", model=model, events=events) for events in ("256", "2048")]
+        assert cells == [
+            *(spread([float(run[key]) for run in runs], digits) for key, digits in columns.items()),
+            " · ".join(f"{round(float(rate['events_per_second']), -2):,.0f}" for rate in rates),
+        ]
+
+
 def test_readme() -> None:
     """Speed and memory; quality is told with its interval, which is looked up below."""
     for name, (_, *cells) in told(ROOT / "README.md").items():

@@ -63,7 +63,7 @@ class Run:
 
     @cached_property
     def k(self) -> int:
-        """The projected dimension; 0 for full attention."""
+        """The projected dimension; 0 where the command names none, as for full attention."""
         return int(re.sub(r",.*", "", self.flag("--linformer-k") or "0"))
 
     @cached_property
