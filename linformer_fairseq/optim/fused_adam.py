@@ -23,6 +23,18 @@ class ManyTensorAdam(Adam):
     precision, which `--memory-efficient-fp16` has, are left to that class.
     """
 
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Loads state, laid out in memory as its weights are, since torch's kernels walk through both alike.
+
+        Args:
+            state_dict: what `state_dict` of this class or fairseq's has returned.
+        """
+        super().load_state_dict(state_dict)
+        for weight, state in self.state.items():
+            for name in ("exp_avg", "exp_avg_sq"):
+                if name in state and state[name].stride() != weight.stride():
+                    state[name] = torch.empty_like(weight, dtype=state[name].dtype).copy_(state[name])
+
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Updates the weights that have gradients.
@@ -37,7 +49,7 @@ class ManyTensorAdam(Adam):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        if not all(map(self._is_plain, self._weights())) or any(group.get("amsgrad") for group in self.param_groups):
+        if not all(map(_is_plain, self._weights())) or any(group.get("amsgrad") for group in self.param_groups):
             super().step()
             return loss
         for group in self.param_groups:
@@ -57,14 +69,6 @@ class ManyTensorAdam(Adam):
     def _weights(self) -> list[Tensor]:
         """All weights that have gradients."""
         return [weight for group in self.param_groups for weight in group["params"] if weight.grad is not None]
-
-    def _is_plain(self, weight: Tensor) -> bool:
-        """Whether torch's kernels update a weight as fairseq does: they walk through the memory of it, of its gradient
-        and of its state."""
-        grad: Tensor = weight.grad  # type: ignore[assignment]  # which it has
-        state = self.state.get(weight, {})
-        tensors = [weight, grad, *(state[name] for name in ("exp_avg", "exp_avg_sq") if name in state)]
-        return all(_is_dense(x) and x.stride() == weight.stride() for x in tensors)
 
     def _update(self, group: dict[str, Any], weights: list[Tensor], step: int, fused: bool) -> None:
         """Makes update number `step` of weights on one device."""
@@ -88,6 +92,12 @@ class ManyTensorAdam(Adam):
             eps=group["eps"] / math.sqrt(1 - beta2**step),
             maximize=False,
         )
+
+
+def _is_plain(weight: Tensor) -> bool:
+    """Whether torch's kernels update a weight by its gradient as fairseq does: they walk through the memory of both."""
+    grad: Tensor = weight.grad  # type: ignore[assignment]  # which it has
+    return _is_dense(weight) and _is_dense(grad) and weight.stride() == grad.stride()
 
 
 def _is_dense(tensor: Tensor) -> bool:
