@@ -1,5 +1,6 @@
 """The model sees no later event, no padding and no other sequence; its likelihood is one; bad input is refused."""
 
+import math
 import re
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 import torch
 from fairseq import options, tasks
 from fairseq.data import Dictionary
+from fairseq.logging import metrics
 from torch import Tensor, nn
 
 from tests.peers.conftest import need_peer
@@ -82,7 +84,8 @@ def test_no_event_sees_itself_or_a_later_one(binary: Path, kind: str) -> None:
     given = sequences(task, [LONGEST] * 2)
     expected = joined(model(**given))
     for event in (0, 1, 37, LONGEST - 1):
-        for name, change in (("src_tokens", given["src_tokens"].flip(0, 1)), ("waits", given["waits"] * 50)):
+        others = task.dictionary.nspecial + (given["src_tokens"] - task.dictionary.nspecial + 1) % 5
+        for name, change in (("src_tokens", others), ("waits", given["waits"] * 50)):
             changed = {**given, name: torch.cat([given[name][:, :event], change[:, event:]], 1)}
             found = joined(model(**changed))
             torch.testing.assert_close(found[:, : event + 1], expected[:, : event + 1], rtol=0, atol=1e-5)
@@ -100,6 +103,30 @@ def test_neither_padding_nor_the_batch_matters(binary: Path, kind: str) -> None:
     for row, n in enumerate(lengths):
         alone = joined(model(**{name: x[row : row + 1, :n] for name, x in given.items()}))
         torch.testing.assert_close(out[row : row + 1, :n], alone, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("precision", [torch.float64, torch.float32, torch.bfloat16])
+@torch.no_grad()
+def test_the_decoder_reads_types_times_and_waits(binary: Path, precision: torch.dtype) -> None:
+    """Of the event before, at times in the thousands too."""
+    task, model = set_up(binary, "fairseq's")
+    given, decoder, read = sequences(task, [LONGEST]), model.to(precision).decoder, list[Tensor]()
+    given["waits"] *= 50
+    decoder.layers[0].register_forward_pre_hook(lambda _, arguments: read.append(arguments[0]))
+    decoder(**given)
+    weights = {name: weight.double() for name, weight in decoder.state_dict().items()}
+    time = 0.0
+    for event in range(LONGEST):
+        kind, log_wait = task.dictionary.bos(), 0.0
+        if event:
+            kind, wait = int(given["src_tokens"][0, event - 1]), float(given["waits"][0, event - 1])
+            time, log_wait = time + wait, math.log(wait)
+        angles = [time * 10 ** (1 - 4 * i / 7) for i in range(8)]
+        expected = math.sqrt(16) * weights["embed_tokens.weight"][kind]
+        expected = expected + torch.tensor([*map(math.sin, angles), *map(math.cos, angles)], dtype=torch.float64)
+        expected += weights["wait_projection.weight"][:, 0] * log_wait + weights["wait_projection.bias"]
+        atol = 0.1 if precision == torch.bfloat16 else 0.005
+        torch.testing.assert_close(read[0][event, 0].double(), expected, rtol=0, atol=atol)
 
 
 def test_the_loss_is_that_of_each_event_by_itself(binary: Path) -> None:
@@ -125,6 +152,35 @@ def test_the_loss_is_that_of_each_event_by_itself(binary: Path) -> None:
     assert "correct" not in criterion(model.train(), {"net_input": given})[2]
 
 
+def test_very_short_and_very_long_waits(binary: Path) -> None:
+    """They are beyond float32, and learnt from all the same."""
+    task, model = set_up(binary)
+    given = sequences(task, [4])
+    given["waits"][0] = torch.tensor([1e-60, 1.0, 1e45, 1.0], dtype=torch.float64)
+    loss, _, _ = events().EventLikelihood(task)(model.float().train(), {"net_input": given})
+    loss.backward()
+    assert loss.isfinite()
+    assert all(x.grad.isfinite().all() for x in model.parameters())
+
+
+def test_logged_numbers_are_means_over_events() -> None:
+    """Over workers, and over batches."""
+    names = ("sample_size", "loss", "correct", "squared")
+    first, second, third = (dict(zip(names, own, strict=True)) for own in ((1, 6, 100, 2), (2, 3, 50, 1), (9, 3, 0, 9)))
+    with metrics.aggregate() as found:
+        events().EventLikelihood.reduce_metrics([first, second])
+        events().EventLikelihood.reduce_metrics([third])
+    assert found.get_smoothed_values() == {"loss": 1, "correct": 12.5, "squared": 1}
+
+
+@torch.no_grad()
+def test_a_mixture_of_one() -> None:
+    mean, scale, wait = 0.3, 0.6, 2.0
+    found = events().waiting_time(torch.tensor([[0.7], [mean], [math.log(scale)]])).log_prob(torch.tensor(wait))
+    squared = ((math.log(wait) - mean) / scale) ** 2
+    assert float(found) == pytest.approx(-math.log(wait * scale * math.sqrt(2 * math.pi)) - squared / 2)
+
+
 @torch.no_grad()
 def test_a_mixture_is_a_density_with_its_mean() -> None:
     mixture = events().waiting_time(torch.randn(4, 3, events().COMPONENTS, dtype=torch.float64))
@@ -134,8 +190,11 @@ def test_a_mixture_is_a_density_with_its_mean() -> None:
     torch.testing.assert_close(torch.trapezoid(density * logs.exp(), logs, dim=0), mixture.mean)
 
 
-def test_text_is_read(binary: Path) -> None:
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
+def test_text_is_read(binary: Path, encoding: str) -> None:
     """An empty line, or several, stand between sequences, whose waiting times begin at 0."""
+    path = binary / "train.txt"
+    path.write_text(path.read_text(encoding="utf-8-sig"), encoding=encoding)
     task, _ = set_up(binary)
     task.load_dataset("train")
     data = task.dataset("train")
@@ -148,23 +207,57 @@ def test_text_is_read(binary: Path) -> None:
     assert list(data.ordered_indices()) == [1, 0]
 
 
+def test_a_sequence_as_long_as_the_model(binary: Path) -> None:
+    (binary / "longest.txt").write_text("\n".join(f"A {n}" for n in range(1, LONGEST + 1)))
+    task, _ = set_up(binary)
+    task.load_dataset("longest")
+    assert len(task.dataset("longest")[0]["net_input.src_tokens"]) == LONGEST
+
+
+def test_files_that_cannot_be_read(binary: Path, tmp_path: Path) -> None:
+    (binary / "latin.txt").write_bytes("Ä 1\n".encode("latin-1"))
+    task, _ = set_up(binary)
+    for split in ("latin", "missing"):
+        with pytest.raises(SystemExit, match=rf"^error: .*{split}\.txt cannot be read: "):
+            task.load_dataset(split)
+    with pytest.raises(SystemExit, match=r"has no dict\.txt: name the folder that prepare\.sh has made, OUT/bin"):
+        set_up(tmp_path)
+
+
+def test_flags_that_are_refused(binary: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match=r"^error: give --task event_sequences, and an even "):
+        set_up(binary, "fairseq's", "--decoder-embed-dim", 17, "--decoder-attention-heads", 1)
+    with pytest.raises(SystemExit):
+        set_up(binary, "fairseq's", "--decoder-learned-pos")  # has no effect
+    assert "unrecognized arguments: --decoder-learned-pos" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("A 1\nB 3\nA 2\n", "sequence 1 of ... has times that fall or stand still: give times that rise, from above 0"),
-        ("A 1\n\nB 3\nA 3\n", "sequence 2 of ... has times that fall or stand still"),
-        ("A 0\n", "sequence 1 of ... has times that fall or stand still"),
-        ("A inf\n", "sequence 1 of ... has times that fall or stand still"),
-        ("A nan\n", "sequence 1 of ... has times that fall or stand still"),
-        ("A 1\n\nF 1\n", "sequence 2 of ... has an event of type F, which is not in train.txt: leave it out"),
-        ("<pad> 1\n", "sequence 1 of ... has an event of type <pad>, which is not in train.txt: leave it out"),
-        ("A 1\nB\n", "sequence 1 of ... has a line without an event, or none: give a type and a time on each"),
-        ("A 1 2\n", "sequence 1 of ... has a line without an event, or none"),
-        ("A one\n", "sequence 1 of ... has a line without an event, or none"),
-        ("", "sequence 1 of ... has a line without an event, or none"),
         (
-            "\n".join(f"A {n}" for n in range(1, 82)),
-            "bad.txt has a sequence of 81 events, longer than the 80 of the model",
+            "A 1\nB 3\nA 2\n",
+            "sequence 1 of ... has times that do not rise: give numbers, from above 0, each larger than the last",
+        ),
+        ("A 1\n\nB 3\nA 3\n", "sequence 2 of ... has times that do not rise"),
+        ("A 0\n", "sequence 1 of ... has times that do not rise"),
+        ("A inf\n", "sequence 1 of ... has times that do not rise"),
+        ("A nan\n", "sequence 1 of ... has times that do not rise"),
+        (
+            "A 1\n\nF 1\n",
+            "sequence 2 of ... has a type of event, F, that train.txt lacks or fairseq reserves: rename it",
+        ),
+        (
+            "<pad> 1\n",
+            "sequence 1 of ... has a type of event, <pad>, that train.txt lacks or fairseq reserves: rename it",
+        ),
+        ("A 1\nB\n", "sequence 1 of ... has a line that is no event: give a type and a time on each"),
+        ("A 1 2\n", "sequence 1 of ... has a line that is no event"),
+        ("A one\n", "sequence 1 of ... has a line that is no event"),
+        ("", "sequence 1 of ... has a line that is no event"),
+        (
+            "\n".join(f"A {n}" for n in range(1, LONGEST + 2)),
+            "a sequence of bad.txt has 81 events: cut it or raise --tokens-per-sample",
         ),
     ],
 )
