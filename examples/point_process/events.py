@@ -97,8 +97,8 @@ class EventSequencesTask(FairseqTask):
             "src_tokens": data.RightPadDataset(data.ListDataset(types, sizes), pad_idx=self.dictionary.pad()),
             "waits": data.RightPadDataset(data.ListDataset(waits, sizes), pad_idx=1.0),  # float64, also with --fp16
         }
-        fields = {"id": data.IdDataset(), "net_input": padded}
-        self.datasets[split] = data.SortDataset(data.NestedDictionaryDataset(fields, [sizes]), [sizes])
+        sample = {"id": data.IdDataset(), "net_input": padded}
+        self.datasets[split] = data.SortDataset(data.NestedDictionaryDataset(sample, [sizes]), [sizes])
 
 
 class EventDecoder(TransformerDecoderBase):
