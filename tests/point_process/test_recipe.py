@@ -42,7 +42,7 @@ def test_a_study(tmp_path: Path, name: str, arms: Sequence[str] | None) -> None:
     path = write_study(tmp_path, f"point_process/{name}", arms, text=str(text), training=SMALL, env=env, seeds=[1])
     doit(path, cwd=tmp_path).ok()
     report = (tmp_path / "out/report.md").read_text()
-    truth = float((tmp_path / "out/bin/truth").read_text())
+    truth = float((text / "truth").read_text())
     for arm in map((tmp_path / "out/runs").joinpath, arms or yaml.safe_load((FOLDER / name).read_text())["arms"]):
         scores = json.loads((arm / "seed-1/scores.json").read_text())
         assert truth < scores["nats"] < 5
