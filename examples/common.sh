@@ -178,7 +178,7 @@ resume() { # keeps the record of the training in $run, and ends the script once 
   saved=$(find "$run" -maxdepth 1 -name 'checkpoint*.pt')
   # a training that has saved nothing yet may start afresh, even with other flags
   [ -n "$saved" ] || grep -qs 'done training in' "$log" || rm -f "$run"/{command,about,train.log}
-  text=$(shopt -s globstar nullglob && cat "$bin"/**/dict*.txt "$bin"/{train,valid}*.txt "$bin"/**/*.idx "$bin"/label/*.bin | cksum)
+  text=$(shopt -s globstar nullglob && cat "$bin"/**/*.{txt,idx} "$bin"/label/*.bin | cksum)
   record "$run/command" "$run was begun" "go on with those, or name another RUN." \
     "# text $text, GPUs: $(gpus | wc -l)"$'\n'"${command[0]}" "${command[@]:1}"
   if grep -qs 'done training in' "$log"; then

@@ -83,8 +83,9 @@ class EventSequencesTask(FairseqTask):
 
     def __init__(self, cfg: Any, **options: Any) -> None:
         super().__init__(cfg, **options)
-        if not Path(cfg.data, "dict.txt").is_file():
-            raise SystemExit(f"error: {cfg.data} has no dict.txt: name the folder that prepare.sh has made, OUT/bin")
+        with one_sentence():
+            if not Path(cfg.data, "dict.txt").is_file():
+                raise ValueError(f"{cfg.data} has no dict.txt: name the folder that prepare.sh has made, OUT/bin")
         self.dictionary = self.load_dictionary(f"{cfg.data}/dict.txt")
 
     def load_dataset(self, split: str, **options: Any) -> None:
@@ -134,8 +135,9 @@ class EventTransformer(FairseqLanguageModel):
 
     @classmethod
     def build_model(cls, args: Any, task: FairseqTask) -> "EventTransformer":
-        if not isinstance(task, EventSequencesTask) or args.decoder_embed_dim % 2:
-            raise SystemExit("error: give --task event_sequences, and an even number with --decoder-embed-dim")
+        with one_sentence():
+            if not isinstance(task, EventSequencesTask) or args.decoder_embed_dim % 2:
+                raise ValueError("give --task event_sequences, and an even number with --decoder-embed-dim")
         config = TransformerConfig.from_namespace(args)
         config.decoder.input_dim = config.decoder.output_dim = config.decoder.embed_dim
         config.max_target_positions, config.no_token_positional_embeddings = task.cfg.tokens_per_sample, True
